@@ -1,0 +1,292 @@
+"""Advantages: the whole difference between REINFORCE, RLOO, GRPO and MaxRL is on this page.
+
+One prompt, pass rate p, N rollouts z_i with rewards r_i in {0, 1}, K = sum_i r_i of them successes. An estimator is a
+rule that gives each rollout an advantage A_i; its gradient is (1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8).
+Its expectation is w(p) grad p: the weight w(p) says which prompts an estimator cares about.
+    maximum likelihood    log p = -sum_{k>=1} (1-p)^k / k      weight 1/p: the hard prompts count
+    reinforcement         p - 1, its first term alone          weight 1: they hardly do
+    MaxRL of order T      J_T, its first T terms (Eq. 6)       weight w_T(p) = (1 - (1-p)^T) / p = sum_{k<T} (1-p)^k
+N rollouts buy order T = N (Theorem 2). Algorithm 1 leaves prompts with K = 0 alone, where Eq. (10) pushes all their
+rollouts down. That push is worth (1-p)^(N-1) grad p, the last term of w_N: Algorithm 1 has order N - 1.
+
+    name            A_i                                 w(p) with N rollouts             rewards      N = 1
+    reinforce       r_i                                 1                                any          r
+    reinforce_mean  r_i - mean                          (N-1)/N                          any          refused
+    rloo            r_i - mean of the others            1                                any          refused
+    grpo            (r_i - mean) / (std + 1e-6)         to 1/sqrt(p(1-p)) as N grows     any          refused
+    dr_grpo         r_i - mean                          (N-1)/N                          any          refused
+    maxrl           (r_i - mean) / mean, 0 if K = 0     w_{N-1}                          {0, 1} *     r
+    maxrl_success   r_i N / K, 0 if K = 0               w_N                              {0, 1} *     r
+      with order=T  r_i c_i                             w_T                              {0, 1}       r
+    maxrl_centered  r_i N / K - 1, -1 if K = 0          w_N                              {0, 1} *     refused
+    maxrl_order     (r_i - mean of the others) c_i      w_T                              {0, 1}       r
+    supervised      1                                   none: rollouts are given         any          1
+c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i.
+* [0, 1] with allow_fractional=True: sensible for partial credit, but what is said about the order is then gone.
+
+No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a group with 1 success
+in 1024 by 9.3 %.
+
+A new estimator is one function under one `@estimator` line.
+"""
+
+import difflib
+import functools
+import inspect
+import math
+
+import torch
+from torch import Tensor
+
+
+# ------------------------------------------------ population weights ------------------------------------------------
+def rl_weight(p: Tensor, **_) -> Tensor:
+    return torch.ones_like(p)
+
+
+def grpo_weight(p: Tensor, **_) -> Tensor:
+    return (p * (1 - p)).rsqrt()                                        # Table 2; infinite at both ends
+
+
+def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
+    """w_T(p), the weight of J_T, or its limit 1/p without an order (maximum likelihood, Table 2)."""
+    if order is None:
+        return 1 / p
+    w = -torch.expm1(order * torch.log1p(-p)) / p                       # (1 - (1-p)^T) / p without cancellation
+    return torch.where(p == 0, float(order), w)
+
+
+# --------------------------------------------------- the registry ---------------------------------------------------
+class _Registry(dict):
+    def __missing__(self, name):
+        near = difflib.get_close_matches(str(name), self, n=3, cutoff=0.4) or sorted(self)
+        raise KeyError(f"no estimator is called {name!r}; the nearest names are {', '.join(near)}")
+
+
+ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
+
+
+def estimator(takes: str, limit=None, group: bool = False):
+    """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
+
+    takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
+    limit   its weight w(p) for many rollouts; None where it has none
+    group   whether it compares a rollout with others, so that N = 1 is refused
+    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
+    """
+    def register(formula):
+        name, parameters = formula.__name__, list(inspect.signature(formula).parameters.values())[1:]
+        known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}  # name -> required
+        if takes == "unit":
+            known["allow_fractional"] = False
+
+        @functools.wraps(formula)
+        def checked(rewards: Tensor, **options) -> Tensor:
+            rewards = _check_shape(name, rewards, group)
+            _check_options(name, known, options, rewards.shape[1])
+            fractional = options.pop("allow_fractional", False)
+            domain = "binary" if options.get("order") else "fractional" if fractional else takes
+            _check_values(name, rewards, domain)
+            return formula(rewards, **options)
+
+        checked.known, checked.limit = known, limit
+        ADVANTAGES[name] = checked
+        return checked
+    return register
+
+
+# ------------------------------------------- reinforcement: weight near 1 -------------------------------------------
+def _centered(rewards: Tensor) -> Tensor:
+    """r - mean (P, N). Groups of equal rewards give exactly 0, not a rounding error that GRPO would divide by 1e-6."""
+    spread = rewards.amax(dim=1, keepdim=True) > rewards.amin(dim=1, keepdim=True)             # (P, 1)
+    return (rewards - rewards.mean(dim=1, keepdim=True)) * spread                              # (P, N)
+
+
+@estimator(takes="any", limit=rl_weight)
+def reinforce(rewards: Tensor) -> Tensor:
+    """A_i = r_i, no baseline (Williams 1992). Weight 1."""
+    return rewards
+
+
+@estimator(takes="any", limit=rl_weight, group=True)
+def reinforce_mean(rewards: Tensor) -> Tensor:
+    """A_i = r_i - mean: "REINFORCE with a baseline". The mean holds r_i itself, hence weight (N-1)/N."""
+    return _centered(rewards)
+
+
+@estimator(takes="any", limit=rl_weight, group=True)
+def rloo(rewards: Tensor) -> Tensor:
+    """A_i = r_i - mean of the other rewards (Kool et al. 2019; Ahmadian et al. 2024). Weight 1."""
+    N = rewards.shape[1]
+    return N / (N - 1) * _centered(rewards)
+
+
+@estimator(takes="any", limit=grpo_weight, group=True)
+def grpo(rewards: Tensor, ddof: int = 1) -> Tensor:
+    """A_i = (r_i - mean) / (std + 1e-6) (Shao et al. 2024). Weight 1/sqrt(p(1-p)) for many rollouts.
+
+    ddof=1 divides the variance by N - 1, as torch.std, TRL and the paper's language-model code do; ddof=0 by N, as the
+    paper's image experiment does (Appendix D.1).
+    """
+    return _centered(rewards) / (rewards.std(dim=1, keepdim=True, correction=ddof) + 1e-6)
+
+
+@estimator(takes="any", limit=rl_weight, group=True)
+def dr_grpo(rewards: Tensor) -> Tensor:
+    """A_i = r_i - mean (Liu et al. 2025): GRPO without the division; its constant length is in the loss."""
+    return _centered(rewards)
+
+
+# --------------------------------------------- maximum likelihood: MaxRL --------------------------------------------
+@estimator(takes="unit", limit=maxrl_weight)
+def maxrl(rewards: Tensor) -> Tensor:
+    """Algorithm 1: A_i = (r_i - mean) / mean, and 0 for a prompt without any success. Weight w_{N-1} for N >= 2."""
+    if rewards.shape[1] == 1:
+        return rewards                                              # no group to compare with: order 1 is REINFORCE
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
+    advantages = (rewards - mean) / mean                            # (P, N)  Algorithm 1, line 8
+    return torch.where(mean > 0, advantages, 0.0)                   # (P, N)  K = 0: no update
+
+
+@estimator(takes="unit", limit=maxrl_weight)
+def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
+    """Eq. (9): the average score of the successes, A_i = r_i N / K. Weight w_N (Theorem 2), or w_T with order=T."""
+    if order is not None:
+        return rewards * _c(rewards, order)                         # (P, N)  c_N = N / K: the two branches agree
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
+    return torch.where(mean > 0, rewards / mean, 0.0)               # (P, N)  Eq. (9)
+
+
+@estimator(takes="unit", limit=maxrl_weight, group=True)
+def maxrl_centered(rewards: Tensor) -> Tensor:
+    """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N, since that has mean 0 over *all* groups:
+    those with K = 0 must keep their -1."""
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
+    return torch.where(mean > 0, rewards / mean, 0.0) - 1           # (P, N)  Eq. (10)
+
+
+@estimator(takes="binary", limit=maxrl_weight)
+def maxrl_order(rewards: Tensor, order: int) -> Tensor:
+    """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T, any 1 <= T <= N; T = 1 is RLOO.
+
+    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others, E[(r_i - b) S_i] is
+    grad p whatever b is, and E[c_T] is w_T. Groups with K = 0 or K = N get exactly 0, so skipping them costs nothing.
+    """
+    N, K = rewards.shape[1], rewards.sum(dim=1, keepdim=True)       # K (P, 1)
+    baseline = (K - rewards) / max(N - 1, 1)                        # (P, N)  mean of the others
+    return (rewards - baseline) * _c(rewards, order)                # (P, N)
+
+
+def _c(rewards: Tensor, order: int) -> Tensor:
+    """c_T(f_i) (P, N), f_i failures among the other N - 1 rollouts: an unbiased estimate of w_T(p) without rollout i.
+
+    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with expectation (1-p)^k. Term
+    k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends the sum.
+    """
+    N, K = rewards.shape[1], rewards.sum(dim=1, keepdim=True)                  # K (P, 1)
+    count = functools.partial(torch.arange, dtype=rewards.dtype, device=rewards.device)
+    f, k = count(N)[:, None], count(order - 1)                                 # (N, 1) all that f_i can be; (T - 1,)
+    ratios = (f - k) / (N - 1 - k)                                             # (N, T - 1)
+    c = 1 + ratios.cumprod(dim=1).sum(dim=1)                                   # (N,)
+    return c[(N - 1 - (K - rewards)).long()]                                   # (P, N)
+
+
+@estimator(takes="any")
+def supervised(rewards: Tensor) -> Tensor:
+    """A_i = 1: maximum likelihood of demonstrations. With one correct response per prompt it is log p (Theorem 1)."""
+    return torch.ones_like(rewards)
+
+
+# ------------------------------------------------- what it weighs ---------------------------------------------------
+def weight(name: str, p, order: int | None = None, rollouts: int | None = None, **options):
+    """The weight w(p) of an estimator: the expected gradient of a prompt with pass rate p is w(p) grad p.
+
+    weight("maxrl", p)                          limit of many rollouts: 1/p (rl: 1, grpo: 1/sqrt(p(1-p)); Table 2)
+    weight("maxrl", p, order=T)                 w_T(p), the weight of J_T; any of the four maxrl names means the same
+    weight("maxrl", p, rollouts=N)              exact weight of N rollouts, by the sum over all K: here w_{N-1}
+    weight("maxrl_order", p, order=T, rollouts=N)   with both, order is the estimator's own option
+    p is a number (gives a float) or a tensor (gives float64 of its shape); p = 0 and p = 1 give their limits. Further
+    options (ddof) go to the estimator. Rollouts cost N^2 memory. ValueError for p outside [0, 1] and where an estimator
+    has no weight; else as the estimator.
+    """
+    rule = ADVANTAGES[name]
+    q = torch.as_tensor(p, dtype=torch.float64, device="cpu")                  # (...)
+    if not ((q >= 0) & (q <= 1)).all():
+        raise ValueError(f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts")
+    if rule.limit is None:
+        raise ValueError(f"{name} has no weight: its expected gradient is no multiple of grad p; use another estimator")
+    if order is not None:
+        options["order"] = order
+    if rollouts is None:
+        ordered = {"order": False} if rule.limit is maxrl_weight else {}
+        _check_options(name, ordered | rule.known, options, None)
+        w = rule.limit(q, **options)
+    elif type(rollouts) is not int or rollouts < 1:
+        raise ValueError(f"weight of {name} got rollouts={rollouts!r}; use an int of at least 1")
+    else:
+        w = _finite_weight(rule, q, rollouts, options)
+    return w.item() if isinstance(p, (int, float)) else w
+
+
+def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
+    """Exact w(p) (...) of a rule in (r_i, K) alone, which gives a_s(K) to successes and a_f(K) to failures:
+
+        w(p) = 1/N sum_K Bin(K; N, p) [K a_s(K) / p - (N-K) a_f(K) / (1-p)]
+             = sum_k Bin(k; N-1, p) [a_s(k+1) - a_f(k)]
+    The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It reads: with k successes
+    among the others, what does it change for a rollout that it succeeds?
+    """
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # (N + 1, N)  row K: K ones, N - K zeros
+    advantages = rule(rewards, **options)                                      # (N + 1, N)
+    change = advantages[1:, 0] - advantages[:-1, -1]                           # (N,)  a_s(k+1) - a_f(k)
+    k, p = torch.arange(N, dtype=torch.float64), p[..., None]                  # (N,), (..., 1)
+    log_choose = math.lgamma(N) - torch.lgamma(k + 1) - torch.lgamma(N - k)    # (N,)  log C(N-1, k)
+    log_prob = log_choose + torch.xlogy(k, p) + torch.special.xlog1py(N - 1 - k, -p)            # (..., N)
+    return (log_prob.exp() * change).sum(dim=-1)
+
+
+# ----------------------------------------------------- the checks ---------------------------------------------------
+def _check_shape(name: str, rewards, group: bool) -> Tensor:
+    if not isinstance(rewards, Tensor) or rewards.is_complex():
+        kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
+        raise TypeError(f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; use torch.tensor(rewards)")
+    if rewards.ndim != 2 or rewards.numel() == 0:
+        raise ValueError(f"{name} takes rewards of shape (P, N), one row of N >= 1 rollouts per prompt, "
+                         f"not {tuple(rewards.shape)}; use rewards.view(P, N)")
+    if group and rewards.shape[1] == 1:
+        raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce, which is all that "
+                         "one rollout allows")
+    return rewards.detach().to(torch.float64 if rewards.dtype == torch.float64 else torch.float32)
+
+
+def _check_options(name: str, known: dict, options: dict, rollouts: int | None) -> None:
+    for key, value in options.items():
+        if key not in known:
+            instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"
+            raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
+        if key == "order" and value is not None:
+            if type(value) is not int:
+                raise TypeError(f"{name} takes an int as order, not {value!r}; use order=T with 1 <= T <= N")
+            if value < 1 or (rollouts is not None and value > rollouts):
+                top = "" if rollouts is None else f" <= N = {rollouts}"
+                raise ValueError(f"{name} got order={value} but needs 1 <= order{top}; use an order in this range")
+        if key == "ddof" and value not in (0, 1):
+            raise ValueError(f"{name} got ddof={value!r}; use 0 (divisor N) or 1 (divisor N - 1)")
+    for key, required in known.items():
+        if required and options.get(key) is None:
+            raise TypeError(f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do")
+
+
+def _check_values(name: str, rewards: Tensor, domain: str) -> None:
+    bad = rewards[~rewards.isfinite()]
+    if bad.numel():
+        raise ValueError(f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
+                         "use 0 for a failure and leave out the whole group of a rollout that has no reward")
+    if domain == "any":
+        return
+    bad = rewards[(rewards < 0) | (rewards > 1) if domain == "fractional" else (rewards != 0) & (rewards != 1)]
+    if bad.numel():
+        allowed = "[0, 1]" if domain == "fractional" else "{0, 1}"
+        hint = ", or allow_fractional=True" if domain == "unit" and 0 < bad[0] < 1 else ""
+        raise ValueError(f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
+                         f"use rloo or grpo, which take any finite reward{hint}")

@@ -1,0 +1,120 @@
+"""Checkpoints: Hugging Face directories in and out, the training state beside them, and where a run keeps them.
+
+    RUN/recipe.json      the resolved recipe and the command        RUN/metrics.jsonl   one object per step
+    RUN/latest           the name of the newest checkpoint          RUN/step-000160/    a checkpoint:
+        config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json   (transformers reads these)
+        recipe.json, optimizer.safetensors, state.json                                                  (--resume reads these)
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.tokenizer import Tokenizer
+
+
+def find(path) -> Path:
+    """The checkpoint directory that `path` means: itself, or the newest one of a run directory."""
+    path = Path(path)
+    if (path / "latest").exists():
+        path = path / (path / "latest").read_text().strip()
+    if not (path / "config.json").exists():
+        raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
+    return path
+
+
+def load_model(path) -> tuple[Transformer, Tokenizer, list[int]]:
+    """Model (float32), tokenizer and stop tokens (all of generation_config's eos_token_id) of a checkpoint directory."""
+    path = find(path)
+    config = json.loads((path / "config.json").read_text())
+    model = Transformer(TransformerConfig.from_hf(config))
+    files = sorted(path.glob("*.safetensors"))
+    files = [f for f in files if f.name != "optimizer.safetensors"]
+    if not files:
+        raise FileNotFoundError(f"{path} holds no *.safetensors; weights in other formats are not read")
+    weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
+    if model.config.tie_word_embeddings:
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model.load_state_dict(weights, strict=True)
+    stop = {}
+    if (path / "generation_config.json").exists():
+        stop = json.loads((path / "generation_config.json").read_text())
+    stop = stop.get("eos_token_id", config.get("eos_token_id"))
+    stop = [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
+    return model, Tokenizer.load(path), stop
+
+
+def save(path, model: Transformer, tokenizer: Tokenizer, stop_tokens, *, recipe: dict, optimizer=None, state=None):
+    """Write a checkpoint directory that transformers loads as it is. Appears whole or not at all.
+
+    Everything is written to a temporary directory beside `path`, flushed to disk, then renamed. Raises FileExistsError
+    if `path` exists.
+    """
+    path = Path(path)
+    if path.exists():
+        raise FileExistsError(f"{path} exists: nothing is overwritten")
+    temporary = path.with_name(path.name + ".incomplete")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    stop_tokens = sorted(stop_tokens)
+    config = {**model.config.to_hf(), "eos_token_id": stop_tokens}
+    write_json(temporary / "config.json", config)
+    write_json(temporary / "generation_config.json", {"eos_token_id": stop_tokens, "do_sample": True, "temperature": 1.0})
+    write_json(temporary / "recipe.json", recipe)
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del weights["lm_head.weight"]  # one tensor under two names: the file holds it once
+    save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save(temporary)
+    if optimizer is not None:
+        save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
+        write_json(temporary / "state.json", state)
+    for file in [*temporary.iterdir(), temporary]:
+        _flush(file)
+    os.rename(temporary, path)
+    _flush(path.parent)
+
+
+def set_latest(run, name: str):
+    """Point RUN/latest at a checkpoint, which must be whole already."""
+    temporary = Path(run) / "latest.incomplete"
+    temporary.write_text(name + "\n")
+    _flush(temporary)
+    os.replace(temporary, Path(run) / "latest")
+    _flush(run)
+
+
+def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
+    """Adam's state by parameter name: `NAME.exp_avg`, `NAME.exp_avg_sq`, `NAME.step`."""
+    return {f"{name}.{key}": value.contiguous()
+            for name, parameter in model.named_parameters()
+            for key, value in optimizer.state.get(parameter, {}).items()}
+
+
+def load_optimizer(path, model, optimizer):
+    """The reverse of `optimizer_tensors`, on the parameters' devices."""
+    with safe_open(Path(path) / "optimizer.safetensors", "pt") as file:
+        for full_name in file.keys():
+            name, key = full_name.rsplit(".", 1)
+            parameter = model.get_parameter(name)
+            where = "cpu" if key == "step" else parameter.device
+            optimizer.state[parameter][key] = file.get_tensor(full_name).to(where)
+
+
+def write_json(path, value):
+    Path(path).write_text(json.dumps(value, indent=2) + "\n")
+
+
+def _flush(path):
+    """fsync of a file or directory, so that a rename never gets ahead of the bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

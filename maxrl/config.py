@@ -1,0 +1,167 @@
+"""Everything that a run can be told: one frozen dataclass, and `--field value` on the command line."""
+
+import dataclasses
+import difflib
+import typing
+from dataclasses import dataclass, field
+
+
+class UsageError(Exception):
+    """A mistake in what the user asked for; its message is one sentence for the console."""
+
+
+def option(default, sentence: str):
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata={"help": sentence})
+    return field(default=default, metadata={"help": sentence})
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. Recipes fill it in, `train.py RECIPE --field value` overrides it, RUN/recipe.json records it."""
+
+    # what is learned
+    task: str = option("maze", "Task by name (maxrl.tasks.TASKS) or package.module:Class.")
+    task_options: dict = option({}, "What the task's constructor takes; --task.size 9 sets one of them.")
+    model: dict = option({}, "config.json of a model trained from scratch; not read when init is given.")
+    init: str = option("", "Checkpoint or run directory to start from.")
+    # the estimator
+    estimator: str = option("maxrl", "Name in maxrl.advantages.ADVANTAGES; `supervised` trains on the reference answers.")
+    estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
+    aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.")
+    prompts: int = option(32, "P, prompts per step over all ranks.")
+    rollouts: int = option(128, "N, rollouts per prompt.")
+    max_response: int = option(180, "Longest response in tokens, the end token included.")
+    zero_reward_at_limit: bool = option(False, "Reward 0 for a response that was cut by the length limit.")
+    temperature: float = option(1.0, "Sampling temperature in training; must be 1.")
+    top_k: int = option(0, "Must be 0 in training.")
+    top_p: float = option(1.0, "Must be 1 in training.")
+    # the optimizer: AdamW
+    steps: int = option(1000, "Optimizer steps, one per batch of rollouts.")
+    epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
+    lr: float = option(1e-4, "Learning rate after the warm-up.")
+    schedule: str = option("constant", "constant or cosine (to 0 at the last step), after warmup_steps of linear increase.")
+    warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
+    betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
+    weight_decay: float = option(0.01, "AdamW's decoupled weight decay, on all parameters.")
+    max_grad_norm: float = option(1.0, "The gradient is scaled down to this norm where it is longer.")
+    # the machine
+    seed: int = option(0, "Fixes initial weights, order of prompts and rollouts.")
+    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one.")
+    precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.")
+    micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.")
+    wave_rows: int = option(4096, "Rollouts sampled at once; changes memory, not the rollouts.")
+    # evaluation and files
+    eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).")
+    eval_prompts: int = option(64, "Validation prompts.")
+    eval_samples: int = option(64, "Rollouts per validation prompt.")
+    eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
+    save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
+    out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR-seedS).")
+    resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
+
+    def __post_init__(self):
+        positive = ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm", "eval_samples")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
+        for name in ("steps", "epochs", "lr", "warmup_steps", "weight_decay", "eval_every", "save_every", "eval_prompts", "seed"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
+        if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
+            raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or top-p; with "
+                             f"temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the estimators are "
+                             "biased (eval.py takes these options)")
+        for name, values in (("aggregation", ("sequence", "token", "constant")), ("schedule", ("constant", "cosine")),
+                             ("precision", ("auto", "float32", "bfloat16")), ("resume", ("no", "yes", "auto"))):
+            if getattr(self, name) not in values:
+                raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
+        if len(self.betas) != 2:
+            raise UsageError(f"--betas takes two numbers, not {self.betas}")
+        if self.eval_every and max(self.eval_k) > self.eval_samples:
+            raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
+
+    def to_dict(self) -> dict:
+        return dataclasses.asdict(self)
+
+
+def dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def with_overrides(config: Config, arguments: list[str]) -> Config:
+    """`config` with `--field value` or `--field=value` pairs applied; raises UsageError for what it cannot read.
+
+    `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options.
+    """
+    types, changes = typing.get_type_hints(Config), {}
+    pairs = split_arguments(arguments)
+    for key, text in pairs:
+        name, _, inner = key.replace("-", "_").partition(".")
+        if inner and name in ("task", "estimator"):
+            options = changes.setdefault(f"{name}_options", dict(getattr(config, f"{name}_options")))
+            options[inner] = guess(text)
+        elif inner or name not in types or types[name] is dict:
+            names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
+            near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
+            raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
+                             " (train.py RECIPE --help lists all)")
+        else:
+            changes[name] = parse(types[name], key, text)
+    return dataclasses.replace(config, **changes)
+
+
+def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:
+    """`--a 1 --b=2 --c` as [("a", "1"), ("b", "2"), ("c", None)]."""
+    pairs, i = [], 0
+    while i < len(arguments):
+        word = arguments[i]
+        if not word.startswith("--"):
+            raise UsageError(f"{word!r} stands where an option was expected; options are written --name value")
+        key, equals, value = word[2:].partition("=")
+        i += 1
+        if not equals:
+            value = None
+            if i < len(arguments) and not arguments[i].startswith("--"):
+                value, i = arguments[i], i + 1
+        pairs.append((key, value))
+    return pairs
+
+
+def parse(kind, key: str, text: str | None):
+    """The value of `text` for a field of type `kind`; bare flags are true, and `--resume` alone is yes."""
+    if text is None and (kind is bool or key == "resume"):
+        return True if kind is bool else "yes"
+    if text is None:
+        raise UsageError(f"--{key} needs a value")
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if typing.get_origin(kind) is tuple:
+            return tuple(typing.get_args(kind)[0](part) for part in text.split(","))
+        if kind is int and "e" in text:  # 1e5
+            return int(float(text)) if float(text).is_integer() else int(text)
+        return kind(text)
+    except (ValueError, KeyError):
+        name = {bool: "true or false", tuple: "numbers separated by commas"}.get(typing.get_origin(kind) or kind, kind.__name__)
+        raise UsageError(f"--{key} {text} cannot be read: expected {name}") from None
+
+
+def guess(text: str | None):
+    """An option of a task or estimator, whose types are not known here: true/false, int, float or text."""
+    if text is None or text.lower() in ("true", "false"):
+        return text is None or text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def describe(config: Config) -> str:
+    """The help text: every option with its value in this recipe."""
+    lines = []
+    for f in dataclasses.fields(config):
+        lines.append(f"  --{dashed(f.name):22} {f.metadata['help']} [{getattr(config, f.name)}]")
+    return "\n".join(lines)

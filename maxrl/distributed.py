@@ -1,0 +1,79 @@
+"""One process or many, started by plain python or by torchrun: the same script."""
+
+import contextlib
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def setup(device: str = "auto") -> tuple[int, int, torch.device]:
+    """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
+    rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = torch.device("cuda", local) if device == "cuda" else torch.device(device)
+    if where.type == "cuda":
+        torch.cuda.set_device(where)
+    if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        # An hour: a rank may wait for another one's long rollouts or evaluation, a dead one is noticed by torchrun.
+        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=timedelta(hours=1))
+    return rank, world, where
+
+
+def cleanup():
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def barrier():
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def all_reduce(numbers: dict[str, float], op: str = "sum", device="cpu") -> dict[str, float]:
+    """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
+    if not dist.is_initialized():
+        return numbers
+    values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=device)
+    dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
+    return dict(zip(sorted(numbers), values.tolist()))
+
+
+def use_bfloat16(precision: str, device: torch.device) -> bool:
+    """Whether forwards run in bfloat16 autocast: as asked, or with "auto" where the hardware multiplies in bfloat16."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+
+
+def sum_tensor(values: torch.Tensor) -> torch.Tensor:
+    """The sum of a tensor of the same shape over the ranks, on every rank."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
+    """The module whose forward everything that needs a gradient must go through; DDP averages over ranks."""
+    if not dist.is_initialized():
+        return module
+    devices = [next(module.parameters()).device] if next(module.parameters()).is_cuda else None
+    return DistributedDataParallel(module, device_ids=devices, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def synchronised(module: torch.nn.Module, now: bool):
+    """Context of a forward and its backward; only where `now` is true are the gradients averaged over the ranks."""
+    return contextlib.nullcontext() if now or not isinstance(module, DistributedDataParallel) else module.no_sync()

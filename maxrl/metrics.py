@@ -1,0 +1,106 @@
+"""What is measured: pass@k with its standard error, samples to match a coverage, statistics of reward groups.
+
+All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
+"""
+
+import numpy as np
+
+
+def _array(values, dtype=np.float64) -> np.ndarray:
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)
+
+
+def _whole(name: str, values) -> np.ndarray:
+    array = _array(values)
+    whole = np.isfinite(array) & (array == np.floor(array))
+    if not whole.all():
+        raise ValueError(f"pass_at_k takes whole numbers as {name}, not {array[~whole][0]:g}; use counts of samples")
+    return array
+
+
+def pass_at_k(n, c, k):
+    """Chance that at least one of k samples is right, estimated without bias from n samples of which c are right.
+
+    1 - C(n-c, k) / C(n, k) (Chen et al. 2021): the share of the k-subsets of the n samples that hold a right one, as
+    the product over i < k of (n-c-i)/(n-i), in which nothing overflows. n, c, k broadcast; numbers give a float.
+    ValueError unless 0 <= c <= n and 1 <= k <= n, all whole.
+    """
+    n, c, k = np.broadcast_arrays(_whole("n", n), _whole("c", c), _whole("k", k))
+    for wrong, needs in (((c < 0) | (c > n), "needs 0 <= c <= n; use the number of right samples among the n"),
+                         ((k < 1) | (k > n), "needs 1 <= k <= n; use a smaller k or draw more samples")):
+        if wrong.any():
+            raise ValueError(f"pass_at_k got n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g} but {needs}")
+    fail = np.ones(n.shape)
+    for i in range(int(k.max(initial=0))):
+        fail = np.where(i < k, fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1), fail)
+    return 1 - fail if fail.ndim else float(1 - fail)
+
+
+def mean_and_se(values) -> tuple[float, float]:
+    """Mean of one value per prompt (P,) and its standard error over prompts, std / sqrt(P) with divisor P - 1.
+
+    The error is NaN for one prompt. It says how much another draw of prompts would change the mean.
+    """
+    values = _array(values)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"mean_and_se takes one value per prompt, shape (P,) with P >= 1, not {values.shape}; "
+                         "use values.mean(axis=1) for several per prompt")
+    se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else float("nan")
+    return float(values.mean()), float(se)
+
+
+def pass_at_k_table(successes, n, ks) -> dict[int, tuple[float, float]]:
+    """{k: (mean pass@k, standard error over prompts)} from counts of right samples (P,) among n, a number or (P,)."""
+    return {int(k): mean_and_se(pass_at_k(n, np.atleast_1d(_array(successes)), k)) for k in ks}
+
+
+def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
+    """How many samples per prompt method b needs for the pass@k that method a has at each of ks.
+
+    Linear interpolation in k on b's curve: samples_to_match(...) / ks are the speed-ups of the paper's Figure 5.
+    ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is already as good (it may need fewer),
+    inf where b never gets there (more than ks[-1]). ValueError for other shapes or unsorted ks.
+    """
+    ks, a, b = _array(ks), _array(coverage_a), _array(coverage_b)
+    if ks.ndim != 1 or ks.size == 0 or not ks.shape == a.shape == b.shape:
+        raise ValueError(f"samples_to_match takes three lists of one length, not shapes {ks.shape}, {a.shape} and "
+                         f"{b.shape}; use the coverage of both methods at the same ks")
+    if (np.diff(ks) <= 0).any() or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError(f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them")
+    reached = b >= a[:, None]                                                  # (M, M)  b at ks[j] matches a at ks[i]
+    right = reached.argmax(axis=1)                                             # (M,)  first such j
+    left = np.maximum(right - 1, 0)
+    between = right > left                                                     # (M,)  there b[left] < a <= b[right]
+    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)       # (M,)
+    return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+
+
+def group_sums(rewards) -> dict[str, float]:
+    """Sums over the groups of rewards (P_local, N), to be added over ranks and then divided by "groups"."""
+    rewards = _array(rewards)                                                  # (P_local, N)
+    if rewards.ndim != 2 or rewards.shape[1] == 0:
+        raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
+                         "use rewards.reshape(P, N)")
+    std = rewards.std(axis=1, ddof=1) if rewards.shape[1] > 1 else np.zeros(len(rewards))      # (P_local,)
+    return {"groups": float(len(rewards)),
+            "reward": float(rewards.mean(axis=1).sum()),
+            "reward_std": float(std.sum()),
+            "frac_reward_zero_mean": float((rewards == 0).all(axis=1).sum()),
+            "frac_reward_one_mean": float((rewards == 1).all(axis=1).sum())}
+
+
+def group_means(sums: dict[str, float]) -> dict[str, float]:
+    """Sums of group_sums, added over ranks or not, to means over groups (NaN without any group)."""
+    groups = sums["groups"]
+    return {name: value / groups if groups else float("nan") for name, value in sums.items() if name != "groups"}
+
+
+def group_statistics(rewards) -> dict[str, float]:
+    """Statistics of rewards (P, N) of one process; several ranks add their group_sums and call group_means.
+
+    reward                  mean reward
+    reward_std              mean over groups of the std within a group, divisor N - 1 (0 for N = 1), as in TRL
+    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
+    frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
+    """
+    return group_means(group_sums(rewards))

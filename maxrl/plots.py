@@ -1,0 +1,114 @@
+"""The figures. Training curves: `python -m maxrl.plots RUN... --out FILE`; pass@k: `eval.py --plot FILE`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from maxrl.config import UsageError
+
+COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f"}
+
+
+def require():
+    """UsageError with the command that mends it where matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError('figures need matplotlib: pip install "maxrl[plots]"') from None
+    matplotlib.use("Agg")
+
+
+def figure(panels: int):
+    require()
+    import matplotlib.pyplot as plt
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+                         "grid.alpha": 0.25, "legend.frameon": False})
+    return plt.subplots(1, panels, figsize=(4.4 * panels, 3.4), layout="constrained")
+
+
+def colour(name: str):
+    return COLOURS.get(name.lower().split("-")[0])
+
+
+def coverage(curves: dict, needed: dict, against: str, file: Path, caption: str):
+    """pass@k against k with standard errors, beside the samples that other rows need to match `against`.
+
+    curves {name: {"k": [], "mean": [], "se": []}}; needed {name: samples at each k, inf where it never gets there}.
+    """
+    fig, (left, right) = figure(2)
+    for name, c in curves.items():
+        line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=name, color=colour(name))
+        left.fill_between(c["k"], [m - s for m, s in zip(c["mean"], c["se"])],
+                          [m + s for m, s in zip(c["mean"], c["se"])], alpha=0.2, color=line.get_color(), lw=0)
+    left.set(xscale="log", xlabel="k (samples per prompt)", ylabel="pass@k", title="Coverage")
+    left.set_xscale("log", base=2)
+    left.legend()
+    ks = curves[against]["k"]
+    right.plot(ks, ks, ":", color=colour(against), label=against)
+    for name, samples in needed.items():
+        reached = [(k, n) for k, n in zip(ks, samples) if n != float("inf")]
+        line, = right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, label=name, color=colour(name))
+        for k, n in zip(ks, samples):
+            if n == float("inf"):  # above all samples drawn: an arrow at the edge
+                right.plot(k, ks[-1] * 1.5, "^", ms=5, color=line.get_color())
+    right.set(xlabel=f"k of {against}", ylabel="samples to match its pass@k", title=f"Samples to match {against}  (▲: not with {ks[-1]})")
+    right.set_xscale("log", base=2)
+    right.set_yscale("log", base=2)
+    right.legend()
+    fig.suptitle(caption, fontsize=8)
+    fig.savefig(file, dpi=150)
+
+
+def training(runs: dict[str, list[Path]], file: Path, caption: str = ""):
+    """Reward, share of prompts without a success, entropy and validation pass@k over steps; a name's runs are its seeds."""
+    loaded = {name: [[json.loads(line) for line in (run / "metrics.jsonl").open()] for run in paths]
+              for name, paths in runs.items()}
+    last = next(iter(loaded.values()))[0]
+    evaluated = sorted({key for row in last for key in row if key.startswith("eval/")}, key=lambda k: int(k.split("@")[1]))
+    panels = ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    fig, axes = figure(len(panels))
+    for ax, key in zip(axes, panels):
+        for name, seeds in loaded.items():
+            for i, rows in enumerate(seeds):
+                points = [(row["step"] + 1, row[key]) for row in rows if key in row]
+                if not points:
+                    continue
+                x, y = zip(*points)
+                if not key.startswith("eval/"):
+                    y = smooth(y)
+                ax.plot(x, y, "o-" if key.startswith("eval/") else "-", ms=3, lw=1.2, color=colour(name), label=name if i == 0 else None)
+        ax.set(xlabel="step", title={"frac_reward_zero_mean": "prompts without a success"}.get(key, key))
+    axes[0].legend()
+    fig.suptitle(caption, fontsize=8)
+    fig.savefig(file, dpi=150)
+
+
+def smooth(values, window: int = 9) -> list[float]:
+    """Centred running mean, shorter at the ends."""
+    half = window // 2
+    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
+    return [sum(part) / len(part) for part in parts]
+
+
+def main(arguments: list[str]):
+    parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--caption", default="")
+    args = parser.parse_args(arguments)
+    runs = {}
+    for text in args.runs:
+        name, path = text.split("=", 1) if "=" in text else (Path(text).name, text)
+        if not (Path(path) / "metrics.jsonl").exists():
+            raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
+        runs.setdefault(name, []).append(Path(path))
+    training(runs, args.out, args.caption)
+    print(f"drew {args.out}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(f"plots: {error}")

@@ -1,0 +1,70 @@
+"""One function per experiment. Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
+published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states."""
+
+from maxrl.config import Config
+
+
+def maze17_sft() -> Config:
+    """Supervised warm-up on 17x17 mazes: teaches the format, leaves a pass rate above 0 (paper: pass@1 1.2 %)."""
+    return Config(
+        task="maze",
+        task_options={"size": 17},  # Sec. 6.2
+        model=dict(  # E.1.2; 3,944,704 parameters
+            model_type="qwen2", vocab_size=32, hidden_size=256, intermediate_size=1024, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-6,
+            rope_theta=1e6, tie_word_embeddings=True),
+        estimator="supervised",
+        aggregation="token",  # code: mean over the path's tokens
+        prompts=32, rollouts=1, steps=1500, lr=5e-4,  # E.1.3
+        max_response=180,  # code
+        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,  # code
+        schedule="constant",  # code: a cosine over 10 epochs of which 1,500 steps are the flat start
+    )
+
+
+def maze17() -> Config:
+    """17x17 mazes, the default setting of E.1.3. Needs --init with the warm-up's run directory."""
+    sft = maze17_sft()
+    return Config(
+        task="maze", task_options=sft.task_options, model=sft.model,
+        init="runs/maze17_sft",
+        estimator="maxrl",
+        aggregation="token",  # App. F, over the whole batch
+        prompts=32, rollouts=128, steps=20_000, lr=1e-4,  # E.1.3
+        max_response=180,  # code
+        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
+        eval_every=500, eval_prompts=256, eval_samples=256, eval_k=(1, 32, 128, 256),  # Figure 17's k; samples ours
+        save_every=1000,  # ours
+    )
+
+
+def maze9_laptop_sft() -> Config:
+    """Warm-up of the laptop demo, 9x9 mazes and 308,448 parameters: a reduced scale, every number is ours."""
+    return Config(
+        task="maze", task_options={"size": 9},
+        model=dict(
+            model_type="qwen2", vocab_size=32, hidden_size=96, intermediate_size=256, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6,
+            rope_theta=1e6, tie_word_embeddings=True),
+        estimator="supervised", aggregation="token",
+        prompts=32, rollouts=1, steps=200, lr=1e-3, max_response=48,
+        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,
+        precision="float32",
+    )
+
+
+def maze9_laptop() -> Config:
+    """The laptop demo: MaxRL, GRPO and RLOO on 9x9 mazes in minutes on two cores. Every number is ours."""
+    sft = maze9_laptop_sft()
+    return Config(
+        task="maze", task_options=sft.task_options, model=sft.model,
+        init="runs/maze9_laptop_sft",
+        estimator="maxrl", aggregation="token",
+        prompts=16, rollouts=32, steps=160, lr=1e-4, max_response=48,
+        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,
+        precision="float32", micro_batch_tokens=8192, wave_rows=2048,
+        eval_every=40, eval_prompts=64, eval_samples=64, eval_k=(1, 8, 64),
+    )
+
+
+RECIPES = {recipe.__name__: recipe for recipe in (maze17_sft, maze17, maze9_laptop_sft, maze9_laptop)}

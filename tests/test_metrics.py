@@ -1,0 +1,138 @@
+"""pass@k against all subsets, its wrong relatives, and the other statistics by hand."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from maxrl.metrics import (
+    group_means,
+    group_statistics,
+    group_sums,
+    mean_and_se,
+    pass_at_k,
+    pass_at_k_table,
+    samples_to_match,
+)
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_success():
+    for n in range(1, 9):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            subsets = [any(i < c for i in subset) for subset in itertools.combinations(range(n), k)]
+            assert pass_at_k(n, c, k) == pytest.approx(float(Fraction(sum(subsets), len(subsets))), abs=1e-15)
+
+
+def test_pass_at_k_is_unbiased():
+    """Averaged over all outcomes of n rollouts it is 1 - (1-p)^k exactly."""
+    for n, k, p in ((5, 3, 0.2), (12, 12, 0.05), (20, 1, 0.9)):
+        chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+        assert sum(q * pass_at_k(n, c, k) for c, q in enumerate(chance)) == pytest.approx(1 - (1 - p) ** k, rel=1e-12)
+
+
+def test_pass_at_k_at_2048():
+    n = 2048
+    ks = np.array([1, 2, 16, 256, 1024, 2047, 2048])
+    for c in (0, 1, 2, 7, 1024, 2047, 2048):
+        exact = [float(1 - Fraction(math.comb(n - c, int(k)), math.comb(n, int(k)))) for k in ks]
+        got = pass_at_k(n, c, ks)
+        np.testing.assert_allclose(got, exact, rtol=1e-11, atol=1e-14)
+        assert (np.diff(got) >= 0).all()
+    assert pass_at_k(n, 1, n) == 1 and pass_at_k(n, 0, n) == 0
+
+
+def test_pass_at_k_shapes_and_types():
+    c = torch.tensor([[0, 1], [2, 4]])
+    got = pass_at_k(4, c, 2)
+    assert got.shape == (2, 2) and got.dtype == np.float64
+    np.testing.assert_allclose(got, [[0, 0.5], [5 / 6, 1]], rtol=1e-15)
+    assert type(pass_at_k(4, 1, 2)) is float and pass_at_k(np.array([4, 8]), 1, 2.0).tolist() == [0.5, 0.25]
+    assert pass_at_k(np.array([4, 8]), np.array([1, 1]), np.array([4, 8])).tolist() == [1, 1]
+    assert pass_at_k(4, np.zeros(0), 2).shape == (0,)
+
+
+@pytest.mark.parametrize("n, c, k, words", [
+    (4, 1, 5, ["k=5", "1 <= k <= n"]), (4, 1, 0, ["k=0"]), (4, 1, -1, ["k=-1"]), (4, 5, 1, ["c=5", "0 <= c <= n"]),
+    (4, -1, 1, ["c=-1"]), (-4, -5, 1, ["n=-4"]), (4, 1.5, 1, ["1.5", "whole numbers as c"]), (4, 1, math.nan, ["nan"]),
+    (math.inf, 1, 1, ["inf", "whole numbers as n"]),
+    (4, [0, 1, 9], 2, ["c=9"]), (0, 0, 1, ["n=0"]),
+])
+def test_pass_at_k_refusals(n, c, k, words):
+    with pytest.raises(ValueError) as caught:
+        pass_at_k(n, c, k)
+    assert all(word in str(caught.value) for word in ["pass_at_k", ";", *words]), caught.value
+
+
+def test_biased_pass_at_k():
+    """Plugging c/n into 1 - (1-p)^k: one success in 8 is reported as 66 % of pass@8, when all 8 samples hold it."""
+    plugged = lambda n, c, k: 1 - (1 - c / n) ** k                                                 # noqa: E731
+    assert plugged(8, 1, 8) == pytest.approx(0.656, abs=1e-3) and pass_at_k(8, 1, 8) == 1
+    n, k, p = 8, 8, 0.1
+    chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    assert sum(q * plugged(n, c, k) for c, q in enumerate(chance)) == pytest.approx(0.422, abs=1e-3)
+    assert 1 - (1 - p) ** k == pytest.approx(0.570, abs=1e-3)                  # what it should be on average
+
+
+def test_bootstrap_pass_at_k():
+    """Published code logs "pass@n" as the best of n draws *with* replacement from n samples: one success in 1024 gives
+    0.632 = 1 - 1/e at k = 1024, where every 1024-subset holds it. Drawn here, 4000 times."""
+    draws = np.random.default_rng(0).integers(0, 1024, size=(4000, 1024))
+    bootstrap = (draws == 0).any(axis=1).mean()
+    assert bootstrap == pytest.approx(1 - (1 - 1 / 1024) ** 1024, abs=0.03) and bootstrap < 0.67
+    assert pass_at_k(1024, 1, 1024) == 1
+
+
+def test_mean_and_se():
+    assert mean_and_se([0, 1, 1, 0]) == pytest.approx((0.5, math.sqrt(1 / 3 / 4)))
+    assert mean_and_se(torch.tensor([2.0, 2.0])) == (2, 0)
+    mean, se = mean_and_se([3])
+    assert mean == 3 and math.isnan(se)
+    for bad in ([], [[1, 2]], 3):
+        with pytest.raises(ValueError, match="one value per prompt"):
+            mean_and_se(bad)
+
+
+def test_pass_at_k_table():
+    table = pass_at_k_table(torch.tensor([0, 1, 4]), 4, (1, 2, 4))
+    assert list(table) == [1, 2, 4]
+    assert table[2] == pytest.approx(mean_and_se([0, 0.5, 1])) and table[4][0] == pytest.approx(2 / 3)
+    assert pass_at_k_table([1, 1], [4, 2], [2])[2][0] == pytest.approx(0.75)
+
+
+def test_samples_to_match():
+    """b needs 4 samples for a's pass@1, a little over 16 for its pass@4, and never reaches its pass@16."""
+    ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
+    assert samples_to_match(ks, a, b).tolist() == pytest.approx([4, 16 + 48 / 3, math.inf, math.inf])
+    assert samples_to_match(ks, a, a).tolist() == ks
+    assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])                   # [0]: at most 1
+    assert samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5]).tolist() == [2, 2, 2]     # flat stretches
+    assert samples_to_match([1], [0.5], [0.4]).tolist() == [math.inf]
+    for bad in (([1, 2], [0.1], [0.1, 0.2]), ([2, 1], [0.1, 0.2], [0.1, 0.2]), ([1, 2], [0.1, math.nan], [0.1, 0.2]),
+                ([], [], []), ([1, 1], [0.1, 0.2], [0.1, 0.2])):
+        with pytest.raises(ValueError, match="samples_to_match"):
+            samples_to_match(*bad)
+
+
+def test_group_statistics():
+    rewards = torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+    got = group_statistics(rewards)
+    assert got == pytest.approx({"reward": 7 / 20, "reward_std": (0.5 + math.sqrt(1 / 3)) / 5,
+                                 "frac_reward_zero_mean": 0.4, "frac_reward_one_mean": 0.2})
+    assert all(type(value) is float for value in got.values())
+    assert got["reward_std"] == pytest.approx(rewards.double().std(dim=1).mean().item())
+    signed = group_statistics([[-1, 1], [0, 0]])
+    assert signed["frac_reward_zero_mean"] == 0.5                              # mean 0 by cancellation is no failure
+    assert group_statistics(np.array([[1.0], [0.0]]))["reward_std"] == 0       # N = 1
+    with pytest.raises(ValueError, match="shape"):
+        group_statistics([1, 0])
+
+
+def test_group_sums_add_up_over_ranks():
+    rewards = np.random.default_rng(0).integers(0, 2, size=(7, 3))
+    ranks = [group_sums(rewards[:2]), group_sums(rewards[2:]), group_sums(rewards[7:])]            # the last has none
+    total = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
+    assert group_means(total) == pytest.approx(group_statistics(rewards))
+    assert math.isnan(group_means(ranks[2])["reward"])

@@ -1,0 +1,76 @@
+"""The simulation: sampled runs follow the exact ones, exact ones order the methods as the paper does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from maxrl import toy
+from maxrl.advantages import weight
+
+
+def test_sampled_follows_exact():
+    """With small steps and many rollouts the sampled curves are the exact ones, at every step."""
+    runs = toy.simulate(prompts=60, rollouts=32, steps=150, lr=0.05, seed=0)
+    for name in toy.METHODS:
+        exact, sampled = (rates.mean(dim=1) for rates in runs[name])
+        gain = (exact - exact[0]).abs().max()
+        assert (exact - sampled).abs().max() < 0.1 * gain, name
+        assert gain > 0.02
+    final = {name: exact[-1].log().mean().item() for name, (exact, _) in runs.items()}
+    assert final["rloo"] < final["maxrl_order"] < final["maxrl"] < final[toy.EXACT_ML]
+    assert final["rloo"] < final["grpo"] < final["maxrl"]
+
+
+def test_exact_gradient_of_maxrl_without_rollouts_is_grad_log_p():
+    logits = toy.initial_logits(9)
+    assert toy.pass_rate(logits)[[0, -1]].tolist() == pytest.approx([1e-3, 0.5])
+    leaf = logits.clone().requires_grad_()
+    grad, = torch.autograd.grad(toy.pass_rate(leaf).log().sum(), leaf)
+    torch.testing.assert_close(toy.exact_gradient(logits, "maxrl"), grad, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", toy.METHODS)
+def test_sampled_gradient_has_the_exact_mean(name):
+    """4000 copies of one prompt: the mean of the sampled gradients is w(p) grad p within 5 standard errors."""
+    logits = toy.initial_logits(3)[1:2].expand(4000, -1)
+    sampled = toy.sampled_gradient(logits, name, 8, torch.Generator().manual_seed(0))              # (4000, 8)
+    exact = toy.exact_gradient(logits[:1], name, rollouts=8, **toy.METHODS[name])                  # (1, 8)
+    se = sampled.std(dim=0) / 4000**0.5
+    assert ((sampled.mean(dim=0) - exact[0]).abs() < 5 * se + 1e-12).all()
+    assert exact[0, 0] > 0 and weight(name, 0.5, rollouts=8, **toy.METHODS[name]) > 0
+
+
+def test_command_line(tmp_path):
+    """The command of the docstring, small: prints the table; writes the figure where matplotlib is installed."""
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, "-m", "maxrl.toy", "--prompts", "10", "--steps", "3", "--out", str(tmp_path / "new")]
+    env = {**os.environ, "MPLCONFIGDIR": str(tmp_path)}                        # no font cache in the home directory
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in [*toy.METHODS, toy.EXACT_ML])
+    assert (tmp_path / "new" / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_numbers_are_printed(tmp_path, monkeypatch, capsys):
+    small = ["--prompts", "10", "--steps", "3"]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)                       # import matplotlib now fails
+    toy.main(small)
+    assert toy.EXACT_ML in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r'pip install "maxrl\[plots\]"'):
+        toy.main([*small, "--out", str(tmp_path)])
+    assert toy.EXACT_ML in capsys.readouterr().out
+
+
+def test_too_few_rollouts(capsys):
+    with pytest.raises(SystemExit):
+        toy.main(["--rollouts", "3"])
+    assert "--rollouts 3 is too few" in capsys.readouterr().err
+
+
+def test_seed_decides_the_samples_alone():
+    a, b, c = (toy.simulate(5, 4, 2, 0.1, seed) for seed in (0, 0, 1))
+    assert torch.equal(a["maxrl"][1], b["maxrl"][1]) and not torch.equal(a["maxrl"][1], c["maxrl"][1])
+    assert torch.equal(a["maxrl"][0], c["maxrl"][0])

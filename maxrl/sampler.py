@@ -48,7 +48,7 @@ def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
         kept = logits.topk(top_k).indices
         logits = torch.full_like(logits, -torch.inf).scatter(-1, kept, logits.gather(-1, kept))
     if top_p < 1:
-        descending, order = logits.log_softmax(-1).exp().sort(-1, descending=True, stable=True)
+        descending, order = logits.log_softmax(-1).exp().sort(dim=-1, descending=True, stable=True)
         cut = descending.cumsum(-1) - descending >= top_p  # the mass before a token already reaches top_p
         logits = logits.masked_fill(torch.zeros_like(cut).scatter(-1, order, cut), -torch.inf)
     return logits.log_softmax(-1)

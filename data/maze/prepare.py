@@ -17,6 +17,7 @@ import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from tqdm import tqdm
@@ -74,7 +75,7 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def refuse(sentence: str, code: int = 2):
+def refuse(sentence: str, code: int = 2) -> NoReturn:
     print(f"prepare.py: {sentence}", file=sys.stderr)
     raise SystemExit(code)
 

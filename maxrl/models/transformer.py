@@ -24,10 +24,10 @@ FAMILIES = {
 
 # What a config.json may ask for beside the sizes, and the only values implemented here.
 IMPLEMENTED = {
-    "hidden_act": {"silu"},
-    "use_sliding_window": {False, None},
-    "attention_dropout": {0, None},
-    "rope_scaling": {None},
+    "hidden_act": ("silu",),
+    "use_sliding_window": (False, None),
+    "attention_dropout": (0, None),
+    "rope_scaling": (None,),
 }
 
 

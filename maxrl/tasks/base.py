@@ -41,3 +41,7 @@ class Task:
             for j in range(rewards.shape[1]):
                 rewards[i, j] = self.verify(rollouts.text(i, j), example)
         return rewards  # (P_local, N)
+
+    def show(self, response: str, example: Example, colour: bool) -> str:
+        """A rollout for people to look at; `colour` allows ANSI escapes."""
+        return f"{example.prompt}\n--- response\n{response}"

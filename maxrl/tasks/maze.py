@@ -221,6 +221,9 @@ class Maze(Task):
     def verify(self, response: str, example: Example) -> float:
         return verify(example.prompt, response)
 
+    def show(self, response: str, example: Example, colour: bool) -> str:
+        return draw(example.prompt, response, colour)
+
     def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
         """Rewards (P, N) by walk(), on the rollouts' device; by text where the tokenizer has ids of its own."""
         words = ["DONE", *MOVES]

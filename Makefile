@@ -1,0 +1,75 @@
+# The table of contents: `make` prints it. Every target makes what it needs first (.venv, data, warm-up).
+#   make maze17 GPUS=8 ESTIMATOR=grpo       on eight GPUs
+#   make test PYTHON=python3 VENV=          with the packages of an environment that is already there
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+GPUS ?= 1
+ESTIMATOR ?= maxrl
+SEED ?= 0
+
+ifeq ($(strip $(VENV)),)
+  py := $(PYTHON)
+else
+  py := $(VENV)/bin/python
+  plots := $(VENV)/.plots
+  test := $(VENV)/.test
+  dev := $(VENV)/.dev
+endif
+run := $(py) $(if $(filter-out 1,$(GPUS)),-m torch.distributed.run --nproc-per-node $(GPUS))
+
+# Fresh memory is slow on virtual machines: glibc keeps what it has instead of returning it after every tensor.
+export MALLOC_MMAP_MAX_ := 0
+export MALLOC_TRIM_THRESHOLD_ := 8589934592
+export MALLOC_TOP_PAD_ := 268435456
+
+.PHONY: help demo test bench lint toy maze9 maze17 maze17-sft maze17-data sample clean
+
+help:  ## print this list
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figure
+	$(py) -m data.maze.prepare --size 9 --train 20000
+	$(py) train.py maze9_laptop_sft --seed $(SEED) --out runs/demo$(SEED)/base --resume auto
+	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator rloo --lr 1e-4 --out runs/demo$(SEED)/rloo --resume auto
+	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator grpo --lr 1e-4 --out runs/demo$(SEED)/grpo --resume auto
+	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator maxrl --lr 1e-4 --out runs/demo$(SEED)/maxrl --resume auto
+	$(py) -m maxrl.plots runs/demo$(SEED)/{rloo,grpo,maxrl} --out runs/demo$(SEED)/training.png
+	$(py) eval.py runs/demo$(SEED)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot runs/demo$(SEED)/coverage.png
+	$(py) sample.py runs/demo$(SEED)/maxrl
+
+test: $(test)  ## the proofs and oracles, at most five minutes on two cores
+	$(py) -m pytest
+
+bench: $(test)  ## speed of rollouts and training steps against transformers, in one run
+	$(py) tests/bench.py
+
+lint: $(dev)  ## ruff
+	$(py) -m ruff check .
+
+toy: $(plots)  ## the model-free simulation, under a minute, with a picture
+	$(py) -m maxrl.toy --out runs
+
+maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out
+	$(py) -m data.maze.prepare --size 17 --train 1000000
+
+maze17-sft: maze17-data  ## the paper's supervised warm-up (E.1.3)
+	$(run) train.py maze17_sft --resume auto
+
+maze17: maze17-sft  ## the paper's maze experiment: GPUS=8 ESTIMATOR=maxrl
+	$(run) train.py maze17 --estimator $(ESTIMATOR) --resume auto
+
+maze9: $(plots)  ## one laptop run with ESTIMATOR=maxrl
+	$(py) -m data.maze.prepare --size 9 --train 20000
+	$(py) train.py maze9_laptop_sft --resume auto
+	$(py) train.py maze9_laptop --estimator $(ESTIMATOR) --resume auto
+
+clean:  ## remove .venv and caches; runs and data stay
+	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
+
+# An environment with an extra: made once, and again when the pins change.
+$(VENV)/.%: pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	touch $@

@@ -1,0 +1,62 @@
+"""Small models, rollouts and mazes that several test files share."""
+
+import torch
+
+from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.policy import Rollouts, SequencePolicy
+from maxrl.tasks.maze import VOCABULARY
+from maxrl.tokenizer import Tokenizer
+
+SIZES = dict(model_type="qwen2", vocab_size=32, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6,
+             rope_theta=1e4, tie_word_embeddings=True)
+
+
+def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
+    """A transformer of SIZES, all of whose parameters are random: zero biases and unit norms would hide mistakes."""
+    torch.manual_seed(seed)
+    result = Transformer(TransformerConfig.from_hf(SIZES | changes))
+    with torch.no_grad():
+        for name, parameter in result.named_parameters():
+            one = 1.0 if "norm" in name else 0.0
+            parameter.copy_(one + torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.2))
+    return result.to(dtype)
+
+
+def policy(transformer, **options) -> SequencePolicy:
+    """Stops at the maze's DONE (7) and <eos> (2); up to 12 tokens."""
+    options = {"max_tokens": 12} | options
+    return SequencePolicy(transformer, Tokenizer.from_vocabulary(VOCABULARY), [2, 7], **options)
+
+
+def prompts(lengths, seed=0):
+    """One-dimensional id tensors of these lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(1, 32, (n,), generator=generator) for n in lengths]
+
+
+def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64) -> Rollouts:
+    """Stored rollouts of random tokens and lengths, as if some policy had drawn them; one of them L tokens long."""
+    generator = torch.Generator().manual_seed(seed)
+    P = len(prompt_lengths)
+    tokens = torch.randint(1, 32, (P, N, L), generator=generator)
+    lengths = torch.randint(1, L + 1, (P, N), generator=generator)
+    lengths[-1, 0] = L
+    tokens = tokens * (torch.arange(L) < lengths[..., None])
+    return Rollouts(prompts(prompt_lengths, seed), tokens, lengths, torch.ones(P, N, dtype=torch.bool),
+                    Tokenizer.from_vocabulary(VOCABULARY), torch.zeros(P, N, L, dtype=dtype),
+                    torch.zeros(P, N, L, dtype=dtype))
+
+
+def gradient(some_policy, some_rollouts, advantages) -> torch.Tensor:
+    """What backward adds to .grad, as one vector (parameters,)."""
+    parameters = list(some_policy.model.parameters())
+    some_policy.model.zero_grad(set_to_none=True)
+    some_policy.backward(some_rollouts, advantages)
+    assert all(p.grad is not None for p in parameters)
+    return torch.cat([p.grad.flatten() for p in parameters])
+
+
+def distance(a, b) -> float:
+    """Relative distance of two vectors."""
+    return float((a - b).norm() / b.norm())

@@ -42,11 +42,11 @@ def train(cfg: Config, recipe: str):
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
     first_step = restore(policy, optimizer, resumed)
     logger = Logger(start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
-
+    order = 2 * cfg.seed + (cfg.estimator == "supervised")  # RL does not start with the prompts that the warm-up saw
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
         mine = range(rank, cfg.prompts, world)                                           # this rank's places in the batch
-        indices = batch_indices(len(task), cfg.prompts, step, cfg.seed)                  # (P,)
+        indices = batch_indices(len(task), cfg.prompts, step, order)                     # (P,)
         examples = [task[indices[place]] for place in mine]                              # P_local prompts
         if cfg.estimator == "supervised":
             rollouts = policy.demonstrate(examples)                                      # the answers, N = 1

@@ -100,7 +100,7 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
         entropy = -(drawn_from.exp() * drawn_from.clamp(min=-1e9)).sum(-1)
         entropies[rows, position] = (entropy * alive).to(entropies.dtype)
         lengths[rows] += alive
-        alive = alive & ~torch.isin(current, stop)
+        alive = alive & ~(current[..., None] == stop).any(-1)
     finished = torch.ones(P * N, dtype=torch.bool, device=device)
     finished[rows] = ~alive
     L = max(int(lengths.max()), 1)

@@ -1,4 +1,6 @@
+import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,16 @@ ROOT = Path(__file__).resolve().parents[1]
 for folder in (ROOT, ROOT / "tests"):  # plain `pytest` finds train.py and tiny.py as `python -m pytest` does
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+import tiny  # noqa: E402
+
+from data.maze import prepare  # noqa: E402
+from maxrl.config import Config  # noqa: E402
+from maxrl.recipes import RECIPES  # noqa: E402
+
 torch.set_num_threads(1)  # matrices this small are slower on several
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
     """Nothing a test writes without saying where lands in the repository."""
     monkeypatch.chdir(tmp_path)
@@ -20,7 +28,66 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def mazes(tmp_path_factory):
     """A directory with 96 + 24 + 24 of the 192 mazes of 7x7."""
-    from data.maze import prepare
     out = tmp_path_factory.mktemp("data") / "7x7"
-    prepare.main(["--size", "7", "--train", "96", "--validation", "24", "--test", "24", "--workers", "1", "--out", str(out)])
+    prepare.main(
+        ["--size", "7", "--train", "96", "--validation", "24", "--test", "24", "--workers", "1", "--out", str(out)]
+    )
     return out
+
+
+@pytest.fixture
+def shell(capsys, monkeypatch, in_a_directory_of_its_own):
+    """Runs a script in this process: shell("train.py", "tiny", ...) -> (exit code, what it said)."""
+
+    def run(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        code = 0
+        try:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def recipes(mazes):
+    """Two more recipes for train.py: `tiny_sft`, seconds of warm-up on 7x7 mazes, and `tiny`, MaxRL after it."""
+
+    def tiny_sft():
+        """A warm-up for tests."""
+        return Config(
+            task="maze",
+            task_options={"size": 7, "directory": str(mazes)},
+            model=tiny.SIZES | {"hidden_size": 48, "intermediate_size": 96},
+            estimator="supervised",
+            prompts=16,
+            rollouts=1,
+            steps=150,
+            lr=4e-3,
+            max_response=20,
+            betas=(0.9, 0.95),
+            precision="float32",
+        )
+
+    def rl():
+        """Reinforcement for tests."""
+        return replace(
+            tiny_sft(), estimator="maxrl", prompts=16, rollouts=16, steps=60, lr=7e-4, eval_k=(1, 4), eval_samples=4
+        )
+
+    RECIPES.update(tiny_sft=tiny_sft, tiny=rl)
+    yield
+    del RECIPES["tiny_sft"], RECIPES["tiny"]
+
+
+@pytest.fixture(scope="session")
+def warm(recipes, tmp_path_factory):
+    """The run directory of `tiny_sft`: a policy that solves some mazes of 7x7."""
+    import train
+
+    run = tmp_path_factory.mktemp("runs") / "warm"
+    train.main(["tiny_sft", "--out", str(run)])
+    return run

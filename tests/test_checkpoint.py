@@ -72,19 +72,29 @@ def test_transformers_reads_ours(tmp_path, tied):
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "a")
     tokens = torch.tensor([TOKENIZER.encode(TEXT)])
     with torch.no_grad():
-        torch.testing.assert_close(model.lm_head(model(tokens[:, None]))[:, 0], theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            model.lm_head(model(tokens[:, None]))[:, 0], theirs(tokens).logits, atol=1e-5, rtol=1e-5
+        )
     assert sorted(theirs.generation_config.eos_token_id) == [2, 7]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "a")
     assert tokenizer(TEXT)["input_ids"] == TOKENIZER.encode(TEXT)
-    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (
+        0,
+        1,
+        2,
+        3,
+    )
 
 
 def test_a_name_that_transformers_does_not_believe(tmp_path):
-    """transformers 5 distrusts the tokenizer_class of every qwen2 checkpoint: AutoTokenizer takes Qwen2's own byte-level
+    """transformers 5 distrusts the tokenizer_class of every qwen2 checkpoint: AutoTokenizer takes Qwen2's byte-level
     rules and reads a maze as one unknown word, in the published maze checkpoint as in ours. The class that
     tokenizer_config.json names reads it (above). Should this test fail one day, AutoTokenizer has become right."""
     save(tmp_path / "a", tiny.model(torch.float32))
-    assert json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert (
+        json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())["tokenizer_class"]
+        == "PreTrainedTokenizerFast"
+    )
     assert AutoTokenizer.from_pretrained(tmp_path / "a")(TEXT)["input_ids"] != TOKENIZER.encode(TEXT)
 
 
@@ -93,9 +103,14 @@ def test_a_name_that_transformers_does_not_believe(tmp_path):
 def test_ours_reads_transformers(tmp_path, tied, dtype, shards):
     """As transformers 5 writes it: rope_parameters, dtype, several shards with an index, its own tokenizer files."""
     torch.manual_seed(0)
-    sizes = {k: v for k, v in tiny.SIZES.items() if k not in ("rope_theta", "model_type")} | {"tie_word_embeddings": tied}
-    theirs = AutoModelForCausalLM.from_config(Qwen2Config(**sizes, rope_parameters={"rope_theta": 5e3, "rope_type": "default"},
-                                                          eos_token_id=2, initializer_range=0.2)).to(dtype)
+    sizes = {k: v for k, v in tiny.SIZES.items() if k not in ("rope_theta", "model_type")} | {
+        "tie_word_embeddings": tied
+    }
+    theirs = AutoModelForCausalLM.from_config(
+        Qwen2Config(
+            **sizes, rope_parameters={"rope_theta": 5e3, "rope_type": "default"}, eos_token_id=2, initializer_range=0.2
+        )
+    ).to(dtype)
     theirs.save_pretrained(tmp_path / "a", max_shard_size=shards)
     assert (len(list((tmp_path / "a").glob("*.safetensors"))) > 1) == (shards == "12KB")
     PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend, eos_token="<eos>").save_pretrained(tmp_path / "a")
@@ -124,8 +139,16 @@ def test_only_safetensors(tmp_path):
     model, optimizer = trained()
     save(tmp_path / "a", model, optimizer)
     files = {f.name for f in (tmp_path / "a").iterdir()}
-    assert files == {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-                     "recipe.json", "optimizer.safetensors", "state.json"}
+    assert files == {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "recipe.json",
+        "optimizer.safetensors",
+        "state.json",
+    }
     assert "lm_head.weight" not in load_file(tmp_path / "a" / "model.safetensors"), "a tied head is held once"
     (tmp_path / "a" / "model.safetensors").unlink()
     torch.save(model.state_dict(), tmp_path / "a" / "pytorch_model.bin")
@@ -133,8 +156,10 @@ def test_only_safetensors(tmp_path):
         checkpoint.load_model(tmp_path / "a")
 
 
-@pytest.mark.parametrize("broken", ["maxrl.checkpoint.save_file", "os.rename", "maxrl.checkpoint._flush",
-                                    "maxrl.checkpoint.optimizer_tensors"])
+@pytest.mark.parametrize(
+    "broken",
+    ["maxrl.checkpoint.save_file", "os.rename", "maxrl.checkpoint._flush", "maxrl.checkpoint.optimizer_tensors"],
+)
 def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken):
     """Killed anywhere before the rename there is nothing under the name, the run's newest checkpoint is the old one,
     and what is left over does not disturb the next save. A half-written one was once resumed from: silently, with
@@ -168,7 +193,9 @@ def test_nothing_is_overwritten(tmp_path):
 def test_find(tmp_path):
     save(tmp_path / "run" / "step-1", tiny.model(torch.float32))
     checkpoint.set_latest(tmp_path / "run", "step-1")
-    assert checkpoint.find(tmp_path / "run") == checkpoint.find(tmp_path / "run" / "step-1") == tmp_path / "run" / "step-1"
+    assert (
+        checkpoint.find(tmp_path / "run") == checkpoint.find(tmp_path / "run" / "step-1") == tmp_path / "run" / "step-1"
+    )
     for nothing in (tmp_path, tmp_path / "elsewhere"):
         with pytest.raises(FileNotFoundError, match="neither a checkpoint .* nor a run directory"):
             checkpoint.find(nothing)

@@ -1,4 +1,6 @@
-"""The loss: token log-probs, three normalisers, masks; and the wrong means that circulate, each shown to turn the gradient."""
+"""The loss: token log-probs, three normalisers, masks; and the wrong means that circulate, which turn the gradient."""
+
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -6,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.losses import NORMALISERS, normaliser, policy_gradient_loss, token_log_probs
-from maxrl.policy import SequencePolicy
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -80,8 +81,14 @@ def test_wrong_means_turn_the_gradient():
     over each response's own tokens makes long wrong answers cheap (what Dr. GRPO corrects). Cosines with the right one:
     """
     model, rollouts = tiny.model(), tiny.rollouts(N=4, L=9)
-    advantages = torch.tensor([[1.0, -1, 0, 0], [3.0, -1, -1, -1], [-0.3, 1, 0, 0], [1.0, 1, -1, -1]], dtype=torch.float64)
-    right = {name: tiny.gradient(tiny.policy(model, aggregation=name), rollouts, advantages) for name in ("token", "sequence")}
+    rollouts.lengths[0] = 1  # one prompt with short answers
+    advantages = torch.tensor(
+        [[1.0, -1, 0, 0], [3.0, -1, -1, -1], [-0.3, 1, 0, 0], [1.0, 1, -1, -1]], dtype=torch.float64
+    )
+    right = {
+        name: tiny.gradient(tiny.policy(model, aggregation=name), rollouts, advantages)
+        for name in ("token", "sequence")
+    }
     for name, mean in MEANS.items():
         gradient = direction(model, rollouts, advantages, mean)
         cosine = float(F.cosine_similarity(gradient, right["token"], dim=0))
@@ -99,13 +106,14 @@ def test_masks_come_from_lengths_not_from_ids():
     model, rollouts = tiny.model(), tiny.rollouts(L=6)
     last = (rollouts.lengths - 1)[..., None]
     rollouts.tokens.scatter_(2, last, 0)
-    policy: SequencePolicy = tiny.policy(model)
+    policy, ones = tiny.policy(model), torch.ones(4, 4, dtype=torch.float64)
     batch = policy.micro_batch(rollouts, [0, 1, 2, 3], slice(None))
     assert torch.equal(batch.mask.sum(-1), rollouts.lengths)
     assert torch.equal(batch.mask.gather(2, last), torch.ones_like(last).bool())
-    by_ids = rollouts.tokens != 0
-    assert not by_ids.gather(2, last).any(), "the wrong mask hides the end tokens"
-    right = tiny.gradient(policy, rollouts, torch.ones(4, 4, dtype=torch.float64))
-    dirty = rollouts.tokens.masked_fill(torch.arange(6) >= rollouts.lengths[..., None], 31)
-    rollouts.tokens = dirty  # padding of another id
-    assert tiny.distance(tiny.gradient(policy, rollouts, torch.ones(4, 4, dtype=torch.float64)), right) < 1e-12
+    assert not (rollouts.tokens != 0).gather(2, last).any(), "the wrong mask hides the end tokens"
+    right = tiny.gradient(policy, rollouts, ones)
+    for share in (True, False):
+        policy.share_prompt = share
+        assert tiny.distance(tiny.gradient(policy, rollouts, ones), right) < 1e-12
+        dirty = rollouts.tokens.masked_fill(torch.arange(6) >= rollouts.lengths[..., None], 31)
+        assert tiny.distance(tiny.gradient(policy, replace(rollouts, tokens=dirty), ones), right) < 1e-12

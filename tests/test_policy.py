@@ -27,12 +27,14 @@ def all_responses():
 
 
 def enumerable(seed=4):
-    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by the plainest forward."""
+    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by a plain forward."""
     model = tiny.model(seed=seed, vocab_size=V, hidden_size=16, intermediate_size=24)
     responses = all_responses()
     logs = []
     for r in responses:
-        log_probs = model.lm_head(model(torch.tensor(PROMPT + r[:-1])[None, None])[0, 0, len(PROMPT) - 1 :]).log_softmax(-1)
+        log_probs = model.lm_head(
+            model(torch.tensor(PROMPT + r[:-1])[None, None])[0, 0, len(PROMPT) - 1 :]
+        ).log_softmax(-1)
         logs.append(log_probs.gather(1, torch.tensor(r)[:, None]).sum())
     return model, responses, torch.stack(logs)
 
@@ -59,10 +61,23 @@ def expected_gradient(name, options, N, divide_by_tokens=False):
     return -tiny.gradient(policy, rollouts, advantages), float(p.detach()), grad_p
 
 
-CASES = [("reinforce", {}, 1), ("reinforce", {}, 2), ("rloo", {}, 2), ("rloo", {}, 3), ("maxrl_success", {}, 1),
-         ("maxrl_success", {}, 2), ("maxrl_success", {}, 3), ("maxrl_centered", {}, 2), ("maxrl", {}, 2), ("maxrl", {}, 3),
-         ("maxrl_order", {"order": 1}, 2), ("maxrl_order", {"order": 2}, 2), ("maxrl_order", {"order": 2}, 3),
-         ("maxrl_order", {"order": 3}, 3), ("grpo", {}, 2)]
+CASES = [
+    ("reinforce", {}, 1),
+    ("reinforce", {}, 2),
+    ("rloo", {}, 2),
+    ("rloo", {}, 3),
+    ("maxrl_success", {}, 1),
+    ("maxrl_success", {}, 2),
+    ("maxrl_success", {}, 3),
+    ("maxrl_centered", {}, 2),
+    ("maxrl", {}, 2),
+    ("maxrl", {}, 3),
+    ("maxrl_order", {"order": 1}, 2),
+    ("maxrl_order", {"order": 2}, 2),
+    ("maxrl_order", {"order": 2}, 3),
+    ("maxrl_order", {"order": 3}, 3),
+    ("grpo", {}, 2),
+]
 
 
 @pytest.mark.parametrize("name, options, N", CASES)
@@ -102,8 +117,9 @@ def test_micro_batches_change_nothing(dtype, tolerance, share, aggregation):
     """From one rollout per forward to everything in one, prompts shared or not; slices of a group included (9 + 4 * 6
     tokens do not fit into 20)."""
     model, rollouts, advantages = tiny.model(dtype), tiny.rollouts(dtype=dtype), some_advantages(dtype)
-    reference = tiny.gradient(tiny.policy(model, aggregation=aggregation, micro_batch_tokens=10**6, share_prompt=False),
-                              rollouts, advantages)
+    reference = tiny.gradient(
+        tiny.policy(model, aggregation=aggregation, micro_batch_tokens=10**6, share_prompt=False), rollouts, advantages
+    )
     for budget in (1, 14, 20, 40, 75, 10**6):
         policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=budget, share_prompt=share)
         assert tiny.distance(tiny.gradient(policy, rollouts, advantages), reference) < tolerance, budget
@@ -126,10 +142,17 @@ def test_order_of_rows_and_groups_changes_nothing():
     model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
     reference = tiny.gradient(tiny.policy(model, micro_batch_tokens=40), rollouts, advantages)
     groups, rows = torch.tensor([2, 0, 3, 1]), torch.tensor([3, 1, 0, 2])
+
     def mixed(x):
         return x[groups][:, rows]
-    moved = replace(rollouts, prompts=[rollouts.prompts[g] for g in groups], tokens=mixed(rollouts.tokens),
-                    lengths=mixed(rollouts.lengths), log_probs=mixed(rollouts.log_probs))
+
+    moved = replace(
+        rollouts,
+        prompts=[rollouts.prompts[g] for g in groups],
+        tokens=mixed(rollouts.tokens),
+        lengths=mixed(rollouts.lengths),
+        log_probs=mixed(rollouts.log_probs),
+    )
     gradient = tiny.gradient(tiny.policy(model, micro_batch_tokens=40), moved, mixed(advantages))
     assert tiny.distance(gradient, reference) < 1e-12
     assert tiny.distance(tiny.gradient(tiny.policy(model), moved, advantages), reference) > 0.1
@@ -141,15 +164,21 @@ def test_groups_without_advantages_are_skipped_but_counted(aggregation, monkeypa
     model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
     policy, seen = tiny.policy(model, aggregation=aggregation), []
     forward = type(model).forward
-    monkeypatch.setattr(type(model), "forward", lambda self, tokens, *rest: seen.append(len(tokens)) or forward(
-        self, tokens, *rest))
+    monkeypatch.setattr(
+        type(model), "forward", lambda self, tokens, *rest: seen.append(len(tokens)) or forward(self, tokens, *rest)
+    )
     skipped = tiny.gradient(policy, rollouts, advantages)
     assert sum(seen) == 3
     computed = tiny.gradient(policy, rollouts, advantages.index_fill(0, torch.tensor(1), 1e-300))
     assert sum(seen) == 3 + 4 and tiny.distance(skipped, computed) < 1e-12
     live = [0, 2, 3]
-    fewer = replace(rollouts, prompts=[rollouts.prompts[g] for g in live], tokens=rollouts.tokens[live],
-                    lengths=rollouts.lengths[live], log_probs=rollouts.log_probs[live])
+    fewer = replace(
+        rollouts,
+        prompts=[rollouts.prompts[g] for g in live],
+        tokens=rollouts.tokens[live],
+        lengths=rollouts.lengths[live],
+        log_probs=rollouts.log_probs[live],
+    )
     uncounted = tiny.gradient(policy, fewer, advantages[live])
     assert tiny.distance(uncounted, skipped) > 0.1, "the wrong divisor"
 
@@ -198,8 +227,11 @@ def test_waves_change_no_rollout():
     assert len({results[0].text(i, j) for i in range(5) for j in range(4)}) > 10
 
 
-EXAMPLES = [Example("<bos> GRID_START WALL", "UP UP DONE <eos>"), Example("<bos>", "DONE <eos>"),
-            Example("<bos> PATH GOAL", "LEFT DOWN RIGHT UP DONE <eos>")]
+EXAMPLES = [
+    Example("<bos> GRID_START WALL", "UP UP DONE <eos>"),
+    Example("<bos>", "DONE <eos>"),
+    Example("<bos> PATH GOAL", "LEFT DOWN RIGHT UP DONE <eos>"),
+]
 
 
 def test_demonstrations_are_maximum_likelihood():
@@ -231,7 +263,9 @@ def test_demonstrations_equal_cross_entropy():
     model = tiny.model()
     total, tokens = 0.0, 0
     for example in EXAMPLES:
-        prompt, answer = (torch.tensor(tiny.policy(model).tokenizer.encode(t)) for t in (example.prompt, example.answer))
+        prompt, answer = (
+            torch.tensor(tiny.policy(model).tokenizer.encode(t)) for t in (example.prompt, example.answer)
+        )
         logits = model.lm_head(model(torch.cat([prompt, answer])[None, None, :-1])[0, 0])
         total = total + F.cross_entropy(logits[len(prompt) - 1 :], answer, reduction="sum")
         tokens += len(answer)

@@ -7,8 +7,7 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
-                                                    TopPLogitsWarper)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from maxrl import sampler
 from maxrl.losses import token_log_probs
@@ -60,8 +59,14 @@ def responses(samples):
     return [row[:n].tolist() for row, n in zip(samples.tokens.flatten(0, 1), samples.lengths.flatten())]
 
 
-OPTIONS = [{}, {"temperature": 0.7}, {"temperature": 0}, {"top_k": 5}, {"top_p": 0.8},
-           {"temperature": 1.3, "top_k": 9, "top_p": 0.7}]
+OPTIONS = [
+    {},
+    {"temperature": 0.7},
+    {"temperature": 0},
+    {"top_k": 5},
+    {"top_p": 0.8},
+    {"temperature": 1.3, "top_k": 9, "top_p": 0.7},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -106,8 +111,9 @@ def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
     model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 8, 20)
     expected = generate(model, prompts, 8, 20, STOP, uniforms)
     shapes, decode = [], type(model).decode
-    monkeypatch.setattr(type(model), "decode", lambda self, tokens, cache: shapes.append(tokens.shape) or decode(
-        self, tokens, cache))
+    monkeypatch.setattr(
+        type(model), "decode", lambda self, tokens, cache: shapes.append(tokens.shape) or decode(self, tokens, cache)
+    )
     monkeypatch.setattr(sampler, "CHECK_EVERY", every)
     monkeypatch.setattr(sampler, "SHRINK_AT", share)
     monkeypatch.setattr(Cache, "BLOCK", block)
@@ -123,7 +129,11 @@ def test_waves_and_order_of_prompts_change_nothing():
     """A rollout belongs to (seed, step, index of its prompt), not to its neighbours."""
     model, examples = tiny.model(), tiny.prompts(LENGTHS)
     together = responses(generate(model, examples, 3, 10, STOP, noise(5, 2, range(4), 3, 10)))
-    alone = [row for i, p in enumerate(examples) for row in responses(generate(model, [p], 3, 10, STOP, noise(5, 2, [i], 3, 10)))]
+    alone = [
+        row
+        for i, p in enumerate(examples)
+        for row in responses(generate(model, [p], 3, 10, STOP, noise(5, 2, [i], 3, 10)))
+    ]
     assert alone == together
     order = [2, 0, 3, 1]
     mixed = responses(generate(model, [examples[i] for i in order], 3, 10, STOP, noise(5, 2, order, 3, 10)))
@@ -157,7 +167,10 @@ def test_log_probs_and_entropies_equal_the_training_forward():
         samples = generate(model, prompts, 8, 14, STOP, uniforms)
         log_probs, _ = scored(model, prompts, samples)
     difference = (samples.log_probs - log_probs).abs()
-    print(f"bfloat16: |log-prob at sampling - at scoring| {difference.mean():.4f} in the mean, {difference.max():.4f} at most")
+    print(
+        f"bfloat16: |log-prob at sampling - at scoring| {difference.mean():.4f} in the mean, "
+        f"{difference.max():.4f} at most"
+    )
     assert difference.mean() < 0.02 and difference.max() < 0.2
 
 
@@ -172,8 +185,13 @@ def test_noise_depends_on_its_arguments_alone():
     assert torch.equal(noise(1, 2, [3, 5, 9], 6, 7)[1], one[0])
     assert torch.equal(noise(1, 2, [5], 2, 7)[0], one[0, :2])
     assert torch.equal(noise(1, 2, [5], 6, 4)[0, 0], one[0, 0, :4])
-    others = [noise(2, 2, [5], 6, 7), noise(1, 3, [5], 6, 7), noise(1, 2, [6], 6, 7), noise(2, 1, [5], 6, 7),
-              noise(5, 2, [1], 6, 7)]
+    others = [
+        noise(2, 2, [5], 6, 7),
+        noise(1, 3, [5], 6, 7),
+        noise(1, 2, [6], 6, 7),
+        noise(2, 1, [5], 6, 7),
+        noise(5, 2, [1], 6, 7),
+    ]
     every = torch.cat([one, *others]).flatten()
     assert len(every.unique()) == len(every)
 
@@ -194,8 +212,11 @@ def test_inverse_cdf_is_exact_on_a_grid():
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([-math.inf, -80.0, -3.0, 0.0, 1.7, 9.0]), min_size=2, max_size=9),
-       st.sampled_from([0.0, 1e-300, 2**-53, 0.5, 1 - 2**-52, 1 - 2**-53, 1.0]), st.sampled_from([torch.float32, torch.float64]))
+@given(
+    st.lists(st.sampled_from([-math.inf, -80.0, -3.0, 0.0, 1.7, 9.0]), min_size=2, max_size=9),
+    st.sampled_from([0.0, 1e-300, 2**-53, 0.5, 1 - 2**-52, 1 - 2**-53, 1.0]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
 def test_a_token_of_probability_zero_is_never_drawn(logits, u, dtype):
     """At u = 0 a search to the left gives token 0; near u = 1 a sum of 0.9999999 gives a token behind the last one."""
     logits = torch.tensor(logits, dtype=dtype)
@@ -221,8 +242,18 @@ def test_frequencies_equal_probabilities():
     assert chi < large.sum() + 5 * math.sqrt(2 * large.sum())
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.6}, {"top_k": 4}, {"top_k": 50}, {"top_p": 0.9}, {"top_p": 1e-6},
-                                     {"temperature": 1.5, "top_k": 6, "top_p": 0.55}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.6},
+        {"top_k": 4},
+        {"top_k": 50},
+        {"top_p": 0.9},
+        {"top_p": 1e-6},
+        {"temperature": 1.5, "top_k": 6, "top_p": 0.55},
+    ],
+)
 def test_distribution_equals_the_warpers_of_transformers(options):
     logits = torch.randn(200, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     expected = logits

@@ -46,11 +46,23 @@ def test_far_positions_equal_transformers(rope_theta):
 
 
 def test_both_dialects_of_config_json():
-    old = tiny.SIZES | {"torch_dtype": "bfloat16", "rope_theta": 12345.0, "use_sliding_window": False, "sliding_window": 4096,
-                        "max_window_layers": 2, "hidden_act": "silu", "attention_dropout": 0.0, "rope_scaling": None}
+    old = tiny.SIZES | {
+        "torch_dtype": "bfloat16",
+        "rope_theta": 12345.0,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 2,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "rope_scaling": None,
+    }
     new = {k: v for k, v in old.items() if k not in ("torch_dtype", "rope_theta", "rope_scaling")}
-    new |= {"dtype": "bfloat16", "rope_parameters": {"rope_theta": 12345.0, "rope_type": "default"},
-            "layer_types": ["full_attention"] * 2, "sliding_window": None}
+    new |= {
+        "dtype": "bfloat16",
+        "rope_parameters": {"rope_theta": 12345.0, "rope_type": "default"},
+        "layer_types": ["full_attention"] * 2,
+        "sliding_window": None,
+    }
     assert TransformerConfig.from_hf(old) == TransformerConfig.from_hf(new)
     assert TransformerConfig.from_hf(new).rope_theta == 12345.0
     written = Qwen2Config(**old).to_dict()
@@ -59,19 +71,22 @@ def test_both_dialects_of_config_json():
     assert TransformerConfig.from_hf(again.to_hf()) == again
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"use_sliding_window": True}, "use_sliding_window"),
-    ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rope_scaling"),
-    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "yarn"),
-    ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
-    ({"model_type": "gpt2"}, "model_type 'gpt2'"),
-    ({"model_type": None}, "model_type None"),
-    ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-    ({"attention_dropout": 0.1}, "attention_dropout"),
-    ({"head_dim": 16}, "head_dim 16"),
-    ({"num_attention_heads": 5}, "5 heads"),
-    ({"num_key_value_heads": 3}, "3 key-value heads"),
-])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rope_scaling"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "yarn"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ({"model_type": None}, "model_type None"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"attention_dropout": 0.1}, "attention_dropout"),
+        ({"head_dim": 16}, "head_dim 16"),
+        ({"num_attention_heads": 5}, "5 heads"),
+        ({"num_key_value_heads": 3}, "3 key-value heads"),
+    ],
+)
 def test_refuses_by_name_what_is_not_implemented(change, words):
     with pytest.raises(ValueError, match=words):
         TransformerConfig.from_hf(tiny.SIZES | change)
@@ -126,7 +141,7 @@ def test_prefix_form_equals_plain_form(lengths, kv_heads):
 
 @pytest.mark.parametrize("lengths", [(6, 6), (6, 2, 5), (4, 0, 7)])
 def test_contents_of_padding_never_matter(lengths):
-    """Once a mask was made of `tokens != pad_id`; with pad = <eos>, as in instruct tokenizers, it hid the end tokens."""
+    """Once a mask was made of `tokens != pad_id`; with pad = <eos>, as in instruct tokenizers, it hid end tokens."""
     model = tiny.model()
     prefix, prefix_lengths, tokens = grouped(lengths)
     outside = torch.arange(prefix.shape[1]) >= prefix_lengths[:, None]
@@ -135,8 +150,12 @@ def test_contents_of_padding_never_matter(lengths):
         for other in (3, 31):
             changed = tokens.clone()
             changed[..., 3:] = other  # behind the third token is padding: nothing before it may change
-            torch.testing.assert_close(model(changed, prefix.masked_fill(outside, other), prefix_lengths)[..., :3, :],
-                                       expected[..., :3, :], atol=1e-12, rtol=0)
+            torch.testing.assert_close(
+                model(changed, prefix.masked_fill(outside, other), prefix_lengths)[..., :3, :],
+                expected[..., :3, :],
+                atol=1e-12,
+                rtol=0,
+            )
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

@@ -7,9 +7,19 @@ from maxrl.policy import Rollouts, SequencePolicy
 from maxrl.tasks.maze import VOCABULARY
 from maxrl.tokenizer import Tokenizer
 
-SIZES = dict(model_type="qwen2", vocab_size=32, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6,
-             rope_theta=1e4, tie_word_embeddings=True)
+SIZES = dict(
+    model_type="qwen2",
+    vocab_size=32,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=128,
+    rms_norm_eps=1e-6,
+    rope_theta=1e4,
+    tie_word_embeddings=True,
+)
 
 
 def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
@@ -36,16 +46,22 @@ def prompts(lengths, seed=0):
 
 
 def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64) -> Rollouts:
-    """Stored rollouts of random tokens and lengths, as if some policy had drawn them; one of them L tokens long."""
+    """Stored rollouts of random tokens (the padding's 0 too) and lengths; one of them L tokens long."""
     generator = torch.Generator().manual_seed(seed)
     P = len(prompt_lengths)
-    tokens = torch.randint(1, 32, (P, N, L), generator=generator)
+    tokens = torch.randint(32, (P, N, L), generator=generator)
     lengths = torch.randint(1, L + 1, (P, N), generator=generator)
     lengths[-1, 0] = L
     tokens = tokens * (torch.arange(L) < lengths[..., None])
-    return Rollouts(prompts(prompt_lengths, seed), tokens, lengths, torch.ones(P, N, dtype=torch.bool),
-                    Tokenizer.from_vocabulary(VOCABULARY), torch.zeros(P, N, L, dtype=dtype),
-                    torch.zeros(P, N, L, dtype=dtype))
+    return Rollouts(
+        prompts(prompt_lengths, seed),
+        tokens,
+        lengths,
+        torch.ones(P, N, dtype=torch.bool),
+        Tokenizer.from_vocabulary(VOCABULARY),
+        torch.zeros(P, N, L, dtype=dtype),
+        torch.zeros(P, N, L, dtype=dtype),
+    )
 
 
 def gradient(some_policy, some_rollouts, advantages) -> torch.Tensor:

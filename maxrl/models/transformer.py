@@ -97,7 +97,10 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        normed = F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        # Only projections read this: under autocast one cast serves them all, where each would make its own.
+        device = x.device.type
+        return normed.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else normed
 
 
 class MLP(nn.Module):
@@ -219,12 +222,11 @@ class Transformer(nn.Module):
         rotation = self.rotation(cache.prefix_lengths + cache.length)  # (G, D) twice
         rotation = [r[:, None, None, None].expand(G, M, 1, 1, -1).flatten(0, 1) for r in rotation]  # (G M, 1, 1, D)
         x = self.model.embed_tokens(tokens.reshape(G * M, 1))  # (G M, 1, E)
-        cache.grow(cache.length + 1)
+        cache.extend()
         for i, layer in enumerate(self.model.layers):
             h = layer.input_layernorm(x)
             k, v = cache.append(i, *layer.keys_values(h, rotation))
-            x = layer.finish(x, attend_cached(layer.queries(h, rotation), k, v, *cache.prefix[i], cache.prefix_bias))
-        cache.length += 1
+            x = layer.finish(x, attend_cached(layer.queries(h, rotation), k, v, *cache.prefix[i], cache.bias))
         return self.lm_head(self.model.norm(x)).view(G, M, -1)
 
     def rotation(self, positions):
@@ -274,32 +276,32 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.repeat_interleave(M, 0))
 
 
-def attend_cached(q, k, v, prefix_k, prefix_v, prefix_bias):
+def attend_cached(q, k, v, prefix_k, prefix_v, bias):
     """Attention of one new token of each row, q (G M, H, 1, D), to [its group's prefix | its own tokens so far].
 
     All queries that read the same prefix head, M rows times H / Hk heads, are one matrix: the prefix is read once per
-    group, not once per row. k, v (G M, Hk, L, D); prefix_k, prefix_v (G, Hk, Lp, D); prefix_bias (G, Lp) or None.
+    group, not once per row. k, v (G M, Hk, C, D) with room for C own tokens; prefix_k, prefix_v (G, Hk, Lp, D);
+    bias (G, Lp + C), -inf at the slots that hold nothing.
     """
-    (B, Hk, L, D), (G, _, Lp, _) = k.shape, prefix_k.shape
+    (B, Hk, C, D), (G, _, Lp, _) = k.shape, prefix_k.shape
     M, R = B // G, q.shape[1] // Hk
     q = (q * D**-0.5).view(G, M, Hk, R, D)
     grouped = q.transpose(1, 2).reshape(G, Hk, M * R, D)
     prefix_scores = (grouped @ prefix_k.mT).view(G, Hk, M, R, Lp)
-    if prefix_bias is not None:
-        prefix_scores = prefix_scores + prefix_bias[:, None, None, None].to(prefix_scores.dtype)
-    own_scores = (q.view(B, Hk, R, D) @ k.mT).view(G, M, Hk, R, L).transpose(1, 2)
-    scores = torch.cat([prefix_scores, own_scores], -1)  # (G, Hk, M, R, Lp + L)
+    own_scores = (q.view(B, Hk, R, D) @ k.mT).view(G, M, Hk, R, C).transpose(1, 2)
+    scores = torch.cat([prefix_scores, own_scores], -1) + bias[:, None, None, None].to(q.dtype)  # (G, Hk, M, R, Lp + C)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype)
-    to_prefix, to_own = weights.split([Lp, L], -1)
+    to_prefix, to_own = weights.split([Lp, C], -1)
     out = (to_prefix.reshape(G, Hk, M * R, Lp) @ prefix_v).view(G, Hk, M, R, D).transpose(1, 2)
-    out = out + (to_own.transpose(1, 2).reshape(B, Hk, R, L) @ v).view(G, M, Hk, R, D)
+    out = out + (to_own.transpose(1, 2).reshape(B, Hk, R, C) @ v).view(G, M, Hk, R, D)
     return out.reshape(B, Hk * R, 1, D)
 
 
 class Cache:
     """Keys and values during sampling: a group's prefix, shared by its M rows, and every row's own tokens.
 
-    All rows of a cache are at the same own length. Room for own tokens grows by blocks.
+    All rows of a cache are at the same own length. Room for own tokens grows by blocks; the room that is not filled yet
+    is zeros behind a bias of -inf, because a slice of it would be copied for every matrix product.
     """
 
     BLOCK = 32
@@ -309,35 +311,36 @@ class Cache:
         self.prefix, self.prefix_lengths, self.rows, self.length, self.capacity = prefix_kv, prefix_lengths, rows, 0, 0
         slots = torch.arange(prefix_kv[0][0].shape[2], device=prefix_lengths.device)
         padding = slots >= prefix_lengths[:, None]  # (G, Lp)
-        self.prefix_bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)
-        if not bool(padding.any()):
-            self.prefix_bias = None
-        self.own = [None] * len(prefix_kv)  # per layer (2, G M, Hk, capacity, D): keys, values
+        self.bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)  # (G, Lp + C)
+        self.own = [None] * len(prefix_kv)  # per layer (2, G M, Hk, C, D): keys, values
 
-    def grow(self, length: int):
-        if length <= self.capacity:
-            return
-        self.capacity = max(length + self.BLOCK - 1, self.capacity * 3 // 2) // self.BLOCK * self.BLOCK
-        for i, (k, _) in enumerate(self.prefix):
-            G, Hk, _, D = k.shape
-            own = k.new_empty(2, G * self.rows, Hk, self.capacity, D)
-            if self.length:
-                own[:, :, :, : self.length] = self.own[i][:, :, :, : self.length]
-            self.own[i] = own
+    def extend(self):
+        """Make room for one more token of every row."""
+        if self.length == self.capacity:
+            room = max(self.BLOCK, self.capacity // 2 // self.BLOCK * self.BLOCK)
+            self.capacity += room
+            self.bias = F.pad(self.bias, (0, room), value=-torch.inf)
+            for i, (k, _) in enumerate(self.prefix):
+                G, Hk, _, D = k.shape
+                own = k.new_zeros(2, G * self.rows, Hk, self.capacity, D)
+                if self.length:
+                    own[:, :, :, : self.length] = self.own[i]
+                self.own[i] = own
+        self.bias[:, self.bias.shape[1] - self.capacity + self.length] = 0
+        self.length += 1
 
     def append(self, layer: int, k, v):
-        """Take up the newest token's k, v (G M, Hk, 1, D); returns all own ones (G M, Hk, length + 1, D)."""
+        """Put the newest token's k, v (G M, Hk, 1, D) into the room made by `extend`; returns all of (G M, Hk, C, D)."""
         own = self.own[layer]
-        own[0, :, :, self.length] = k[:, :, 0]
-        own[1, :, :, self.length] = v[:, :, 0]
-        return own[0, :, :, : self.length + 1], own[1, :, :, : self.length + 1]
+        own[0, :, :, self.length - 1] = k[:, :, 0]
+        own[1, :, :, self.length - 1] = v[:, :, 0]
+        return own[0], own[1]
 
     def select(self, groups, rows):
         """Keep only groups (G',) and of each of them rows (G', M')."""
         flat = (groups[:, None] * self.rows + rows).flatten()
         if len(groups) < len(self.prefix_lengths):
             self.prefix = [(k[groups], v[groups]) for k, v in self.prefix]
-            self.prefix_bias = None if self.prefix_bias is None else self.prefix_bias[groups]
-            self.prefix_lengths = self.prefix_lengths[groups]
+            self.bias, self.prefix_lengths = self.bias[groups], self.prefix_lengths[groups]
         self.own = [own.index_select(1, flat) for own in self.own]
         self.rows = rows.shape[1]

@@ -1,0 +1,94 @@
+"""The command line: types come from the fields, mistakes are named."""
+
+import dataclasses
+
+import pytest
+
+from maxrl.config import Config, UsageError, describe, with_overrides
+
+
+def parsed(*arguments):
+    return with_overrides(Config(), list(arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments, name, value",
+    [
+        (["--prompts", "8"], "prompts", 8),
+        (["--prompts=8"], "prompts", 8),
+        (["--steps", "1e5"], "steps", 100_000),
+        (["--lr", "3e-5"], "lr", 3e-5),
+        (["--betas", "0.9,0.95"], "betas", (0.9, 0.95)),
+        (["--eval-k", "1,2,4"], "eval_k", (1, 2, 4)),
+        (["--eval_k", "1"], "eval_k", (1,)),
+        (["--zero-reward-at-limit", "true"], "zero_reward_at_limit", True),
+        (["--zero-reward-at-limit"], "zero_reward_at_limit", True),
+        (["--zero-reward-at-limit", "FALSE"], "zero_reward_at_limit", False),
+        (["--resume"], "resume", "yes"),
+        (["--resume", "auto"], "resume", "auto"),
+        (["--seed", "1", "--seed", "2"], "seed", 2),
+        (["--task.size", "9"], "task_options", {"size": 9}),
+        (
+            ["--task.size", "9", "--task.share", "0.5", "--task.plain"],
+            "task_options",
+            {"size": 9, "share": 0.5, "plain": True},
+        ),
+        (["--estimator.order=4"], "estimator_options", {"order": 4}),
+        (["--estimator.allow-fractional", "true"], "estimator_options", {"allow_fractional": True}),
+        (["--out", "a=b"], "out", "a=b"),
+        (["--out=a=b"], "out", "a=b"),
+    ],
+)
+def test_types_come_from_the_fields(arguments, name, value):
+    changed = parsed(*arguments)
+    assert getattr(changed, name) == value and type(getattr(changed, name)) is type(value)
+    untouched = [f.name for f in dataclasses.fields(Config) if f.name != name]
+    assert all(getattr(changed, n) == getattr(Config(), n) for n in untouched)
+
+
+def test_options_are_added_to_the_recipes_own():
+    """--task.directory must not make a recipe forget its size; and the recipe itself stays as it is."""
+    recipe = Config(task_options={"size": 9})
+    assert with_overrides(recipe, ["--task.directory", "x"]).task_options == {"size": 9, "directory": "x"}
+    assert recipe.task_options == {"size": 9}
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--prompts", "many"], "--prompts many cannot be read: expected int"),
+        (["--prompts", "1.5"], "--prompts 1.5 cannot be read: expected int"),
+        (["--steps", "1.5e0"], "cannot be read: expected int"),
+        (["--lr", "fast"], "--lr fast cannot be read: expected float"),
+        (["--betas", "0.9;0.95"], "expected numbers separated by commas"),
+        (["--zero-reward-at-limit", "yes"], "expected true or false"),
+        (["--prompts"], "--prompts needs a value"),
+        (["--prompts", "--lr", "1"], "--prompts needs a value"),
+        (["8"], "'8' stands where an option was expected"),
+        (["--prompt", "8"], "--prompt is not an option; did you mean --prompts"),
+        (["--model", "x"], "--model is not an option"),
+        (["--task_options", "x"], "is not an option"),
+        (["--optimizer.lr", "x"], "--optimizer.lr is not an option"),
+        (["--prompts", "0"], "--prompts 0 must be above 0"),
+        (["--lr", "-1"], "--lr -1.0 must not be negative"),
+        (["--lr", "nan"], "--lr nan must not be negative"),
+        (["--temperature", "0.9"], "the estimators are biased"),
+        (["--top-p", "0.95"], "the estimators are biased"),
+        (["--aggregation", "mean"], "--aggregation mean is not one of sequence, token, constant"),
+        (["--schedule", "linear"], "--schedule linear is not one of constant, cosine"),
+        (["--betas", "0.9"], "--betas takes two numbers"),
+        (["--eval-every", "1", "--eval-k", "0,8"], "--eval-k 0 must be at least 1"),
+        (["--eval-every", "1", "--eval-prompts", "0"], "--eval-prompts 0 must be above 0"),
+        (["--eval-every", "1", "--eval-k", "128"], "--eval-k 128 needs at least as many --eval-samples, not 64"),
+    ],
+)
+def test_mistakes_are_named(arguments, words):
+    with pytest.raises(UsageError) as error:
+        parsed(*arguments)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_every_field_has_its_sentence():
+    for f in dataclasses.fields(Config):
+        assert f.metadata["help"].endswith("."), f.name
+    assert all(f"--{f.name.replace('_', '-')}" in describe(Config()) for f in dataclasses.fields(Config))

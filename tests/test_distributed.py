@@ -1,0 +1,165 @@
+"""Two ranks are one process: gradients, rollouts, counts, and train.py under torchrun (gloo)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+import worker_ddp
+from conftest import ROOT
+from safetensors.torch import load_file
+
+import train
+from maxrl import checkpoint, distributed
+
+
+def torchrun(script, *arguments, code=0):
+    """Two ranks; what they said. Ranks that wait for each other in vain are ended after two minutes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    started = subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env=environment)  # fmt: skip
+    try:
+        said = started.communicate(timeout=120)[0]
+    except subprocess.TimeoutExpired:
+        started.terminate()  # not kill: torchrun ends its ranks first
+        pytest.fail("the ranks hang: " + started.communicate()[0])
+    assert (started.returncode == 0) == (code == 0), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    file = tmp_path_factory.mktemp("ranks") / "results"
+    torchrun(ROOT / "tests" / "worker_ddp.py", file)
+    return [torch.load(f"{file}.{rank}") for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return worker_ddp.compute(0, 1)
+
+
+@pytest.mark.parametrize("case", worker_ddp.CASES, ids=str)
+def test_gradient_equals_the_single_process(ranks, alone, case):
+    """On the same stored rollouts, in float64, on both ranks: DDP averages over ranks, the loss is one sum.
+
+    Also when one rank has only groups without advantages, and must still take part in the one synchronised backward;
+    and when the ranks cut their rows into different numbers of micro-batches.
+    """
+    expected, stats = alone[case]
+    assert (expected.norm() > 0) == (case[0] != "nobody")
+    for rank in ranks:
+        gradient, statistics = rank[case]
+        assert float((gradient - expected).norm()) <= 1e-12 * float(expected.norm())
+        assert statistics == pytest.approx(stats, abs=1e-12)
+
+
+def test_averaging_the_ranks_own_means_is_another_gradient(alone):
+    """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own tokens."""
+    expected = alone[worker_ddp.CASES[0]][0]
+    halves = [
+        worker_ddp.compute(rank, 2)[worker_ddp.CASES[0]][0] for rank in (0, 1)
+    ]  # without a process group: own means
+    wrong = (halves[0] + halves[1]) / 2
+    cosine = float(torch.nn.functional.cosine_similarity(wrong, expected, dim=0))
+    print(
+        f"each rank's own mean: cosine {cosine:.4f}, "
+        f"length {float(wrong.norm() / expected.norm()):.3f} of the right one"
+    )
+    assert tiny.distance(wrong, expected) > 0.01
+
+
+def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
+    assert ranks[0]["rollouts"] | ranks[1]["rollouts"] == alone["rollouts"]
+    assert not set(ranks[0]["rollouts"]) & set(ranks[1]["rollouts"])
+    assert ranks[0]["counts"] == ranks[1]["counts"] == alone["counts"] and 0 < sum(alone["counts"]) < 30
+
+
+def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
+    """The same command on two ranks: the first step's rollouts and gradient are equal, later ones up to rounding, and
+    evaluation is shared. One rank alone writes and speaks."""
+    arguments = [
+        "--init",
+        warm,
+        "--task.size",
+        7,
+        "--task.directory",
+        mazes,
+        "--prompts",
+        8,
+        "--rollouts",
+        8,
+        "--steps",
+        3,
+        "--lr",
+        1e-5,
+        "--max-response",
+        20,
+        "--eval-every",
+        3,
+        "--eval-prompts",
+        7,
+        "--eval-samples",
+        4,
+        "--eval-k",
+        "1,4",
+        "--save-every",
+        2,
+        "--schedule",
+        "cosine",
+        "--device",
+        "cpu",
+    ]
+    train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
+    said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
+    assert said.count(" 0/3 ") == 1, "one bar"
+    one, two = (
+        [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()] for run in ("one", "two")
+    )
+    assert len(one) == len(two) == 3 and one[0].keys() == two[0].keys()
+    for a, b in zip(one, two):
+        for key in a:
+            if "second" not in key and "abs_diff" not in key:
+                assert b[key] == pytest.approx(a[key], rel=1e-3 if key == "grad_norm" else 1e-5, abs=1e-5), (
+                    a["step"],
+                    key,
+                )
+    assert one[0]["reward"] > 0 and one[0]["grad_norm"] > 0
+    weights = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("one", "two")]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
+    recipe = json.loads(Path("two/recipe.json").read_text())
+    assert recipe["ranks"] == 2 and recipe["command"].startswith("torchrun --nproc-per-node 2 ")
+
+
+def test_a_refusal_is_said_once(mazes, warm, in_a_directory_of_its_own):
+    """Nine prompts on two ranks: one sentence with the nearest sizes, by rank 0 alone."""
+    said = torchrun(
+        ROOT / "train.py",
+        "maze9_laptop",
+        "--init",
+        warm,
+        "--task.size",
+        7,
+        "--task.directory",
+        mazes,
+        "--prompts",
+        9,
+        "--out",
+        "none",
+        code=2,
+    )
+    assert said.count("--prompts 9 must divide by the 2 ranks; use 8 or 10") == 1
+    assert not Path("none").exists()
+
+
+def test_one_process_needs_no_group():
+    assert (distributed.world_size(), distributed.rank()) == (1, 0)
+    assert distributed.all_reduce({"a": 2.0}, "max") == {"a": 2.0}
+    module = torch.nn.Linear(2, 2)
+    assert distributed.data_parallel(module) is module

@@ -1,0 +1,169 @@
+"""eval.py and sample.py through their front doors."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from test_train import SHORT, refused
+
+from maxrl import checkpoint
+from maxrl.metrics import pass_at_k, samples_to_match
+from maxrl.policy import count_successes
+from maxrl.recipes import RECIPES
+from maxrl.tasks import load_task
+
+FEW = ("--samples", 8, "--k", 1, 4, 8, "--prompts", 10, "--precision", "float32")
+
+
+@pytest.fixture(scope="module")
+def other(warm, tmp_path_factory):
+    """A second checkpoint: the warm one with its weights disturbed."""
+    model, tokenizer, stop = checkpoint.load_model(warm)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 0.05 * p.std() * torch.randn_like(p)
+    path = tmp_path_factory.mktemp("runs") / "other"
+    checkpoint.save(
+        path, model, tokenizer, stop, recipe=json.loads((checkpoint.find(warm) / "recipe.json").read_text())
+    )
+    return path
+
+
+def test_table_and_json(warm, other, shell):
+    """The table's numbers follow from the counts in the file, and those are the policy's own."""
+    code, said = shell("eval.py", f"base={warm}", f"other={other}", *FEW, "--json", "out.json", "--split", "validation")
+    assert code == 0, said
+    results = json.loads(Path("out.json").read_text())
+    assert (results["samples"], results["prompts"], results["split"], results["task"]) == (8, 10, "validation", "maze")
+    assert "eval.py base=" in results["command"]
+    assert [row["name"] for row in results["checkpoints"]] == ["base", "other"]
+    counts = {row["name"]: row["counts"] for row in results["checkpoints"]}
+    policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
+    task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
+    assert counts["base"] == count_successes(policy, task, range(10), 8).tolist() and 0 < sum(counts["base"]) < 80
+    assert counts["other"] != counts["base"]
+    for name, row in counts.items():
+        for k in (1, 4, 8):
+            values = pass_at_k(8, row, k)
+            cell = f"{values.mean():.3f} ± {values.std(ddof=1) / 10**0.5:.3f}"
+            assert re.search(rf"^{name} .*{re.escape(cell)}", said, re.M), cell
+    difference = pass_at_k(8, counts["other"], 1) - pass_at_k(8, counts["base"], 1)
+    assert f"{difference.mean():+.3f} ± {difference.std(ddof=1) / 10**0.5:.3f}" in said, "paired over prompts"
+    curve = results["pass@k"]["base"]
+    assert curve["k"] == [1, 2, 4, 8] and abs(curve["mean"][2] - pass_at_k(8, counts["base"], 4).mean()) < 1e-12
+
+
+def test_seeds_share_a_row(warm, other, shell):
+    """A name given twice is averaged per prompt: its standard error is over prompts, not over prompts times seeds."""
+    code, said = shell(
+        "eval.py", f"two={warm}", f"two={other}", f"one={warm}", *FEW, "--json", "out.json", "--against", "two"
+    )
+    assert code == 0, said
+    results = json.loads(Path("out.json").read_text())
+    counts = [row["counts"] for row in results["checkpoints"]]
+    assert counts[0] == counts[2] and len(counts) == 3
+    mean = (pass_at_k(8, counts[0], 1) + pass_at_k(8, counts[1], 1)) / 2
+    assert len(re.findall("^two ", said, re.M)) == 2  # its row, and the head of the differences
+    assert f"{mean.mean():.3f} ± {mean.std(ddof=1) / 10**0.5:.3f}" in said
+
+
+def test_the_same_noise_every_time_and_another_by_seed(warm, shell):
+    tables = [shell("eval.py", f"a={warm}", *FEW, *more)[1].split("test:")[1] for more in ((), (), ("--seed", 1))]
+    assert tables[0] == tables[1] != tables[2]
+
+
+def test_sampling_options(warm, shell):
+    """Greedily all samples of a prompt are one: pass@8 = pass@1."""
+    shell("eval.py", f"a={warm}", *FEW, "--temperature", 0, "--json", "out.json")
+    assert set(json.loads(Path("out.json").read_text())["checkpoints"][0]["counts"]) <= {0, 8}
+    code, said = shell("eval.py", f"a={warm}", *FEW, "--top-p", 0.9, "--top-k", 3, "--json", "out.json")
+    assert code == 0 and json.loads(Path("out.json").read_text())["top_p"] == 0.9, said
+
+
+def test_plot(warm, other, shell):
+    code, said = shell("eval.py", f"maxrl={warm}", f"grpo={other}", *FEW, "--plot", "out.png")
+    assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
+
+
+def test_samples_to_match_of_the_figure():
+    """The reference needs k for its own pass@k."""
+    ks, curve = np.array([1, 2, 4, 8]), np.array([0.1, 0.2, 0.3, 0.5])
+    assert samples_to_match(ks, curve, curve).tolist() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--samples", 8, "--k", 16], ["pass@16", "--samples 8"]),
+        (["--samples", 8, "--k", 0], ["--samples 8"]),
+        (["--samples", 0, "--k", 1], ["at least 1"]),
+        (["--top-p", 0], ["--top-p 0"]),
+        (["--temperature", -1], ["--temperature -1"]),
+        (["--against", "nobody"], ["--against nobody is not one of the rows warm"]),
+        (["--json", "no/where.json"], ["mkdir -p no"]),
+        (["--sample", 8, "--nonsense", 3], ["--nonsense is not an option"]),
+        (["--task", "maze", "--task.size", 6], ["odd number"]),
+        (["--task.directory", "nowhere"], ["python -m data.maze.prepare"]),
+        (["--max-response", 1000], ["1000 exceed the model's 128 positions"]),
+    ],
+)
+def test_refusals(warm, shell, arguments, words):
+    refused(shell("eval.py", f"warm={warm}", *arguments), *words)
+
+
+def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
+    """A directory without a recipe needs --task; another vocabulary than the task's is said in words."""
+    refused(shell("eval.py", "nowhere"), "nowhere is neither a checkpoint")
+    model, tokenizer, stop = checkpoint.load_model(warm)
+    checkpoint.save("bare", model, tokenizer, stop, recipe={})
+    Path("bare/recipe.json").unlink()
+    refused(shell("eval.py", "bare"), "--task")
+    options = (
+        "--task",
+        "maze",
+        "--task.size",
+        7,
+        "--max-response",
+        20,
+        *FEW,
+        "--task.directory",
+        RECIPES["tiny"]().task_options["directory"],
+    )
+    code, said = shell("eval.py", "bare", *options)
+    assert code == 0, said
+    text = Path("bare/tokenizer.json").read_text()
+    Path("bare/tokenizer.json").write_text(text.replace('"DONE"', '"READY"'))
+    refused(shell("eval.py", "bare", *options), "no token 'DONE'")
+    Path("bare/config.json").write_text(
+        json.dumps(json.loads(Path("bare/config.json").read_text()) | {"hidden_act": "gelu"})
+    )
+    refused(shell("eval.py", "bare", *options), "hidden_act")
+
+
+def test_sample(warm, shell):
+    """Shows right and wrong rollouts of the noise that eval.py uses; no escapes where there is no terminal."""
+    code, said = shell("sample.py", warm, "--prompts", 3, "--rollouts", 16)
+    assert code == 0 and said.count("rollouts are right") == 3 and "\x1b" not in said, said
+    policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
+    task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
+    counts = count_successes(policy, task, range(3), 16).tolist()
+    assert [int(n) for n in re.findall(r"prompt \d+: (\d+) of 16", said)] == counts
+    assert ("right:" in said) == any(counts)
+    refused(shell("sample.py", warm, "--first", 99), "--first 99")
+    refused(shell("sample.py", "nowhere"), "nowhere is neither")
+
+
+def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(warm, shell):
+    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--save-every", 2)
+    for path in ("rl", "rl/step-000005", "rl/step-000002"):
+        shell("eval.py", f"a={path}", *FEW, "--json", f"{Path(path).name}.json")
+    counts = [
+        json.loads(Path(f"{n}.json").read_text())["checkpoints"][0]["counts"]
+        for n in ("rl", "step-000005", "step-000002")
+    ]
+    assert counts[0] == counts[1] != counts[2]

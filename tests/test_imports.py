@@ -1,0 +1,99 @@
+"""The house: imports point one way, files and functions stay small, extras are imported where they are used."""
+
+import ast
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+FRONT = ("train", "eval", "sample")
+# Who may import what of maxrl. Nobody imports a script; `tasks` means every file in it.
+ALLOWED = {
+    "config": set(),
+    "advantages": set(),
+    "losses": set(),
+    "metrics": set(),
+    "distributed": set(),
+    "logger": set(),
+    "tokenizer": set(),
+    "verifiers": set(),
+    "toy": {"advantages"},
+    "models": {"config", "models"},
+    "recipes": {"config"},
+    "plots": {"config", "metrics"},
+    "tasks": {"config", "tasks", "verifiers", "tokenizer"},
+    "sampler": {"models"},
+    "policy": {"losses", "sampler", "distributed", "tokenizer", "models"},
+    "checkpoint": {"models", "tokenizer", "config"},
+}
+BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone
+
+
+@functools.cache
+def sources():
+    """{path within the project: parsed file}, tests left out."""
+    files = [ROOT / f"{name}.py" for name in FRONT] + [*ROOT.glob("maxrl/**/*.py"), *ROOT.glob("data/**/*.py")]
+    return {f.relative_to(ROOT): ast.parse(f.read_text()) for f in sorted(files)}
+
+
+def part(path: Path) -> str:
+    """maxrl/tasks/maze.py is "tasks", maxrl/policy.py "policy", train.py "train", data/maze/prepare.py "data"."""
+    return path.with_suffix("").parts[1 if path.parts[0] == "maxrl" else 0]
+
+
+def imported(tree) -> set[str]:
+    """Every module imported anywhere in a file, also inside functions."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            found |= {f"{node.module}.{alias.name}" if node.module == "maxrl" else node.module for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sources(), ids=str)
+def test_imports_point_one_way(path):
+    modules = imported(sources()[path])
+    assert not {m.split(".")[0] for m in modules} & set(FRONT), "nobody imports a script"
+    inner = {m.split(".")[1] for m in modules if m.startswith("maxrl.")}
+    if path.parts[0] == "maxrl" and path.name != "__init__.py" or "tasks" in path.parts:
+        wrong = inner - ALLOWED.get(part(path), set(ALLOWED))
+        assert part(path) in ALLOWED and not wrong, f"{path} imports {wrong}: add it to ALLOWED if it belongs there"
+    assert not {m for m in modules if m.split(".")[0] == "tests"}
+
+
+def test_what_may_be_lifted_out_needs_nothing_else():
+    third_party = {"torch", "numpy", "matplotlib"}
+    for path, tree in sources().items():
+        if path.parts[0] == "maxrl" and part(path) in BARE:
+            outside = {m.split(".")[0] for m in imported(tree)} - set(sys.stdlib_module_names) - {"maxrl"}
+            assert outside <= third_party, path
+
+
+def test_extras_are_imported_where_they_are_used():
+    """A bare installation has torch, safetensors, tokenizers, numpy and tqdm: everything else inside a function."""
+    needed = {"torch", "safetensors", "tokenizers", "numpy", "tqdm", "maxrl", "data"} | set(sys.stdlib_module_names)
+    for path, tree in sources().items():
+        top = ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
+        assert {m.split(".")[0] for m in imported(top)} <= needed, path
+
+
+def test_nothing_heavy_is_loaded():
+    """Importing train and eval loads neither transformers nor matplotlib."""
+    code = "import sys, train, eval; print(*{'transformers', 'matplotlib', 'wandb', 'tensorboard'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == ""
+
+
+@pytest.mark.parametrize("path", sources(), ids=str)
+def test_files_and_functions_stay_small(path):
+    """No file over 400 lines, no function over 60."""
+    assert len((ROOT / path).read_text().splitlines()) <= 400
+    for node in ast.walk(sources()[path]):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name

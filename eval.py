@@ -1,4 +1,6 @@
-"""pass@k of checkpoints, with standard errors over prompts: `python eval.py base=runs/base maxrl=runs/maze9-maxrl --samples 256`.
+"""pass@k of checkpoints, with standard errors over prompts.
+
+    python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --samples 256 --plot runs/coverage.png
 
 NAME=PATH names a row of the table; a name given to several checkpoints (seeds) is one row, averaged per prompt. Works
 under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task.
@@ -88,9 +90,12 @@ def evaluate(args: argparse.Namespace) -> dict:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     rows = []
     for name, path in args.checkpoints:
-        model, tokenizer, stop = checkpoint.load_model(path)
-        stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
-        check_prompts(model, [tokenizer.encode(task[i].prompt) for i in indices], args.max_response)
+        try:
+            model, tokenizer, stop = checkpoint.load_model(path)
+            stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
+            check_prompts(model, [tokenizer.encode(task[i].prompt) for i in indices], args.max_response)
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from None
         policy = SequencePolicy(model.to(device), tokenizer, stop, max_tokens=args.max_response,
                                 autocast=distributed.use_bfloat16(args.precision, device))
         with tqdm(total=len(indices), desc=f"{name} ({path})", unit=" prompts", leave=False, disable=rank > 0) as bar:

@@ -18,11 +18,12 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("checkpoint", help="checkpoint or run directory")
     parser.add_argument("--prompts", type=int, default=2, help="how many prompts to show (2)")
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
-    parser.add_argument("--rollouts", type=int, default=32, help="rollouts drawn for each, of which one right and one wrong are shown (32)")
+    parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
     parser.add_argument("--split", default="validation", choices=("train", "validation", "test"))
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"), help="auto: in a terminal, unless NO_COLOR is set")
+    parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
+                        help="auto: in a terminal, unless NO_COLOR is set")
     args = parser.parse_args(arguments)
     for name in ("prompts", "rollouts"):
         if getattr(args, name) < 1:
@@ -57,9 +58,12 @@ def main(arguments: list[str]):
     task = load_task(trained["task"], args.split, **trained["task_options"])
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
-    model, tokenizer, stop = checkpoint.load_model(path)
+    try:
+        model, tokenizer, stop = checkpoint.load_model(path)
+        stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
     device = distributed.setup()[2]
-    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
     policy = SequencePolicy(model.to(device), tokenizer, stop, max_tokens=trained["max_response"])
     indices = range(args.first, min(args.first + args.prompts, len(task)))
     examples = [task[i] for i in indices]

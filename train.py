@@ -3,11 +3,13 @@
 The loop in `train` is Algorithm 1 of the paper: rollouts, rewards, advantages (maxrl/advantages.py), gradient, step.
 """
 
+import functools
 import json
 import math
 import shlex
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +38,7 @@ def train(cfg: Config, recipe: str):
     rank, world, device = distributed.setup(cfg.device)
     task = load_task(cfg.task, "train", **cfg.task_options)
     validation = load_task(cfg.task, "validation", **cfg.task_options) if cfg.eval_every else None
-    cfg = check(cfg, task, world)
+    cfg = check(cfg, task, world, validation)
     resumed = find_run(cfg)
     policy = make_policy(cfg, task, resumed, device)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
@@ -69,7 +71,10 @@ def train(cfg: Config, recipe: str):
 
         metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, stats["tokens"])
         metrics |= {"grad_norm": float(grad_norm), "lr": learning_rate(cfg, step)}
-        if validation and (step + 1) % cfg.eval_every == 0:
+        if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
+            warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
+                          "quite the policy's own", stacklevel=2)
+        if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
             metrics |= evaluate(cfg, policy, validation)
         logger.log(step, metrics)
         if step + 1 == cfg.steps or cfg.save_every and (step + 1) % cfg.save_every == 0:
@@ -78,10 +83,12 @@ def train(cfg: Config, recipe: str):
     distributed.barrier()
 
 
-def check(cfg: Config, task, world: int) -> Config:
+def check(cfg: Config, task, world: int, validation=None) -> Config:
     """Refuse before any work what could not run; turns epochs into steps."""
     if len(task) == 0:
         raise UsageError(f"the training split of task {cfg.task} is empty")
+    if validation is not None and len(validation) == 0:
+        raise UsageError(f"the validation split of task {cfg.task} is empty: evaluate never, with --eval-every 0")
     if cfg.prompts % world:
         nearest = [n for n in (cfg.prompts // world * world, -(-cfg.prompts // world) * world) if n]
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(map(str, nearest))}")
@@ -101,15 +108,18 @@ def find_run(cfg: Config) -> Path | None:
     run = Path(cfg.out)
     if cfg.resume == "no" and (run / "recipe.json").exists():
         raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
-    if not (run / "latest").exists():
-        if cfg.resume == "yes":
-            raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
+    if cfg.resume == "yes" and not (run / "latest").exists():
+        raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
+    if not (run / "recipe.json").exists():
         return None
     old, new = json.loads((run / "recipe.json").read_text())["config"], json.loads(json.dumps(cfg.to_dict()))
+    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # a cosine's shape depends on its length
     for name in new:
-        if name not in FREE_ON_RESUME and old.get(name) != new[name]:
+        if name not in free and old.get(name) != new[name]:
             raise UsageError(f"{run} was started with {name} = {old.get(name)!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
+    if not (run / "latest").exists():
+        return None  # it ended before its first checkpoint
     return checkpoint.find(run)
 
 
@@ -141,6 +151,8 @@ def make_policy(cfg: Config, task, resumed: Path | None, device) -> SequencePoli
             tokenizer = Tokenizer.from_vocabulary(task.vocabulary)
         stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
         check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
+    except FileNotFoundError as error:
+        raise UsageError(f"{error}: name another with --init, or make this one: python train.py {Path(cfg.init).name}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
     return SequencePolicy(model.to(device), tokenizer, stop, max_tokens=cfg.max_response, seed=cfg.seed,
@@ -158,9 +170,13 @@ def restore(policy: SequencePolicy, optimizer, resumed: Path | None) -> int:
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
     """The prompts of a step, (P,): every epoch is a shuffle of its own, none is left out; a function of its arguments."""
-    places = np.arange(step * prompts, (step + 1) * prompts)
-    shuffles = {epoch: np.random.default_rng([seed, epoch]).permutation(size) for epoch in set(places // size)}
-    return np.array([shuffles[place // size][place % size] for place in places])
+    places = range(step * prompts, (step + 1) * prompts)
+    return np.array([shuffle(size, place // size, seed)[place % size] for place in places])
+
+
+@functools.lru_cache(maxsize=2)
+def shuffle(size: int, epoch: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([seed, epoch]).permutation(size)
 
 
 def learning_rate(cfg: Config, step: int) -> float:
@@ -206,8 +222,9 @@ def evaluate(cfg: Config, policy: SequencePolicy, validation) -> dict[str, float
 def save(cfg: Config, recipe: str, policy: SequencePolicy, optimizer, step: int):
     if distributed.rank() == 0:
         name = f"step-{step:06d}"
-        checkpoint.save(Path(cfg.out) / name, policy.model, policy.tokenizer, policy.stop_tokens,
-                        recipe=described(cfg, recipe), optimizer=optimizer, state={"step": step})
+        if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
+            checkpoint.save(Path(cfg.out) / name, policy.model, policy.tokenizer, policy.stop_tokens,
+                            recipe=described(cfg, recipe), optimizer=optimizer, state={"step": step})
         checkpoint.set_latest(cfg.out, name)
     distributed.barrier()
 
@@ -225,7 +242,8 @@ def main(arguments: list[str]):
         print(f"{RECIPES[name].__doc__}\n\n{describe(RECIPES[name]())}")
         return
     cfg = with_overrides(RECIPES[name](), rest)
-    train(cfg if cfg.out else replace(cfg, out=f"runs/{name}" + ("" if cfg.estimator == "supervised" else f"-{cfg.estimator}")), name)
+    default = f"runs/{name}" if cfg.estimator == "supervised" else f"runs/{name}-{cfg.estimator}"
+    train(replace(cfg, out=cfg.out or default), name)
 
 
 if __name__ == "__main__":

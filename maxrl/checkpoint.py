@@ -2,8 +2,8 @@
 
     RUN/recipe.json      the resolved recipe and the command        RUN/metrics.jsonl   one object per step
     RUN/latest           the name of the newest checkpoint          RUN/step-000160/    a checkpoint:
-        config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json   (transformers reads these)
-        recipe.json, optimizer.safetensors, state.json                                                  (--resume reads these)
+        config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json  (for transformers)
+        recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
 """
 
 import json
@@ -41,6 +41,11 @@ def load_model(path) -> tuple[Transformer, Tokenizer, list[int]]:
     weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
     if model.config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    wrong = [n for n in sorted(expected.keys() | weights) if n not in weights or expected.get(n) != weights[n].shape]
+    if wrong:
+        raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]} is the first of {len(wrong)} "
+                         "that are missing, too many or of another shape")
     model.load_state_dict(weights, strict=True)
     stop = {}
     if (path / "generation_config.json").exists():
@@ -100,7 +105,7 @@ def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
 def load_optimizer(path, model, optimizer):
     """The reverse of `optimizer_tensors`, on the parameters' devices."""
     with safe_open(Path(path) / "optimizer.safetensors", "pt") as file:
-        for full_name in file.keys():
+        for full_name in file.keys():  # noqa: SIM118 (no mapping, only a file with keys)
             name, key = full_name.rsplit(".", 1)
             parameter = model.get_parameter(name)
             where = "cpu" if key == "step" else parameter.device

@@ -57,27 +57,32 @@ class Config:
     eval_samples: int = option(64, "Rollouts per validation prompt.")
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
     save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
-    out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR-seedS).")
+    out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
 
     def __post_init__(self):
-        positive = ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm", "eval_samples")
-        for name in positive:
+        for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm",
+                     "eval_samples"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
-        for name in ("steps", "epochs", "lr", "warmup_steps", "weight_decay", "eval_every", "save_every", "eval_prompts", "seed"):
+        for name in ("steps", "epochs", "lr", "warmup_steps", "weight_decay", "eval_every", "save_every", "eval_prompts",
+                     "seed"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or top-p; with "
-                             f"temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the estimators are "
+            raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
+                             f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the estimators are "
                              "biased (eval.py takes these options)")
-        for name, values in (("aggregation", ("sequence", "token", "constant")), ("schedule", ("constant", "cosine")),
-                             ("precision", ("auto", "float32", "bfloat16")), ("resume", ("no", "yes", "auto"))):
+        for name, values in {"aggregation": ("sequence", "token", "constant"), "schedule": ("constant", "cosine"),
+                             "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
         if len(self.betas) != 2:
             raise UsageError(f"--betas takes two numbers, not {self.betas}")
+        if self.eval_every and self.eval_prompts < 1:
+            raise UsageError(f"--eval-prompts {self.eval_prompts} must be above 0 where --eval-every is")
+        if self.eval_every and min(self.eval_k) < 1:
+            raise UsageError(f"--eval-k {min(self.eval_k)} must be at least 1")
         if self.eval_every and max(self.eval_k) > self.eval_samples:
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
 

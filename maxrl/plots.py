@@ -52,7 +52,8 @@ def coverage(curves: dict, needed: dict, against: str, file: Path, caption: str)
         for k, n in zip(ks, samples):
             if n == float("inf"):  # above all samples drawn: an arrow at the edge
                 right.plot(k, ks[-1] * 1.5, "^", ms=5, color=line.get_color())
-    right.set(xlabel=f"k of {against}", ylabel="samples to match its pass@k", title=f"Samples to match {against}  (▲: not with {ks[-1]})")
+    right.set(xlabel=f"k of {against}", ylabel="samples to match its pass@k",
+              title=f"Samples to match {against}  (▲: not with {ks[-1]})")
     right.set_xscale("log", base=2)
     right.set_yscale("log", base=2)
     right.legend()
@@ -77,7 +78,8 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = ""):
                 x, y = zip(*points)
                 if not key.startswith("eval/"):
                     y = smooth(y)
-                ax.plot(x, y, "o-" if key.startswith("eval/") else "-", ms=3, lw=1.2, color=colour(name), label=name if i == 0 else None)
+                style = "o-" if key.startswith("eval/") else "-"
+                ax.plot(x, y, style, ms=3, lw=1.2, color=colour(name), label=None if i else name)
         ax.set(xlabel="step", title={"frac_reward_zero_mean": "prompts without a success"}.get(key, key))
     axes[0].legend()
     fig.suptitle(caption, fontsize=8)

@@ -1,8 +1,8 @@
 """Sampling N responses per prompt: the prompt is encoded once, its keys and values are shared by its N rollouts.
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform number that depends on
-(seed, step, prompt index, rollout index, position) alone. Batching, finished rows and the number of ranks therefore
-change a rollout only through rounding of the logits.
+(seed, step, prompt index, rollout index, position) alone, for a given length limit. Batching, finished rows and the
+number of ranks therefore change a rollout only through rounding of the logits.
 """
 
 from dataclasses import dataclass
@@ -96,7 +96,8 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
         drawn_from = distribution(model.decode(current, cache), temperature, top_k, top_p)  # (G, M, V)
         current = inverse_cdf(drawn_from, uniforms[rows, position]) * alive
         tokens[rows, position] = current
-        log_probs[rows, position] = drawn_from.gather(-1, current[..., None]).squeeze(-1).masked_fill(~alive, 0).to(log_probs.dtype)
+        log_prob = drawn_from.gather(-1, current[..., None]).squeeze(-1)
+        log_probs[rows, position] = log_prob.masked_fill(~alive, 0).to(log_probs.dtype)
         entropy = -(drawn_from.exp() * drawn_from.clamp(min=-1e9)).sum(-1)
         entropies[rows, position] = (entropy * alive).to(entropies.dtype)
         lengths[rows] += alive

@@ -69,9 +69,9 @@ def rollouts(model, prompts, low: bool, device) -> dict:
 
     def other(cache):
         with torch.no_grad():
-            out = theirs.generate(tiled, attention_mask=torch.ones_like(tiled), do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                                  max_new_tokens=L, min_new_tokens=L, cache_implementation=cache, disable_compile=True,
-                                  pad_token_id=0)
+            out = theirs.generate(tiled, attention_mask=torch.ones_like(tiled), do_sample=True, temperature=1.0, top_k=0,
+                                  top_p=1.0, max_new_tokens=L, min_new_tokens=L, cache_implementation=cache,
+                                  disable_compile=True, pad_token_id=0)
         assert out.shape == (P * N, PROMPT + L)
 
     return {"maxrl": ours, "transformers, dynamic cache": lambda: other("dynamic"),
@@ -98,7 +98,8 @@ def report(title: str, seconds: dict[str, list[float]], tokens: int, results: li
     print(f"\n{title}")
     for name, times in seconds.items():
         median = statistics.median(times)
-        print(f"  {name:30} {median:7.2f} s ({min(times):.2f}-{max(times):.2f})  {tokens / median:9,.0f} tokens/s   {median / ours:5.2f}x")
+        print(f"  {name:30} {median:7.2f} s ({min(times):.2f}-{max(times):.2f})  {tokens / median:9,.0f} tokens/s  "
+              f"{median / ours:5.2f}x")
         results.append({"what": title, "who": name, "seconds": times, "tokens": tokens})
 
 
@@ -115,7 +116,8 @@ def main():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig.from_hf(maze17().model)).to(device)
     prompts = [torch.randint(0, 32, (PROMPT,)) for _ in range(P)]
-    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
+    cpu = f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
+    where = torch.cuda.get_device_name() if device.type == "cuda" else cpu
     allocator = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")}
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {where}, allocator {allocator or 'as it is'}")
     results = []
@@ -130,7 +132,8 @@ def main():
     print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "where": where, "results": results}, file)
+            json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "where": where,
+                       "results": results}, file)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def make_policy(cfg: Config, task, resumed: Path | None, device) -> SequencePoli
         stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
         check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
     except FileNotFoundError as error:
-        raise UsageError(f"{error}: name another with --init, or make this one: python train.py {Path(cfg.init).name}") from None
+        raise UsageError(f"{error}: name another with --init, or make it: python train.py {Path(cfg.init).name}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
     return SequencePolicy(model.to(device), tokenizer, stop, max_tokens=cfg.max_response, seed=cfg.seed,

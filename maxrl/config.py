@@ -71,8 +71,8 @@ class Config:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
-                             f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the estimators are "
-                             "biased (eval.py takes these options)")
+                             f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
+                             "estimators are biased (eval.py takes these options)")
         for name, values in {"aggregation": ("sequence", "token", "constant"), "schedule": ("constant", "cosine"),
                              "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:

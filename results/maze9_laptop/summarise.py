@@ -8,10 +8,21 @@ from pathlib import Path
 from maxrl.metrics import mean_and_se, pass_at_k
 
 KS = (1, 8, 64)
+COLUMNS = [f"pass@{k}" for k in KS]
+
+
+def line(cells: list[str]):
+    print(f"| {' | '.join(cells)} |")
+
+
+def head(*cells: str):
+    print()
+    line(list(cells))
+    print("|---" * len(cells) + "|")
 
 
 def clipped(run: Path) -> str:
-    norms = [json.loads(line)["grad_norm"] for line in (run / "metrics.jsonl").open()]
+    norms = [json.loads(text)["grad_norm"] for text in (run / "metrics.jsonl").open()]
     return f"{sum(norm > 1 for norm in norms) / len(norms):.0%}"
 
 
@@ -22,17 +33,17 @@ def run_of(checkpoint: str, root: Path) -> Path:
 
 def table(results: dict, root: Path):
     """One row per checkpoint; then, per name, the mean over seeds with its standard error over seeds."""
-    print("\n| run | " + " | ".join(f"pass@{k}" for k in KS) + " | steps clipped |\n|---|" + "---|" * (len(KS) + 1))
+    head("run", *COLUMNS, "steps clipped")
     seeds = {}
     for row in results["checkpoints"]:
         run = run_of(row["path"], root)
         cells = [mean_and_se(pass_at_k(results["samples"], row["counts"], k)) for k in KS]
         seeds.setdefault(row["name"], []).append([mean for mean, _ in cells])
-        print(f"| {run.parent.name} {run.name} | " + " | ".join(f"{m:.3f} ± {s:.3f}" for m, s in cells) + f" | {clipped(run)} |")
+        line([f"{run.parent.name} {run.name}", *(f"{m:.3f} ± {s:.3f}" for m, s in cells), clipped(run)])
     for name, rows in seeds.items():
         if len(rows) > 1:
-            cells = [f"**{statistics.mean(column):.3f}** ± {statistics.stdev(column) / len(column) ** 0.5:.3f}" for column in zip(*rows)]
-            print(f"| **{name}**, {len(rows)} seeds (± over seeds) | " + " | ".join(cells) + " | |")
+            means = [(statistics.mean(column), statistics.stdev(column) / len(column) ** 0.5) for column in zip(*rows)]
+            line([f"**{name}**, {len(rows)} seeds (± over seeds)", *(f"**{m:.3f}** ± {s:.3f}" for m, s in means), ""])
 
 
 def differences(results: dict):
@@ -40,7 +51,7 @@ def differences(results: dict):
     counts = {}
     for row in results["checkpoints"]:
         counts.setdefault(row["name"], []).append(row["counts"])
-    print("\n| MaxRL minus | " + " | ".join(f"pass@{k}" for k in KS) + " |\n|---|" + "---|" * len(KS))
+    head("MaxRL minus", *COLUMNS)
     for name in ("grpo", "rloo", "base"):
         pairs = list(zip(counts["maxrl"], counts[name]))
         for label, chosen in [*((f"seed {i}", [pair]) for i, pair in enumerate(pairs)), ("all seeds", pairs)]:
@@ -49,7 +60,7 @@ def differences(results: dict):
                 gaps = [pass_at_k(results["samples"], a, k) - pass_at_k(results["samples"], b, k) for a, b in chosen]
                 mean, se = mean_and_se(sum(gaps) / len(gaps))
                 cells.append(f"{mean:+.3f} ± {se:.3f}")
-            print(f"| {name}, {label} | " + " | ".join(cells) + " |")
+            line([f"{name}, {label}", *cells])
 
 
 def equal_seconds(results: dict, root: Path):
@@ -58,8 +69,8 @@ def equal_seconds(results: dict, root: Path):
     for row in results["checkpoints"]:
         run = run_of(row["path"], root)
         if row["name"] != "base":
-            runs.setdefault(run.parent.name, {})[row["name"]] = [json.loads(line) for line in (run / "metrics.jsonl").open()]
-    print("\n| seed, training seconds | run | step | " + " | ".join(f"pass@{k}" for k in KS) + " |\n|---|---|---|" + "---|" * len(KS))
+            runs.setdefault(run.parent.name, {})[row["name"]] = [json.loads(text) for text in (run / "metrics.jsonl").open()]
+    head("seed, training seconds", "run", "step", *COLUMNS)
     for seed, methods in sorted(runs.items()):
         budget = min(sum(row["seconds"] for row in rows) for rows in methods.values())
         for name, rows in methods.items():
@@ -68,14 +79,16 @@ def equal_seconds(results: dict, root: Path):
                 spent += row["seconds"]
                 if spent <= budget * 1.0001 and "eval/pass@1" in row:
                     last = row
-            print(f"| {seed}, {budget:.0f} | {name} | {last['step'] + 1} | " + " | ".join(f"{last[f'eval/pass@{k}']:.3f}" for k in KS) + " |")
+            cells = [f"{last[f'eval/pass@{k}']:.3f}" for k in KS]
+            line([f"{seed}, {budget:.0f}", name, str(last["step"] + 1), *cells])
 
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     for name in ("rates.json", "test.json"):
         results = json.loads((root / name).read_text())
-        print(f"\n{name}: {results['split']}, {results['prompts']} mazes x {results['samples']} samples, torch {results['torch']}")
+        sizes = f"{results['prompts']} mazes x {results['samples']} samples"
+        print(f"\n{name}: {results['split']}, {sizes}, torch {results['torch']}")
         table(results, root)
         if name == "test.json":
             differences(results)

@@ -42,7 +42,7 @@ def train(cfg: Config, recipe: str):
     resumed = find_run(cfg)
     policy = make_policy(cfg, task, resumed, device)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
-    first_step = restore(policy, optimizer, resumed)
+    first_step = restore(cfg, policy, optimizer, resumed)
     logger = Logger(start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
     order = 2 * cfg.seed + (cfg.estimator == "supervised")  # RL does not start with the prompts that the warm-up saw
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
@@ -77,8 +77,11 @@ def train(cfg: Config, recipe: str):
         if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
             metrics |= evaluate(cfg, policy, validation)
         logger.log(step, metrics)
-        if step + 1 == cfg.steps or cfg.save_every and (step + 1) % cfg.save_every == 0:
-            save(cfg, recipe, policy, optimizer, step + 1)
+        finished = step + 1 == cfg.steps or 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
+        if finished or cfg.save_every and (step + 1) % cfg.save_every == 0:
+            save(cfg, recipe, policy, optimizer, {"step": step + 1, "finished": finished})
+        if finished:
+            break
     logger.close()
     distributed.barrier()
 
@@ -160,12 +163,13 @@ def make_policy(cfg: Config, task, resumed: Path | None, device) -> SequencePoli
                           autocast=distributed.use_bfloat16(cfg.precision, device))
 
 
-def restore(policy: SequencePolicy, optimizer, resumed: Path | None) -> int:
+def restore(cfg: Config, policy: SequencePolicy, optimizer, resumed: Path | None) -> int:
     """The step to go on with; the optimizer gets its state back."""
     if not resumed:
         return 0
     checkpoint.load_optimizer(resumed, policy.model, optimizer)
-    return json.loads((resumed / "state.json").read_text())["step"]
+    state = json.loads((resumed / "state.json").read_text())
+    return cfg.steps if cfg.stop_at_pass and state["finished"] else state["step"]
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
@@ -219,12 +223,12 @@ def evaluate(cfg: Config, policy: SequencePolicy, validation) -> dict[str, float
     return {f"eval/pass@{k}": mean for k, (mean, _) in table.items()}
 
 
-def save(cfg: Config, recipe: str, policy: SequencePolicy, optimizer, step: int):
+def save(cfg: Config, recipe: str, policy: SequencePolicy, optimizer, state: dict):
     if distributed.rank() == 0:
-        name = f"step-{step:06d}"
+        name = f"step-{state['step']:06d}"
         if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
             checkpoint.save(Path(cfg.out) / name, policy.model, policy.tokenizer, policy.stop_tokens,
-                            recipe=described(cfg, recipe), optimizer=optimizer, state={"step": step})
+                            recipe=described(cfg, recipe), optimizer=optimizer, state=state)
         checkpoint.set_latest(cfg.out, name)
     distributed.barrier()
 

@@ -56,6 +56,7 @@ class Config:
     eval_prompts: int = option(64, "Validation prompts.")
     eval_samples: int = option(64, "Rollouts per validation prompt.")
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
+    stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
     out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
@@ -77,6 +78,8 @@ class Config:
                              "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
+        if self.stop_at_pass and not (self.eval_every and 1 in self.eval_k):
+            raise UsageError(f"--stop-at-pass {self.stop_at_pass} needs --eval-every above 0 and 1 among --eval-k")
         if len(self.betas) != 2:
             raise UsageError(f"--betas takes two numbers, not {self.betas}")
         if self.eval_every and self.eval_prompts < 1:

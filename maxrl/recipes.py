@@ -48,7 +48,8 @@ def maze9_laptop_sft() -> Config:
             rope_theta=1e6, tie_word_embeddings=True,
             initializer_range=0.1),  # 1/sqrt(96); with the .02 of wide models RL hardly learns (results/maze9_laptop)
         estimator="supervised", aggregation="token",
-        prompts=32, rollouts=1, steps=200, lr=1e-3, max_response=48,
+        prompts=32, rollouts=1, steps=400, lr=1e-3, max_response=48,
+        eval_every=20, eval_prompts=64, eval_samples=64, eval_k=(1, 8, 64), stop_at_pass=0.08,  # some 100 to 200 steps
         betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,
         precision="float32",
     )

@@ -34,7 +34,7 @@ demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with M
 	$(py) train.py maze9_laptop_sft --seed $(SEED) --out runs/demo$(SEED)/base --resume auto
 	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator rloo --lr 1e-4 --out runs/demo$(SEED)/rloo --resume auto
 	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator grpo --lr 1e-4 --out runs/demo$(SEED)/grpo --resume auto
-	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator maxrl --lr 1e-4 --out runs/demo$(SEED)/maxrl --resume auto
+	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator maxrl --lr 3e-4 --out runs/demo$(SEED)/maxrl --resume auto
 	$(py) -m maxrl.plots runs/demo$(SEED)/{rloo,grpo,maxrl} --out runs/demo$(SEED)/training.png
 	$(py) eval.py runs/demo$(SEED)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot runs/demo$(SEED)/coverage.png
 	$(py) sample.py runs/demo$(SEED)/maxrl

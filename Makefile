@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo test bench lint toy maze9 maze17 maze17-sft maze17-data sample clean
+.PHONY: help demo test bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14

@@ -25,7 +25,7 @@ from maxrl.tasks import load_task
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
+    parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
     parser.add_argument("--samples", type=int, default=64, help="n, rollouts per prompt (64)")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 8, 64], help="the k of pass@k, at most n (1 8 64)")
     parser.add_argument("--prompts", type=int, default=256, help="how many prompts of the split (256)")
@@ -36,7 +36,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set of this probability (1: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     parser.add_argument("--against", help="row to which the others are compared (the last)")
     parser.add_argument("--json", type=Path, help="write counts and table to this file")
@@ -54,11 +54,17 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     """Refuse what could not be evaluated before any sampling; `checkpoints` becomes a list of (name, directory)."""
     if args.samples < 1 or args.prompts < 1:
         raise UsageError(f"--samples {args.samples} and --prompts {args.prompts} must be at least 1")
-    if max(args.k) > args.samples or min(args.k) < 1:
+    if min(args.k) < 1:
+        raise UsageError(f"--k {min(args.k)} must be at least 1")
+    if args.seed < 0:
+        raise UsageError(f"--seed {args.seed} must not be negative")
+    if max(args.k) > args.samples:
         raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}")
-    if args.temperature < 0 or not 0 < args.top_p <= 1 or args.top_k < 0:
+    if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
         raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
                          "temperature and top-k must not be negative, top-p lies in (0, 1]")
+    if args.json and args.json.exists():
+        raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
         if file and not file.parent.is_dir():
             raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
@@ -149,7 +155,7 @@ def main(arguments: list[str]):
     print_table(results, args.k, args.against)
     results["pass@k"] = curves(results)
     if args.json:
-        args.json.write_text(json.dumps(results) + "\n")
+        args.json.write_text(json.dumps(results).replace("NaN", "null") + "\n")  # no error bar from one prompt
     if args.plot:
         from maxrl import plots
         reference = results["pass@k"][args.against]
@@ -165,7 +171,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (UsageError, FileNotFoundError) as error:
-        print(f"eval.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    finally:
-        distributed.cleanup()
+        distributed.refuse("eval.py", error)
+    distributed.cleanup()

@@ -28,6 +28,8 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     for name in ("prompts", "rollouts"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name} {getattr(args, name)} must be at least 1")
+    if not 0 <= args.temperature < float("inf") or args.seed < 0:
+        raise UsageError(f"--temperature {args.temperature} and --seed {args.seed} must not be negative")
     return args
 
 
@@ -81,5 +83,4 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (UsageError, FileNotFoundError) as error:
-        print(f"sample.py: {error}", file=sys.stderr)
-        sys.exit(2)
+        distributed.refuse("sample.py", error)

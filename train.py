@@ -66,6 +66,8 @@ def train(cfg: Config, recipe: str):
         optimizer.zero_grad(set_to_none=True)
         stats = policy.backward(rollouts, advantages)                                    # gradients of all ranks
         grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+        if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
+            raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
         optimizer.step()
         clock.append(time.perf_counter())
 
@@ -77,10 +79,13 @@ def train(cfg: Config, recipe: str):
         if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
             metrics |= evaluate(cfg, policy, validation)
         logger.log(step, metrics)
-        finished = step + 1 == cfg.steps or 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
+        reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
+        finished = reached or step + 1 == cfg.steps
         if finished or cfg.save_every and (step + 1) % cfg.save_every == 0:
-            save(cfg, recipe, policy, optimizer, {"step": step + 1, "finished": finished})
+            save(cfg, recipe, policy, optimizer, {"step": step + 1, "reached": reached})
         if finished:
+            if cfg.stop_at_pass and not reached:
+                logger.say(f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps")
             break
     logger.close()
     distributed.barrier()
@@ -109,16 +114,20 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
 def find_run(cfg: Config) -> Path | None:
     """The checkpoint to resume from, or None for a new run; refuses a directory in use and a recipe that differs."""
     run = Path(cfg.out)
-    if cfg.resume == "no" and (run / "recipe.json").exists():
+    if run.is_file():
+        raise UsageError(f"--out {run} is a file, not a directory")
+    if cfg.resume == "no" and any((run / name).exists() for name in ("recipe.json", "metrics.jsonl", "latest")):
         raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
     if cfg.resume == "yes" and not (run / "latest").exists():
         raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
     if not (run / "recipe.json").exists():
+        if (run / "latest").exists():
+            raise UsageError(f"{run} holds checkpoints but no recipe.json to resume from: --out DIR starts another")
         return None
     old, new = json.loads((run / "recipe.json").read_text())["config"], json.loads(json.dumps(cfg.to_dict()))
     free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # a cosine's shape depends on its length
     for name in new:
-        if name not in free and old.get(name) != new[name]:
+        if name not in free and old.get(name, getattr(Config(), name)) != new[name]:
             raise UsageError(f"{run} was started with {name} = {old.get(name)!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
     if not (run / "latest").exists():
@@ -153,9 +162,13 @@ def make_policy(cfg: Config, task, resumed: Path | None, device) -> SequencePoli
             model, stop = Transformer(TransformerConfig.from_hf(cfg.model)), []
             tokenizer = Tokenizer.from_vocabulary(task.vocabulary)
         stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
+        if tokenizer.size > model.config.vocab_size:
+            raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
         check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
     except FileNotFoundError as error:
-        raise UsageError(f"{error}: name another with --init, or make it: python train.py {Path(cfg.init).name}") from None
+        name = Path(cfg.init).name
+        mend = f", or make this one: python train.py {name}" if name in RECIPES else ""
+        raise UsageError(f"{error}: name another with --init{mend}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
     return SequencePolicy(model.to(device), tokenizer, stop, max_tokens=cfg.max_response, seed=cfg.seed,
@@ -169,7 +182,7 @@ def restore(cfg: Config, policy: SequencePolicy, optimizer, resumed: Path | None
         return 0
     checkpoint.load_optimizer(resumed, policy.model, optimizer)
     state = json.loads((resumed / "state.json").read_text())
-    return cfg.steps if cfg.stop_at_pass and state["finished"] else state["step"]
+    return cfg.steps if state.get("reached") else state["step"]
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
@@ -254,8 +267,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except (UsageError, FileNotFoundError) as error:
-        if distributed.rank() == 0:
-            print(f"train.py: {error}", file=sys.stderr)
-        sys.exit(2)
-    finally:
-        distributed.cleanup()
+        distributed.refuse("train.py", error)
+    distributed.cleanup()  # not after a crash: the other ranks would be waited for before its traceback is printed

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from maxrl.models.transformer import Transformer, TransformerConfig
@@ -38,8 +38,11 @@ def load_model(path) -> tuple[Transformer, Tokenizer, list[int]]:
     files = [f for f in files if f.name != "optimizer.safetensors"]
     if not files:
         raise FileNotFoundError(f"{path} holds no *.safetensors; weights in other formats are not read")
-    weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
-    if model.config.tie_word_embeddings:
+    try:
+        weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
+    if model.config.tie_word_embeddings and "model.embed_tokens.weight" in weights:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     wrong = [n for n in sorted(expected.keys() | weights) if n not in weights or expected.get(n) != weights[n].shape]
@@ -112,8 +115,11 @@ def load_optimizer(path, model, optimizer):
             optimizer.state[parameter][key] = file.get_tensor(full_name).to(where)
 
 
-def write_json(path, value):
-    Path(path).write_text(json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value):
+    """Appears whole or not at all."""
+    temporary = path.with_name(path.name + ".incomplete")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(temporary, path)
 
 
 def _flush(path):

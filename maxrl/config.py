@@ -40,7 +40,7 @@ class Config:
     steps: int = option(1000, "Optimizer steps, one per batch of rollouts.")
     epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
     lr: float = option(1e-4, "Learning rate after the warm-up.")
-    schedule: str = option("constant", "constant or cosine (to 0 at the last step), after warmup_steps of linear increase.")
+    schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.")
     warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
     weight_decay: float = option(0.01, "AdamW's decoupled weight decay, on all parameters.")
@@ -50,7 +50,7 @@ class Config:
     device: str = option("auto", "cpu, cuda, or auto: cuda where there is one.")
     precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.")
     micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.")
-    wave_rows: int = option(4096, "Rollouts sampled at once; changes memory, not the rollouts.")
+    wave_rows: int = option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.")
     # evaluation and files
     eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).")
     eval_prompts: int = option(64, "Validation prompts.")
@@ -70,18 +70,23 @@ class Config:
                      "seed"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
+        if self.seed >= 2**31:
+            raise UsageError(f"--seed {self.seed} is too large: it must be below 2**31")
         if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
                              f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
                              "estimators are biased (eval.py takes these options)")
         for name, values in {"aggregation": ("sequence", "token", "constant"), "schedule": ("constant", "cosine"),
-                             "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
+                             "precision": ("auto", "float32", "bfloat16"), "device": ("auto", "cpu", "cuda"),
+                             "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
+        if not 0 <= self.stop_at_pass <= 1:
+            raise UsageError(f"--stop-at-pass {self.stop_at_pass} is no pass rate: it lies in [0, 1]")
         if self.stop_at_pass and not (self.eval_every and 1 in self.eval_k):
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} needs --eval-every above 0 and 1 among --eval-k")
-        if len(self.betas) != 2:
-            raise UsageError(f"--betas takes two numbers, not {self.betas}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
         if self.eval_every and self.eval_prompts < 1:
             raise UsageError(f"--eval-prompts {self.eval_prompts} must be above 0 where --eval-every is")
         if self.eval_every and min(self.eval_k) < 1:
@@ -116,6 +121,10 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
                              " (train.py RECIPE --help lists all)")
         else:
             changes[name] = parse(types[name], key, text)
+    for name in ("task", "estimator"):  # another task or estimator does not take the recipe's options
+        if changes.get(name, getattr(config, name)) != getattr(config, name):
+            given = {k.partition(".")[2] for k, _ in pairs if k.startswith(f"{name}.")}
+            changes[f"{name}_options"] = {k: v for k, v in changes.get(f"{name}_options", {}).items() if k in given}
     return dataclasses.replace(config, **changes)
 
 
@@ -171,5 +180,7 @@ def describe(config: Config) -> str:
     """The help text: every option with its value in this recipe."""
     lines = []
     for f in dataclasses.fields(config):
+        if isinstance(getattr(config, f.name), dict):  # set by --task.NAME and --estimator.NAME; a model comes from --init
+            continue
         lines.append(f"  --{dashed(f.name):22} {f.metadata['help']} [{getattr(config, f.name)}]")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from datetime import timedelta
 
 import torch
@@ -14,6 +15,8 @@ def setup(device: str = "auto") -> tuple[int, int, torch.device]:
     rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("--device cuda: torch sees no CUDA device; use --device cpu")
     where = torch.device("cuda", local) if device == "cuda" else torch.device(device)
     if where.type == "cuda":
         torch.cuda.set_device(where)
@@ -26,6 +29,13 @@ def setup(device: str = "auto") -> tuple[int, int, torch.device]:
 def cleanup():
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def refuse(program: str, error: Exception):
+    """End with one sentence, printed once per machine, and exit code 2."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"{program}: {error}", file=sys.stderr)
+    sys.exit(2)
 
 
 def world_size() -> int:
@@ -55,7 +65,7 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 

@@ -15,7 +15,7 @@ def require():
     try:
         import matplotlib
     except ImportError:
-        raise UsageError('figures need matplotlib: pip install "maxrl[plots]"') from None
+        raise UsageError("figures need matplotlib: pip install matplotlib") from None
     matplotlib.use("Agg")
 
 
@@ -99,6 +99,8 @@ def main(arguments: list[str]):
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--caption", default="")
     args = parser.parse_args(arguments)
+    if not args.out.parent.is_dir():
+        raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
     runs = {}
     for text in args.runs:
         name, path = text.split("=", 1) if "=" in text else (Path(text).name, text)

@@ -46,7 +46,7 @@ class SequencePolicy:
     """A language model as a policy: samples tokens, and scores them again in micro-batches with gradients."""
 
     def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
-                 micro_batch_tokens: int = 16384, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True):
+                 micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True):
         """stop_tokens: ids that end a response; max_tokens: longest response; the rest as in Config."""
         if not stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")

@@ -23,7 +23,7 @@ def maze17_sft() -> Config:
 
 
 def maze17() -> Config:
-    """17x17 mazes, the default setting of E.1.3. Needs --init with the warm-up's run directory."""
+    """17x17 mazes, the default setting of E.1.3, from the warm-up in runs/maze17_sft."""
     sft = maze17_sft()
     return Config(
         task="maze", task_options=sft.task_options, model=sft.model,

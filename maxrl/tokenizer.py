@@ -39,6 +39,10 @@ class Tokenizer:
         self.backend.save(str(directory / "tokenizer.json"))
         (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
 
+    @property
+    def size(self) -> int:
+        return self.backend.get_vocab_size()
+
     def encode(self, text: str) -> list[int]:
         return self.backend.encode(text, add_special_tokens=False).ids
 

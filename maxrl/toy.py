@@ -99,7 +99,7 @@ def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise SystemExit('the figure needs matplotlib: pip install "maxrl[plots]"') from None
+        raise SystemExit('the figure needs matplotlib: pip install matplotlib') from None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

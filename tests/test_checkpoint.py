@@ -206,5 +206,5 @@ def test_weights_must_fit(tmp_path):
     save(tmp_path / "a", tiny.model(torch.float32))
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     (tmp_path / "a" / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(RuntimeError, match="model.layers.2"):
+    with pytest.raises(ValueError, match="model.layers.2"):
         checkpoint.load_model(tmp_path / "a")

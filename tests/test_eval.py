@@ -81,8 +81,9 @@ def test_sampling_options(warm, shell):
     """Greedily all samples of a prompt are one: pass@8 = pass@1."""
     shell("eval.py", f"a={warm}", *FEW, "--temperature", 0, "--json", "out.json")
     assert set(json.loads(Path("out.json").read_text())["checkpoints"][0]["counts"]) <= {0, 8}
-    code, said = shell("eval.py", f"a={warm}", *FEW, "--top-p", 0.9, "--top-k", 3, "--json", "out.json")
-    assert code == 0 and json.loads(Path("out.json").read_text())["top_p"] == 0.9, said
+    code, said = shell("eval.py", f"a={warm}", *FEW, "--top-p", 0.9, "--top-k", 3, "--json", "cut.json")
+    assert code == 0 and json.loads(Path("cut.json").read_text())["top_p"] == 0.9, said
+    refused(shell("eval.py", f"a={warm}", *FEW, "--json", "out.json"), "out.json exists")
 
 
 def test_plot(warm, other, shell):
@@ -100,7 +101,7 @@ def test_samples_to_match_of_the_figure():
     "arguments, words",
     [
         (["--samples", 8, "--k", 16], ["pass@16", "--samples 8"]),
-        (["--samples", 8, "--k", 0], ["--samples 8"]),
+        (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
         (["--samples", 0, "--k", 1], ["at least 1"]),
         (["--top-p", 0], ["--top-p 0"]),
         (["--temperature", -1], ["--temperature -1"]),

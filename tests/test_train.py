@@ -340,7 +340,7 @@ ALWAYS = """
 from maxrl.tasks import Example, Task
 
 class Always(Task):
-    def __init__(self, split, size, directory):
+    def __init__(self, split, size=7):  # the recipe's own options (a directory) are not for another task
         self.size = size
     def __len__(self):
         return self.size

@@ -15,7 +15,10 @@ def load_task(name: str, split: str, **options) -> Task:
     """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option."""
     if ":" in name:
         module, _, attribute = name.partition(":")
-        constructor = getattr(importlib.import_module(module), attribute)
+        try:
+            constructor = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"task {name} cannot be imported: {error}") from None
     elif name in TASKS:
         constructor = TASKS[name]
     else:

@@ -35,12 +35,12 @@ class Task:
         raise NotImplementedError
 
     def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
-        """Rewards of all rollouts, (P_local, N): decode every response and verify it."""
+        """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it."""
         rewards = torch.zeros(rollouts.lengths.shape)
         for i, example in enumerate(examples):
             for j in range(rewards.shape[1]):
                 rewards[i, j] = self.verify(rollouts.text(i, j), example)
-        return rewards  # (P_local, N)
+        return rewards.to(rollouts.lengths.device)  # (P_local, N)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
         """A rollout for people to look at; `colour` allows ANSI escapes."""

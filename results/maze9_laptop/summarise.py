@@ -1,4 +1,4 @@
-"""The tables of README.md from the protocol's runs:  python results/maze9_laptop/summarise.py runs/protocol"""
+"""The tables of README.md from the protocol's runs:  PYTHONPATH=. python results/maze9_laptop/summarise.py runs/protocol"""
 
 import json
 import statistics

@@ -16,7 +16,7 @@ def lines(run="run"):
 def test_a_run_stops_at_its_level_and_stays_stopped(shell):
     """The warm-up of the laptop comparison ends at a pass rate, not at a step."""
     assert shell("train.py", *SHORT, "--stop-at-pass", 0.02)[0] == 0
-    stopped, rows = lines(), [json.loads(line) for line in Path("run/metrics.jsonl").open()]
+    stopped, rows = lines(), [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     passes = [row["eval/pass@1"] for row in rows if "eval/pass@1" in row]
     assert stopped < 150 and stopped % 10 == 0 and passes[-1] >= 0.02 and all(p < 0.02 for p in passes[:-1])
     assert Path("run/latest").read_text().strip() == f"step-{stopped:06d}"

@@ -226,7 +226,8 @@ class Transformer(nn.Module):
         for i, layer in enumerate(self.model.layers):
             h = layer.input_layernorm(x)
             k, v = cache.append(i, *layer.keys_values(h, rotation))
-            x = layer.finish(x, attend_cached(layer.queries(h, rotation), k, v, *cache.prefix[i], cache.bias))
+            q = layer.queries(h, rotation)
+            x = layer.finish(x, attend_cached(q, k, v, *cache.prefix[i], cache.own_bias, cache.prefix_bias))
         return self.lm_head(self.model.norm(x)).view(G, M, -1)
 
     def rotation(self, positions):
@@ -276,20 +277,22 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.repeat_interleave(M, 0))
 
 
-def attend_cached(q, k, v, prefix_k, prefix_v, bias):
+def attend_cached(q, k, v, prefix_k, prefix_v, own_bias, prefix_bias=None):
     """Attention of one new token of each row, q (G M, H, 1, D), to [its group's prefix | its own tokens so far].
 
     All queries that read the same prefix head, M rows times H / Hk heads, are one matrix: the prefix is read once per
     group, not once per row. k, v (G M, Hk, C, D) with room for C own tokens; prefix_k, prefix_v (G, Hk, Lp, D);
-    bias (G, Lp + C), -inf at the slots that hold nothing.
+    own_bias (C,) and prefix_bias (G, Lp), None if all are full, are -inf at the slots that hold nothing.
     """
     (B, Hk, C, D), (G, _, Lp, _) = k.shape, prefix_k.shape
     M, R = B // G, q.shape[1] // Hk
     q = (q * D**-0.5).view(G, M, Hk, R, D)
     grouped = q.transpose(1, 2).reshape(G, Hk, M * R, D)
     prefix_scores = (grouped @ prefix_k.mT).view(G, Hk, M, R, Lp)
-    own_scores = (q.view(B, Hk, R, D) @ k.mT).view(G, M, Hk, R, C).transpose(1, 2)
-    scores = torch.cat([prefix_scores, own_scores], -1) + bias[:, None, None, None].to(q.dtype)  # (G, Hk, M, R, Lp + C)
+    if prefix_bias is not None:
+        prefix_scores = prefix_scores + prefix_bias[:, None, None, None].to(q.dtype)
+    own_scores = ((q.view(B, Hk, R, D) @ k.mT) + own_bias.to(q.dtype)).view(G, M, Hk, R, C).transpose(1, 2)
+    scores = torch.cat([prefix_scores, own_scores], -1)  # (G, Hk, M, R, Lp + C)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype)
     to_prefix, to_own = weights.split([Lp, C], -1)
     out = (to_prefix.reshape(G, Hk, M * R, Lp) @ prefix_v).view(G, Hk, M, R, D).transpose(1, 2)
@@ -311,7 +314,10 @@ class Cache:
         self.prefix, self.prefix_lengths, self.rows, self.length, self.capacity = prefix_kv, prefix_lengths, rows, 0, 0
         slots = torch.arange(prefix_kv[0][0].shape[2], device=prefix_lengths.device)
         padding = slots >= prefix_lengths[:, None]  # (G, Lp)
-        self.bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)  # (G, Lp + C)
+        self.prefix_bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)  # (G, Lp)
+        if not bool(padding.any()):
+            self.prefix_bias = None
+        self.own_bias = torch.zeros(0, device=padding.device)  # (C,)
         self.own = [None] * len(prefix_kv)  # per layer (2, G M, Hk, C, D): keys, values
 
     def extend(self):
@@ -319,14 +325,14 @@ class Cache:
         if self.length == self.capacity:
             room = max(self.BLOCK, self.capacity // 2 // self.BLOCK * self.BLOCK)
             self.capacity += room
-            self.bias = F.pad(self.bias, (0, room), value=-torch.inf)
+            self.own_bias = F.pad(self.own_bias, (0, room), value=-torch.inf)
             for i, (k, _) in enumerate(self.prefix):
                 G, Hk, _, D = k.shape
                 own = k.new_zeros(2, G * self.rows, Hk, self.capacity, D)
                 if self.length:
                     own[:, :, :, : self.length] = self.own[i]
                 self.own[i] = own
-        self.bias[:, self.bias.shape[1] - self.capacity + self.length] = 0
+        self.own_bias[self.length] = 0
         self.length += 1
 
     def append(self, layer: int, k, v):
@@ -341,6 +347,7 @@ class Cache:
         flat = (groups[:, None] * self.rows + rows).flatten()
         if len(groups) < len(self.prefix_lengths):
             self.prefix = [(k[groups], v[groups]) for k, v in self.prefix]
-            self.bias, self.prefix_lengths = self.bias[groups], self.prefix_lengths[groups]
+            self.prefix_bias = None if self.prefix_bias is None else self.prefix_bias[groups]
+            self.prefix_lengths = self.prefix_lengths[groups]
         self.own = [own.index_select(1, flat) for own in self.own]
         self.rows = rows.shape[1]

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from maxrl import checkpoint, distributed
 from maxrl.config import UsageError, guess, split_arguments
-from maxrl.metrics import mean_and_se, pass_at_k, samples_to_match
+from maxrl.metrics import mean_and_se, pass_at_k
 from maxrl.policy import SequencePolicy, count_successes
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
@@ -158,12 +158,9 @@ def main(arguments: list[str]):
         args.json.write_text(json.dumps(results).replace("NaN", "null") + "\n")  # no error bar from one prompt
     if args.plot:
         from maxrl import plots
-        reference = results["pass@k"][args.against]
-        needed = {name: samples_to_match(c["k"], reference["mean"], c["mean"]) for name, c in results["pass@k"].items()
-                  if name != args.against}
-        plots.coverage(results["pass@k"], needed, args.against, args.plot,
-                       f"{results['task']} {results['task_options']}, {results['split']}: {results['prompts']} prompts x "
-                       f"{results['samples']} samples")
+        options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
+        plots.coverage(results["pass@k"], args.against, args.plot, f"{results['task']}, {options}, {results['split']}: "
+                       f"{results['prompts']} prompts x {results['samples']} samples")
         print(f"drew {args.plot}")
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from maxrl.config import UsageError
+from maxrl.metrics import samples_to_match
 
 COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f"}
 
@@ -31,11 +32,13 @@ def colour(name: str):
     return COLOURS.get(name.lower().split("-")[0])
 
 
-def coverage(curves: dict, needed: dict, against: str, file: Path, caption: str):
-    """pass@k against k with standard errors, beside the samples that other rows need to match `against`.
+def coverage(curves: dict, against: str, file: Path, caption: str):
+    """pass@k against k with standard errors, beside the samples that the other rows need to match `against`.
 
-    curves {name: {"k": [], "mean": [], "se": []}}; needed {name: samples at each k, inf where it never gets there}.
+    curves {name: {"k": [], "mean": [], "se": []}}, all at the same k.
     """
+    ks, reference = curves[against]["k"], curves[against]["mean"]
+    needed = {name: samples_to_match(ks, reference, c["mean"]) for name, c in curves.items() if name != against}
     fig, (left, right) = figure(2)
     for name, c in curves.items():
         line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=name, color=colour(name))
@@ -44,14 +47,13 @@ def coverage(curves: dict, needed: dict, against: str, file: Path, caption: str)
     left.set(xscale="log", xlabel="k (samples per prompt)", ylabel="pass@k", title="Coverage")
     left.set_xscale("log", base=2)
     left.legend()
-    ks = curves[against]["k"]
     right.plot(ks, ks, ":", color=colour(against), label=against)
-    for name, samples in needed.items():
+    for i, (name, samples) in enumerate(needed.items()):
         reached = [(k, n) for k, n in zip(ks, samples) if n != float("inf")]
         line, = right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, label=name, color=colour(name))
         for k, n in zip(ks, samples):
             if n == float("inf"):  # above all samples drawn: an arrow at the edge
-                right.plot(k, ks[-1] * 1.5, "^", ms=5, color=line.get_color())
+                right.plot(k, ks[-1] * 1.4**(i + 1), "^", ms=5, color=line.get_color())
     right.set(xlabel=f"k of {against}", ylabel="samples to match its pass@k",
               title=f"Samples to match {against}  (▲: not with {ks[-1]})")
     right.set_xscale("log", base=2)

@@ -1,10 +1,14 @@
-"""The tables of README.md from the protocol's runs:  PYTHONPATH=. python results/maze9_laptop/summarise.py runs/protocol"""
+"""The tables and the figure of README.md from the protocol's runs.
+
+    PYTHONPATH=. python results/maze9_laptop/summarise.py runs/protocol
+"""
 
 import json
 import statistics
 import sys
 from pathlib import Path
 
+from maxrl import plots
 from maxrl.metrics import mean_and_se, pass_at_k
 
 KS = (1, 8, 64)
@@ -93,3 +97,5 @@ if __name__ == "__main__":
         if name == "test.json":
             differences(results)
             equal_seconds(results, root)
+            caption = f"9x9 mazes, 308,448 parameters, 160 steps (reduced scale), three seeds: {sizes}"
+            plots.coverage(results["pass@k"], "maxrl", Path(__file__).parent / "coverage.png", caption)

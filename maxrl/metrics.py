@@ -76,7 +76,13 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
 
 
 def group_sums(rewards) -> dict[str, float]:
-    """Sums over the groups of rewards (P_local, N), to be added over ranks and then divided by "groups"."""
+    """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them.
+
+    reward                  mean reward
+    reward_std              mean over groups of the std within a group, divisor N - 1 (0 for N = 1), as in TRL
+    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
+    frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
+    """
     rewards = _array(rewards)                                                  # (P_local, N)
     if rewards.ndim != 2 or rewards.shape[1] == 0:
         raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
@@ -93,14 +99,3 @@ def group_means(sums: dict[str, float]) -> dict[str, float]:
     """Sums of group_sums, added over ranks or not, to means over groups (NaN without any group)."""
     groups = sums["groups"]
     return {name: value / groups if groups else float("nan") for name, value in sums.items() if name != "groups"}
-
-
-def group_statistics(rewards) -> dict[str, float]:
-    """Statistics of rewards (P, N) of one process; several ranks add their group_sums and call group_means.
-
-    reward                  mean reward
-    reward_std              mean over groups of the std within a group, divisor N - 1 (0 for N = 1), as in TRL
-    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
-    frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
-    """
-    return group_means(group_sums(rewards))

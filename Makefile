@@ -43,7 +43,7 @@ test: $(test)  ## the proofs and oracles, at most five minutes on two cores
 	$(py) -m pytest
 
 bench: $(test)  ## speed of rollouts and training steps against transformers, in one run
-	$(py) tests/bench.py
+	PYTHONPATH=. $(py) tests/bench.py
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

@@ -1,6 +1,6 @@
 """Speed of rollouts and of the training step on the 17x17 maze model, random weights, everything in one run.
 
-    make bench                     or: python tests/bench.py [--repeats 3] [--json FILE] [--device cuda]
+    make bench                     or: PYTHONPATH=. python tests/bench.py [--repeats 3] [--json FILE] [--device cuda]
 
 Rollouts: 8 prompts x 32 rollouts x 48 forced tokens, against transformers' generate (which also stops nowhere) on the
 same weights. Training: forward and backward of those rollouts, a quarter of each group right, with the prompt shared by

@@ -311,7 +311,9 @@ class Cache:
 
     def __init__(self, prefix_kv, prefix_lengths, rows: int):
         """prefix_kv as from `Transformer.encode`, prefix_lengths (G,), rows M per group."""
-        self.prefix, self.prefix_lengths, self.rows, self.length, self.capacity = prefix_kv, prefix_lengths, rows, 0, 0
+        self.prefix_lengths, self.rows, self.length, self.capacity = prefix_lengths, rows, 0, 0
+        # The projections leave (G, Lp, Hk, D) in memory, which every matrix product would copy again.
+        self.prefix = [(k.contiguous(), v.contiguous()) for k, v in prefix_kv]
         slots = torch.arange(prefix_kv[0][0].shape[2], device=prefix_lengths.device)
         padding = slots >= prefix_lengths[:, None]  # (G, Lp)
         self.prefix_bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)  # (G, Lp)

@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo test bench lint toy maze9 maze17 maze17-sft maze17-data clean
+.PHONY: help demo images test bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,20 @@ lint: $(dev)  ## ruff
 
 toy: $(plots)  ## the model-free simulation, under a minute, with a picture
 	$(py) -m maxrl.toy --out runs
+
+images_run = $(py) train.py images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
+images_all = $(addprefix runs/images$(SEED)/,supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 reinforce_mean-1024)
+
+images: $(plots)  ## two CPU cores, minutes: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
+	$(py) -m data.glyphs.prepare
+	$(images_run)/supervised --estimator supervised
+	$(images_run)/maxrl-1024 --estimator maxrl --rollouts 1024
+	$(images_run)/maxrl-128 --estimator maxrl --rollouts 128
+	$(images_run)/maxrl-16 --estimator maxrl --rollouts 16
+	$(images_run)/grpo-1024 --estimator grpo --rollouts 1024
+	$(images_run)/reinforce_mean-1024 --estimator reinforce_mean --rollouts 1024
+	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1 eval/pass@25 eval/top1 --out runs/images$(SEED)/figure2.png
+	$(py) eval.py $(images_all) --split validation --k 1 25 --against supervised --plot runs/images$(SEED)/coverage.png
 
 maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out
 	$(py) -m data.maze.prepare --size 17 --train 1000000

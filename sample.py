@@ -9,7 +9,7 @@ import torch
 
 from maxrl import checkpoint, distributed
 from maxrl.config import UsageError
-from maxrl.policy import SequencePolicy
+from maxrl.policy import make_policy
 from maxrl.tasks import load_task
 
 
@@ -60,20 +60,22 @@ def main(arguments: list[str]):
     task = load_task(trained["task"], args.split, **trained["task_options"])
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
+    device = distributed.setup()[2]
     try:
         model, tokenizer, stop = checkpoint.load_model(path)
-        stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
+        own = {} if task.classes else {"max_tokens": trained["max_response"]}
+        policy = make_policy(model, tokenizer, stop, task, device, **own)
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
-    device = distributed.setup()[2]
-    policy = SequencePolicy(model.to(device), tokenizer, stop, max_tokens=trained["max_response"])
+    policy.model.eval()
     indices = range(args.first, min(args.first + args.prompts, len(task)))
-    examples = [task[i] for i in indices]
-    rollouts = policy.rollout(examples, args.rollouts, indices=indices, seed=args.seed, temperature=args.temperature)
+    examples = task.batch(indices)
+    with torch.no_grad():
+        rollouts = policy.rollout(examples, args.rollouts, indices=indices, seed=args.seed, temperature=args.temperature)
     rewards = task.rewards(examples, rollouts).cpu()  # (P, N)
     colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for i, (index, example) in enumerate(zip(indices, examples)):
-        successes = int((rewards[i] == 1).sum())
+    for i, index in enumerate(indices):
+        example, successes = task[index], int((rewards[i] == 1).sum())
         print(f"prompt {index}: {successes} of {args.rollouts} rollouts are right")
         shown = [torch.nonzero(rewards[i] == value).flatten().tolist()[:1] for value in (1, 0)]
         print(side_by_side(*[task.show(rollouts.text(i, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")

@@ -19,19 +19,23 @@ from torch.nn.utils import clip_grad_norm_
 
 from maxrl import checkpoint, distributed
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config, UsageError, describe, with_overrides
+from maxrl.config import Config, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger
-from maxrl.metrics import group_means, group_sums, pass_at_k_table
-from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import SequencePolicy, count_successes
+from maxrl.metrics import group_means, group_sums
+from maxrl.models import from_config
+from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
+from maxrl.tasks.base import prefetched
 from maxrl.tokenizer import Tokenizer
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_prompts", "eval_samples", "eval_k", "save_every"}
+                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers"}
+# What only a language model or only a classifier has: refused for the other, never ignored.
+SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows")
+CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
 def train(cfg: Config, recipe: str):
@@ -40,20 +44,18 @@ def train(cfg: Config, recipe: str):
     validation = load_task(cfg.task, "validation", **cfg.task_options) if cfg.eval_every else None
     cfg = check(cfg, task, world, validation)
     resumed = find_run(cfg)
-    policy = make_policy(cfg, task, resumed, device)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
+    policy = start_policy(cfg, task, resumed, device)
+    optimizer = make_optimizer(cfg, policy.model)
     first_step = restore(cfg, policy, optimizer, resumed)
     logger = Logger(start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
-    order = 2 * cfg.seed + (cfg.estimator == "supervised")  # RL does not start with the prompts that the warm-up saw
+    batches = iter(prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step))
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
-        mine = range(rank, cfg.prompts, world)                                           # this rank's places in the batch
-        indices = batch_indices(len(task), cfg.prompts, step, order)                     # (P,)
-        examples = [task[indices[place]] for place in mine]                              # P_local prompts
+        examples = next(batches)                                                         # P_local prompts of this rank
         if cfg.estimator == "supervised":
             rollouts = policy.demonstrate(examples)                                      # the answers, N = 1
         else:
-            rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=mine)   # N per prompt
+            rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=range(rank, cfg.prompts, world))
         clock.append(time.perf_counter())
         rewards = task.rewards(examples, rollouts)                                       # (P_local, N)
         if cfg.zero_reward_at_limit:
@@ -77,7 +79,8 @@ def train(cfg: Config, recipe: str):
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
                           "quite the policy's own", stacklevel=2)
         if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
-            metrics |= evaluate(cfg, policy, validation)
+            evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
+            metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
         logger.log(step, metrics)
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
@@ -106,8 +109,20 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
         ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **cfg.estimator_options)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"--estimator {cfg.estimator}: {error.args[0]}") from None
+    kind, others = ("a language model", CLASSIFIERS_ONLY) if not task.classes else ("a classifier", SEQUENCES_ONLY)
+    for name in others:
+        if getattr(cfg, name) != getattr(Config(), name):
+            raise UsageError(f"--{dashed(name)} {getattr(cfg, name)} means nothing to {kind}: leave it out")
+    if cfg.eval_every and bool(task.classes) != (cfg.eval_samples == 0):
+        raise UsageError(f"--eval-samples {cfg.eval_samples} does not fit {kind}: " +
+                         ("its pass@k is exact, use 0" if task.classes else "use at least the largest --eval-k"))
+    if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
+        raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
+    per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
-        cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
+        cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
+    if cfg.warmup_epochs:
+        cfg = replace(cfg, warmup_steps=round(cfg.warmup_epochs * per_epoch))
     return cfg
 
 
@@ -152,37 +167,61 @@ def described(cfg: Config, recipe: str) -> dict:
             "ranks": distributed.world_size(), "torch": torch.__version__, "python": sys.version.split()[0]}
 
 
-def make_policy(cfg: Config, task, resumed: Path | None, device) -> SequencePolicy:
-    """Model, tokenizer and stop tokens from the checkpoint to resume, from --init, or new."""
+def start_policy(cfg: Config, task, resumed: Path | None, device):
+    """The policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
     try:
         if resumed or cfg.init:
             model, tokenizer, stop = checkpoint.load_model(resumed or cfg.init)
+        elif task.classes:
+            model, tokenizer, stop = from_config(cfg.model | {"num_labels": len(task.classes)}), None, []
         else:
-            model, stop = Transformer(TransformerConfig.from_hf(cfg.model)), []
-            tokenizer = Tokenizer.from_vocabulary(task.vocabulary)
-        stop = [tokenizer.id(token) for token in task.stop_tokens] or stop
-        if tokenizer.size > model.config.vocab_size:
-            raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
-        check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
+            model, tokenizer, stop = from_config(cfg.model), Tokenizer.from_vocabulary(task.vocabulary), []
+        if cfg.sync_batch_norm:
+            model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        own = {} if task.classes else {"aggregation": cfg.aggregation, "micro_batch_tokens": cfg.micro_batch_tokens,
+                                       "wave_rows": cfg.wave_rows, "max_tokens": cfg.max_response}
+        policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
+                             autocast=distributed.use_bfloat16(cfg.precision, device), **own)
+        if not task.classes:
+            check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
+        return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
         mend = f", or make this one: python train.py {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{mend}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return SequencePolicy(model.to(device), tokenizer, stop, max_tokens=cfg.max_response, seed=cfg.seed,
-                          aggregation=cfg.aggregation, micro_batch_tokens=cfg.micro_batch_tokens, wave_rows=cfg.wave_rows,
-                          autocast=distributed.use_bfloat16(cfg.precision, device))
 
 
-def restore(cfg: Config, policy: SequencePolicy, optimizer, resumed: Path | None) -> int:
+def make_optimizer(cfg: Config, model) -> torch.optim.Optimizer:
+    if cfg.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
+    return torch.optim.AdamW(model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
+
+
+def restore(cfg: Config, policy, optimizer, resumed: Path | None) -> int:
     """The step to go on with; the optimizer gets its state back."""
     if not resumed:
         return 0
     checkpoint.load_optimizer(resumed, policy.model, optimizer)
     state = json.loads((resumed / "state.json").read_text())
     return cfg.steps if state.get("reached") else state["step"]
+
+
+class Plan:
+    """Which prompts this rank gets at each step, and what is random in them: (indices, seeds); see `prefetched`."""
+
+    def __init__(self, cfg: Config, size: int, rank: int, world: int):
+        self.cfg, self.size, self.mine = cfg, size, range(rank, cfg.prompts, world)  # the rank's places in the batch
+        self.order = 2 * cfg.seed + (not cfg.init)  # RL after a warm-up does not start with the prompts that this saw
+
+    def __len__(self) -> int:
+        return self.cfg.steps
+
+    def __getitem__(self, step: int):
+        indices = batch_indices(self.size, self.cfg.prompts, step, self.order)                     # (P,)
+        return [int(indices[place]) for place in self.mine], [[self.cfg.seed, step, place, 1] for place in self.mine]
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
@@ -207,18 +246,7 @@ def learning_rate(cfg: Config, step: int) -> float:
 
 def step_metrics(rewards, rollouts, device) -> dict[str, float]:
     """Metrics of all ranks' rollouts, zero-advantage groups included; README.md defines them."""
-    lengths, count = rollouts.lengths.double(), rollouts.lengths.numel()
-    sums = group_sums(rewards) | {"rollouts": count, "length": float(lengths.sum()),
-                                  "clipped": count - float(rollouts.finished.sum())}
-    if rollouts.entropies is not None:
-        sums["entropy"] = float(rollouts.entropies.double().sum())
-    sums = distributed.all_reduce(sums, device=device)
-    longest = distributed.all_reduce({"max": float(lengths.max()), "minus_min": -float(lengths.min())}, "max", device)
-    rollout_count, length, clipped = sums.pop("rollouts"), sums.pop("length"), sums.pop("clipped")
-    entropy = {"entropy": sums.pop("entropy") / length} if rollouts.entropies is not None else {}
-    return group_means(sums) | entropy | {
-        "completions/mean_length": length / rollout_count, "completions/max_length": longest["max"],
-        "completions/min_length": -longest["minus_min"], "completions/clipped_ratio": clipped / rollout_count}
+    return group_means(distributed.all_reduce(group_sums(rewards), device=device)) | rollouts.statistics()
 
 
 def timings(clock: list[float], tokens: float) -> dict[str, float]:
@@ -228,20 +256,11 @@ def timings(clock: list[float], tokens: float) -> dict[str, float]:
             "tokens_per_second": tokens / total}
 
 
-def evaluate(cfg: Config, policy: SequencePolicy, validation) -> dict[str, float]:
-    """pass@k on the first eval_prompts of the validation split, the same noise every time."""
-    prompts = range(min(cfg.eval_prompts, len(validation)))
-    counts = count_successes(policy, validation, prompts, cfg.eval_samples)
-    table = pass_at_k_table(counts, cfg.eval_samples, cfg.eval_k)
-    return {f"eval/pass@{k}": mean for k, (mean, _) in table.items()}
-
-
-def save(cfg: Config, recipe: str, policy: SequencePolicy, optimizer, state: dict):
+def save(cfg: Config, recipe: str, policy, optimizer, state: dict):
     if distributed.rank() == 0:
         name = f"step-{state['step']:06d}"
         if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
-            checkpoint.save(Path(cfg.out) / name, policy.model, policy.tokenizer, policy.stop_tokens,
-                            recipe=described(cfg, recipe), optimizer=optimizer, state=state)
+            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state)
         checkpoint.set_latest(cfg.out, name)
     distributed.barrier()
 

@@ -28,6 +28,7 @@ class Config:
     # the estimator
     estimator: str = option("maxrl", "Name in maxrl.advantages.ADVANTAGES; `supervised` trains on the reference answers.")
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
+    estimator_defaults: dict = option({}, "By estimator: the options that it has in this recipe when it is chosen.")
     aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.")
     prompts: int = option(32, "P, prompts per step over all ranks.")
     rollouts: int = option(128, "N, rollouts per prompt.")
@@ -36,14 +37,17 @@ class Config:
     temperature: float = option(1.0, "Sampling temperature in training; must be 1.")
     top_k: int = option(0, "Must be 0 in training.")
     top_p: float = option(1.0, "Must be 1 in training.")
-    # the optimizer: AdamW
+    # the optimizer
+    optimizer: str = option("adamw", "adamw or sgd.")
     steps: int = option(1000, "Optimizer steps, one per batch of rollouts.")
     epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.")
     warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
+    warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    weight_decay: float = option(0.01, "AdamW's decoupled weight decay, on all parameters.")
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
+    weight_decay: float = option(0.01, "AdamW's decoupled weight decay or SGD's L2 term, on all parameters.")
     max_grad_norm: float = option(1.0, "The gradient is scaled down to this norm where it is longer.")
     # the machine
     seed: int = option(0, "Fixes initial weights, order of prompts and rollouts.")
@@ -51,10 +55,12 @@ class Config:
     precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.")
     micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.")
     wave_rows: int = option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.")
+    workers: int = option(0, "Processes that make batches ahead of time (0: none); images need some.")
+    sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.")
     # evaluation and files
     eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).")
     eval_prompts: int = option(64, "Validation prompts.")
-    eval_samples: int = option(64, "Rollouts per validation prompt.")
+    eval_samples: int = option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.")
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
     stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
@@ -62,12 +68,11 @@ class Config:
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
 
     def __post_init__(self):
-        for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm",
-                     "eval_samples"):
+        for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
-        for name in ("steps", "epochs", "lr", "warmup_steps", "weight_decay", "eval_every", "save_every", "eval_prompts",
-                     "seed"):
+        for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
+                     "eval_prompts", "eval_samples", "seed", "workers"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         if self.seed >= 2**31:
@@ -76,8 +81,8 @@ class Config:
             raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
                              f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
                              "estimators are biased (eval.py takes these options)")
-        for name, values in {"aggregation": ("sequence", "token", "constant"), "schedule": ("constant", "cosine"),
-                             "precision": ("auto", "float32", "bfloat16"), "device": ("auto", "cpu", "cuda"),
+        for name, values in {"optimizer": ("adamw", "sgd"), "schedule": ("constant", "cosine"),
+                             "aggregation": ("sequence", "token", "constant"), "precision": ("auto", "float32", "bfloat16"), "device": ("auto", "cpu", "cuda"),
                              "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
@@ -87,11 +92,13 @@ class Config:
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} needs --eval-every above 0 and 1 among --eval-k")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"--momentum {self.momentum} must lie in [0, 1)")
         if self.eval_every and self.eval_prompts < 1:
             raise UsageError(f"--eval-prompts {self.eval_prompts} must be above 0 where --eval-every is")
         if self.eval_every and min(self.eval_k) < 1:
             raise UsageError(f"--eval-k {min(self.eval_k)} must be at least 1")
-        if self.eval_every and max(self.eval_k) > self.eval_samples:
+        if self.eval_every and 0 < self.eval_samples < max(self.eval_k):
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
 
     def to_dict(self) -> dict:
@@ -125,6 +132,11 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
         if changes.get(name, getattr(config, name)) != getattr(config, name):
             given = {k.partition(".")[2] for k, _ in pairs if k.startswith(f"{name}.")}
             changes[f"{name}_options"] = {k: v for k, v in changes.get(f"{name}_options", {}).items() if k in given}
+    chosen = changes.get("estimator", config.estimator)
+    if chosen != config.estimator:
+        changes["estimator_options"] = config.estimator_defaults.get(chosen, {}) | changes["estimator_options"]
+        if chosen == "supervised":
+            changes.setdefault("rollouts", 1)  # it has one answer per prompt
     return dataclasses.replace(config, **changes)
 
 

@@ -76,6 +76,13 @@ def sum_tensor(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def broadcast_buffers(module: torch.nn.Module):
+    """Every rank takes rank 0's buffers: batch-norm's running averages are per rank while training."""
+    if dist.is_initialized():
+        for buffer in module.buffers():
+            dist.broadcast(buffer, 0)
+
+
 def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
     """The module whose forward everything that needs a gradient must go through; DDP averages over ranks."""
     if not dist.is_initialized():

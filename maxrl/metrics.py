@@ -36,6 +36,16 @@ def pass_at_k(n, c, k):
     return 1 - fail if fail.ndim else float(1 - fail)
 
 
+def exact_pass_at_k(p, k):
+    """1 - (1-p)^k: pass@k where the pass rate p itself is known, as a classifier's is (Appendix D.4). For p (...), k >= 1."""
+    p = _array(p)
+    if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
+        raise ValueError(f"exact_pass_at_k needs pass rates in [0, 1] and k >= 1, got k={k} and p up to {p.max():g}; "
+                         "use pass_at_k for counts")
+    with np.errstate(divide="ignore"):
+        return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
+
+
 def mean_and_se(values) -> tuple[float, float]:
     """Mean of one value per prompt (P,) and its standard error over prompts, std / sqrt(P) with divisor P - 1.
 

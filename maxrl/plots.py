@@ -1,14 +1,17 @@
-"""The figures. Training curves: `python -m maxrl.plots RUN... --out FILE`; pass@k: `eval.py --plot FILE`."""
+"""The figures. Training curves: `python -m maxrl.plots [NAME=]RUN... --out FILE`; the others: `eval.py --plot FILE`."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from maxrl.config import UsageError
 from maxrl.metrics import samples_to_match
 
-COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f"}
+COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f", "supervised": "#1b1b1b",
+           "reinforce_mean": "#7d8c3a", "maxrl-128": "#e67e22", "maxrl-16": "#f5b041", "grpo-128": "#7fb3d5"}
 
 
 def require():
@@ -20,16 +23,17 @@ def require():
     matplotlib.use("Agg")
 
 
-def figure(panels: int):
+def figure(panels: int, rows: int = 1):
     require()
     import matplotlib.pyplot as plt
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
                          "grid.alpha": 0.25, "legend.frameon": False})
-    return plt.subplots(1, panels, figsize=(4.4 * panels, 3.4), layout="constrained")
+    return plt.subplots(rows, panels, figsize=(4.4 * panels, 3.4 * rows), layout="constrained")
 
 
 def colour(name: str):
-    return COLOURS.get(name.lower().split("-")[0])
+    """Of a method, whatever follows a dash; fewer rollouts are paler."""
+    return COLOURS.get(name.lower(), COLOURS.get(name.lower().split("-")[0]))
 
 
 def coverage(curves: dict, against: str, file: Path, caption: str):
@@ -63,15 +67,16 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     fig.savefig(file, dpi=150)
 
 
-def training(runs: dict[str, list[Path]], file: Path, caption: str = ""):
-    """Reward, share of prompts without a success, entropy and validation pass@k over steps; a name's runs are its seeds."""
+def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=()):
+    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named); a name's runs are
+    its seeds."""
     loaded = {name: [[json.loads(line) for line in (run / "metrics.jsonl").open()] for run in paths]
               for name, paths in runs.items()}
     last = next(iter(loaded.values()))[0]
-    evaluated = sorted({key for row in last for key in row if key.startswith("eval/")}, key=lambda k: int(k.split("@")[1]))
-    panels = ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
+    panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
     fig, axes = figure(len(panels))
-    for ax, key in zip(axes, panels):
+    for ax, key in zip(np.atleast_1d(axes), panels):
         for name, seeds in loaded.items():
             for i, rows in enumerate(seeds):
                 points = [(row["step"] + 1, row[key]) for row in rows if key in row]
@@ -83,7 +88,19 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = ""):
                 style = "o-" if key.startswith("eval/") else "-"
                 ax.plot(x, y, style, ms=3, lw=1.2, color=colour(name), label=None if i else name)
         ax.set(xlabel="step", title={"frac_reward_zero_mean": "prompts without a success"}.get(key, key))
-    axes[0].legend()
+    np.atleast_1d(axes)[0].legend(fontsize=7)
+    fig.suptitle(caption, fontsize=8)
+    fig.savefig(file, dpi=150)
+
+
+def gradient_norms(rows: list[dict], file: Path, caption: str):
+    """One point per prompt: gradient norm against pass rate; a panel for each estimator, a row for each checkpoint."""
+    fig, axes = figure(len(rows[0]["norms"]), len(rows))
+    for row, line in zip(rows, np.reshape(axes, (len(rows), -1))):
+        for ax, (name, norms) in zip(line, row["norms"].items()):
+            ax.plot(row["pass_rates"], norms, ".", ms=3, alpha=0.4, color=colour(name))
+            ax.set(xlabel="pass rate", title=f"{row['name']}, gradient of {name}", xlim=(-0.02, 1.02))
+        line[0].set(ylabel="gradient norm of a prompt")
     fig.suptitle(caption, fontsize=8)
     fig.savefig(file, dpi=150)
 
@@ -99,6 +116,7 @@ def main(arguments: list[str]):
     parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--panels", nargs="+", default=(), help="metrics of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
     parser.add_argument("--caption", default="")
     args = parser.parse_args(arguments)
     if not args.out.parent.is_dir():
@@ -109,7 +127,7 @@ def main(arguments: list[str]):
         if not (Path(path) / "metrics.jsonl").exists():
             raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
         runs.setdefault(name, []).append(Path(path))
-    training(runs, args.out, args.caption)
+    training(runs, args.out, args.caption, args.panels)
     print(f"drew {args.out}")
 
 

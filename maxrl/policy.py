@@ -1,13 +1,19 @@
-"""A policy makes rollouts and turns their advantages into gradients. Three verbs: rollout, demonstrate, backward."""
+"""A policy makes rollouts and turns their advantages into gradients. Three verbs: rollout, demonstrate, backward.
+
+SequencePolicy samples the tokens of a language model, ClassifierPolicy draws the class of an image. Both give rollouts
+with a (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
+"""
 
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from maxrl import distributed
+from maxrl import checkpoint, distributed
 from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
-from maxrl.sampler import check_prompts, generate, noise, pad
+from maxrl.metrics import exact_pass_at_k, pass_at_k_table
+from maxrl.sampler import check_prompts, distribution, generate, inverse_cdf, noise, pad
+from maxrl.tasks.base import prefetched
 from maxrl.tokenizer import Tokenizer
 
 
@@ -25,6 +31,19 @@ class Rollouts:
 
     def text(self, i: int, j: int) -> str:
         return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
+
+    def statistics(self) -> dict[str, float]:
+        """Lengths and entropy over the rollouts of all ranks; README.md defines the names."""
+        lengths, device = self.lengths.double(), self.lengths.device
+        sums = {"rollouts": lengths.numel(), "length": float(lengths.sum()), "finished": float(self.finished.sum())}
+        if self.entropies is not None:
+            sums["entropy"] = float(self.entropies.double().sum())
+        sums = distributed.all_reduce(sums, device=device)
+        longest = distributed.all_reduce({"max": float(lengths.max()), "-min": -float(lengths.min())}, "max", device)
+        entropy = {"entropy": sums["entropy"] / sums["length"]} if self.entropies is not None else {}
+        return entropy | {
+            "completions/mean_length": sums["length"] / sums["rollouts"], "completions/max_length": longest["max"],
+            "completions/min_length": -longest["-min"], "completions/clipped_ratio": 1 - sums["finished"] / sums["rollouts"]}
 
 
 class TokenLogProbs(nn.Module):
@@ -121,6 +140,14 @@ class SequencePolicy:
             stats["sampling/logprob_abs_diff/max"] = largest
         return stats
 
+    def evaluate(self, task, prompts: int, ks, samples: int) -> dict[str, float]:
+        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time."""
+        counts = count_successes(self, task, range(min(prompts, len(task))), samples)
+        return {f"pass@{k}": mean for k, (mean, _) in pass_at_k_table(counts, samples, ks).items()}
+
+    def save(self, path, **state):
+        checkpoint.save(path, self.model, self.tokenizer, self.stop_tokens, **state)
+
     def micro_batches(self, rollouts: Rollouts, groups: list[int]):
         """Cut groups into MicroBatches of at most `micro_batch_tokens` padded tokens: whole groups or a slice of one."""
         budget, chosen, N = self.micro_batch_tokens, [], rollouts.lengths.shape[1]
@@ -211,3 +238,118 @@ def count_successes(policy, task, indices, samples: int, *, seed: int = 0, progr
         if progress:
             progress(len(places))
     return distributed.sum_tensor(counts).long()
+
+
+@dataclass
+class Draws:
+    """N classes drawn for each of this rank's images."""
+
+    drawn: torch.Tensor  # (P_local, N)
+    logits: torch.Tensor  # (P_local, C) of the one forward, with its graph
+    labels: torch.Tensor  # (P_local,) the right ones
+    classes: tuple[str, ...]
+
+    def text(self, i: int, j: int) -> str:
+        return self.classes[self.drawn[i, j]]
+
+    def statistics(self) -> dict[str, float]:
+        """Exact means over the images of all ranks: the pass rate p (whatever was drawn), top-1 accuracy, entropy in nats."""
+        log_probs = self.logits.detach().double().log_softmax(-1)                                  # (P_local, C)
+        p = log_probs.gather(1, self.labels[:, None]).exp()                                        # (P_local, 1)
+        sums = {"images": len(p), "pass_rate": float(p.sum()), "top1": float((log_probs.argmax(1) == self.labels).sum()),
+                "entropy": float(torch.special.entr(log_probs.exp()).sum())}
+        sums = distributed.all_reduce(sums, device=self.logits.device)
+        return {name: sums[name] / sums["images"] for name in ("pass_rate", "top1", "entropy")}
+
+
+class ClassifierPolicy:
+    """A classifier as a policy: the distribution over classes is its (P, C) logits, a rollout is one class drawn from it.
+
+    The images of a step are one forward, whose graph backward() uses; it is not cut into micro-batches, since
+    batch-norm would see other statistics. A rollout costs a uniform number and no forward.
+    """
+
+    def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
+        self.model, self.classes, self.seed, self.autocast, self.workers = model, tuple(classes), seed, autocast, workers
+        self.device = next(model.parameters()).device
+        self.scorer = distributed.data_parallel(model)
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """(P_local, C) in float32, through the module that synchronises gradients where there will be any."""
+        model = self.scorer if torch.is_grad_enabled() else self.model
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            logits = model(images.contiguous(memory_format=torch.channels_last))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, temperature: float = 1.0) -> Draws:
+        """N = `rollouts` classes for each image; `indices` are the images' positions in the whole batch."""
+        examples = examples.to(self.device)
+        indices = range(len(examples)) if indices is None else indices
+        logits = self.logits(examples.images)                                                      # (P_local, C)
+        uniforms = noise(self.seed if seed is None else seed, step, indices, rollouts, 1)[..., 0]  # (P_local, N)
+        drawn = inverse_cdf(distribution(logits.detach(), temperature), uniforms.to(self.device))  # (P_local, N)
+        return Draws(drawn, logits, examples.labels, self.classes)
+
+    def demonstrate(self, examples) -> Draws:
+        """The right classes as rollouts, N = 1: with advantage 1 the loss is cross-entropy."""
+        examples = examples.to(self.device)
+        return Draws(examples.labels[:, None], self.logits(examples.images), examples.labels, self.classes)
+
+    def backward(self, rollouts: Draws, advantages: torch.Tensor) -> dict[str, float]:
+        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N)."""
+        advantages = advantages.to(self.device)
+        count = distributed.all_reduce({"rollouts": advantages.numel()}, device=self.device)["rollouts"]
+        log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)                      # (P_local, N)
+        loss = policy_gradient_loss(log_probs[..., None], advantages, torch.ones_like(log_probs)[..., None], count)
+        (loss * distributed.world_size()).backward()  # DDP divides by the world size
+        return distributed.all_reduce({"loss": float(loss.detach())}, device=self.device) | {"tokens": count}
+
+    def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
+        """Exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3), of the first `prompts` images."""
+        p, right = self.pass_rates(task, min(prompts, len(task)))
+        return {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks} | {"top1": float(right.mean())}
+
+    @torch.no_grad()
+    def pass_rates(self, task, count: int, progress=None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pass rate p (count,) of the first `count` images of a task, and whether the likeliest class is right (count,).
+
+        In eval mode. The ranks share the images and all get all results.
+        """
+        distributed.broadcast_buffers(self.model)  # batch-norm's averages: rank 0's, which are in the checkpoint
+        training, world = self.model.training, distributed.world_size()
+        mine = range(distributed.rank(), count, world)
+        p, right = torch.zeros(2, count, dtype=torch.float64, device=self.device)
+        self.model.eval()
+        plan = [(mine[i : i + 256], None) for i in range(0, len(mine), 256)]
+        for (places, _), examples in zip(plan, prefetched(task, plan, self.workers)):
+            examples = examples.to(self.device)
+            log_probs = self.logits(examples.images).double().log_softmax(-1)                      # (B, C)
+            p[list(places)] = log_probs.gather(1, examples.labels[:, None]).squeeze(1).exp()
+            right[list(places)] = (log_probs.argmax(1) == examples.labels).double()
+            if progress:
+                progress(len(places))
+        self.model.train(training)
+        return distributed.sum_tensor(p), distributed.sum_tensor(right)
+
+    def save(self, path, **state):
+        checkpoint.save(path, self.model, **state)
+
+
+def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,
+                **options):
+    """The policy for a task: a ClassifierPolicy where it has classes, else a SequencePolicy with `options`.
+
+    ValueError where model and task do not fit each other.
+    """
+    if bool(task.classes) != (tokenizer is None):
+        raise ValueError(f"the model is {'a classifier' if tokenizer is None else 'a language model'}, the task is not made "
+                         "for one")
+    if task.classes:
+        if model.config.num_labels != len(task.classes):
+            raise ValueError(f"the model has {model.config.num_labels} classes, the images have {len(task.classes)}")
+        model = model.to(device, memory_format=torch.channels_last)
+        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
+    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
+    if tokenizer.size > model.config.vocab_size:
+        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
+    return SequencePolicy(model.to(device), tokenizer, stop, seed=seed, autocast=autocast, **options)

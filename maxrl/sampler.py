@@ -55,10 +55,10 @@ def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
 
 
 def inverse_cdf(log_probs, uniforms):
-    """Tokens (...) at uniforms (...) in [0, 1) of log_probs (..., V); a token of probability 0 is never drawn."""
+    """Tokens (..., n) at uniforms (..., n) in [0, 1) of log_probs (..., V); a token of probability 0 is never drawn."""
     cdf = log_probs.double().exp().cumsum(-1)
-    point = uniforms.double().clamp(max=1 - 2**-52)[..., None] * cdf[..., -1:]  # below the end even after rounding
-    return torch.searchsorted(cdf, point, right=True).squeeze(-1)
+    point = uniforms.double().clamp(max=1 - 2**-52) * cdf[..., -1:]  # below the end even after rounding
+    return torch.searchsorted(cdf, point, right=True)
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
                 cache.select(groups, columns)
                 alive, rows, current = (x[groups[:, None], columns] for x in (alive, rows, current))
         drawn_from = distribution(model.decode(current, cache), temperature, top_k, top_p)  # (G, M, V)
-        current = inverse_cdf(drawn_from, uniforms[rows, position]) * alive
+        current = inverse_cdf(drawn_from, uniforms[rows, position, None]).squeeze(-1) * alive
         tokens[rows, position] = current
         log_prob = drawn_from.gather(-1, current[..., None]).squeeze(-1)
         log_probs[rows, position] = log_prob.masked_fill(~alive, 0).to(log_probs.dtype)

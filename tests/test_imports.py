@@ -26,7 +26,8 @@ ALLOWED = {
     "plots": {"config", "metrics"},
     "tasks": {"config", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
-    "policy": {"losses", "sampler", "distributed", "tokenizer", "models"},
+    "gradients": {"advantages"},
+    "policy": {"losses", "sampler", "distributed", "tokenizer", "models", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone

@@ -14,7 +14,7 @@ import train
 from data.maze import prepare
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.models import from_config
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 
@@ -237,7 +237,7 @@ def test_a_cosine_cannot_be_made_longer_unnoticed(warm, shell):
         (["tiny", "--estimator", "grpo", "--rollouts", 1], ["grpo", "at least 2 rollouts"]),
         (["tiny", "--estimator", "maxrI"], ["no estimator is called 'maxrI'", "maxrl"]),
         (["tiny", "--estimator", "rloo", "--estimator.order", 3], ["rloo takes no option 'order'"]),
-        (["tiny", "--estimator", "supervised"], ["use --rollouts 1"]),
+        (["tiny", "--estimator", "supervised", "--rollouts", 4], ["use --rollouts 1"]),
         (["tiny", "--task", "mazes"], ["task 'mazes' is unknown"]),
         (["tiny", "--task.size", 8], ["odd number"]),
         (["tiny", "--task.colour", "red"], ["colour"]),
@@ -282,8 +282,10 @@ def test_help(shell):
 def test_epochs():
     """Two passes over 96 prompts by 20 are 9.6 steps: ten, so that every prompt is seen twice."""
     cfg = train.replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
-    assert train.check(cfg, range(96), 1).steps == 10
-    assert train.check(train.replace(cfg, epochs=0.0), range(96), 1).steps == 60
+    task = train.load_task("maze", "train", **cfg.task_options)
+    assert len(task) == 96 and train.check(cfg, task, 1).steps == 10
+    assert train.check(train.replace(cfg, epochs=0.0), task, 1).steps == 60
+    assert train.check(train.replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])
@@ -309,18 +311,27 @@ def test_learning_rate():
     assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
 
 
-PARAMETERS = {"maze17_sft": 3_944_704, "maze17": 3_944_704, "maze9_laptop_sft": 308_448, "maze9_laptop": 308_448}
+PARAMETERS = {
+    "maze17_sft": 3_944_704,
+    "maze17": 3_944_704,
+    "maze9_laptop_sft": 308_448,
+    "maze9_laptop": 308_448,
+    "imagenet": 25_557_032,
+    "images_laptop": 92_312,
+}
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if not n.startswith("tiny")])
 def test_recipes(name):
     """Each constructs, has the size it says, and an estimator that accepts it."""
     cfg = RECIPES[name]()
-    model = Transformer(TransformerConfig.from_hf(cfg.model))
+    classes = {"imagenet": {"num_labels": 1000}, "images_laptop": {"num_labels": 200}}.get(name, {})
+    model = from_config(cfg.model | classes)
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
     ADVANTAGES[cfg.estimator](torch.zeros(2, cfg.rollouts), **cfg.estimator_options)
-    size = cfg.task_options["size"]
-    assert size * (size + 1) + 4 + cfg.max_response <= cfg.model["max_position_embeddings"]
+    if cfg.task == "maze":
+        size = cfg.task_options["size"]
+        assert size * (size + 1) + 4 + cfg.max_response <= cfg.model["max_position_embeddings"]
     assert RECIPES[name].__doc__
 
 

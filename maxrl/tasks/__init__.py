@@ -4,9 +4,10 @@ import importlib
 
 from maxrl.config import UsageError
 from maxrl.tasks.base import Example, Task
+from maxrl.tasks.images import Images
 from maxrl.tasks.maze import Maze
 
-TASKS = {"maze": Maze}
+TASKS = {"maze": Maze, "images": Images}
 
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 

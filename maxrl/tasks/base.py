@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,17 @@ class Task:
 
     vocabulary: tuple[str, ...] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
+    classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> Example:
         raise NotImplementedError
+
+    def batch(self, indices, seeds=None):
+        """The examples of a step. `seeds`, one for each, are for what is random in them (augmentation)."""
+        return [self[int(i)] for i in indices]
 
     def verify(self, response: str, example: Example) -> float:
         """1.0 or 0.0, for any text at all."""
@@ -45,3 +51,19 @@ class Task:
     def show(self, response: str, example: Example, colour: bool) -> str:
         """A rollout for people to look at; `colour` allows ANSI escapes."""
         return f"{example.prompt}\n--- response\n{response}"
+
+
+class Batches(Dataset):
+    """Batch i is what plan[i] = (indices, seeds) asks of a task."""
+
+    def __init__(self, task: Task, plan):
+        self.task, self.plan = task, plan
+
+    def __getitem__(self, i: int):
+        return self.task.batch(*self.plan[i])
+
+
+def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> DataLoader:
+    """The batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
+    return DataLoader(Batches(task, plan), batch_size=None, sampler=range(first, len(plan)), num_workers=workers,
+                      pin_memory=torch.cuda.is_available())

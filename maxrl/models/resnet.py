@@ -1,0 +1,129 @@
+"""ResNet (He et al. 2015) with the stride in the 3x3 convolution, as published checkpoints of torchvision have it.
+
+Modules carry torchvision's names: its weights load with strict=True. resnet50 has 25,557,032 parameters for 1,000 classes.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import nn
+
+MODEL_TYPE = "torchvision_resnet"  # of our config.json; transformers' "resnet" names its tensors otherwise
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """resnet50 is the default; resnet18 has block="basic" and depths (2, 2, 2, 2)."""
+
+    num_labels: int
+    block: str = "bottleneck"  # three convolutions 1x1, 3x3, 1x1; or "basic", two 3x3
+    depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage; every stage but the first halves the image
+    width: int = 64  # channels of the first stage; each further one has twice as many
+    stem: str = "imagenet"  # 7x7 of stride 2 and max-pooling; or "small", 3x3 of stride 1, for images of few pixels
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet's pixels in [0, 1]
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+
+    def __post_init__(self):
+        if self.block not in BLOCKS or self.stem not in ("imagenet", "small"):
+            raise ValueError(f"no ResNet has block {self.block!r} and stem {self.stem!r}; use basic or bottleneck, and "
+                             "imagenet or small")
+
+    @classmethod
+    def from_dict(cls, config: dict) -> "ResNetConfig":
+        """From a parsed config.json; ValueError for keys that are not known or missing."""
+        known = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
+        unknown = known.keys() - cls.__dataclass_fields__.keys()
+        if unknown or "num_labels" not in known:
+            raise ValueError(f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))}" if unknown else
+                             f"config.json of a {MODEL_TYPE} lacks num_labels")
+        return cls(**known)
+
+    def to_hf(self) -> dict:
+        return {"model_type": MODEL_TYPE, **asdict(self)}
+
+
+def convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """x + f(x), f two 3x3 convolutions: resnet18 and 34."""
+
+    expansion = 1
+
+    def __init__(self, before: int, width: int, stride: int):
+        super().__init__()
+        self.conv1, self.bn1 = convolution(before, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(before, width, stride)
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(nn.Module):
+    """x + f(x), f a 3x3 convolution between two 1x1: resnet50 and deeper."""
+
+    expansion = 4
+
+    def __init__(self, before: int, width: int, stride: int):
+        super().__init__()
+        self.conv1, self.bn1 = convolution(before, width, 1), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = convolution(width, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = convolution(width, width * 4, 1), nn.BatchNorm2d(width * 4)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(before, width * 4, stride)
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def shortcut(before: int, after: int, stride: int) -> nn.Module | None:
+    """What brings x to the shape of f(x), where it has another one."""
+    if stride == 1 and before == after:
+        return None
+    return nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
+
+
+BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
+
+
+class ResNet(nn.Module):
+    """Logits (B, C) of images (B, 3, H, W): uint8 pixels, or floats that are normalised already."""
+
+    def __init__(self, config: ResNetConfig):
+        super().__init__()
+        self.config = config
+        for name in ("mean", "std"):  # not in the state_dict
+            self.register_buffer(name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False)
+        small = config.stem == "small"
+        self.conv1 = nn.Conv2d(3, config.width, 3 if small else 7, 1 if small else 2, 1 if small else 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(config.width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
+        self.stages, channels = len(config.depths), config.width
+        for stage, depth in enumerate(config.depths):
+            width, blocks = config.width * 2**stage, []
+            for i in range(depth):
+                blocks.append(BLOCKS[config.block](channels, width, stride=2 if i == 0 and stage > 0 else 1))
+                channels = width * blocks[0].expansion
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(channels, config.num_labels)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):  # He initialisation; the rest keeps torch's defaults, as torchvision does
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images):
+        if images.dtype == torch.uint8:
+            images = (images / 255 - self.mean) / self.std
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        for stage in range(1, self.stages + 1):
+            x = getattr(self, f"layer{stage}")(x)
+        return self.fc(self.avgpool(x).flatten(1))

@@ -1,0 +1,185 @@
+"""Images and their classes: the format that data/imagenet and data/glyphs write, and the task that reads it.
+
+    DIRECTORY/info.json            written last: classes, encoding ("jpeg" or "raw"), shape of raw images, counts
+    DIRECTORY/train-00000.bin      a few large files of images, one behind the other
+    DIRECTORY/train-00000.npy      their index: offset, length, label of each
+
+A rollout is one class drawn from the policy; its reward is 1 if it is the image's class (arXiv 2602.02710, Sec. 6.1).
+"""
+
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from maxrl.config import UsageError
+from maxrl.tasks.base import Example, Task
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4")])
+
+
+@dataclass
+class ImageBatch:
+    """P_local images, not yet normalised, and their labels."""
+
+    images: torch.Tensor  # (P_local, 3, H, W) uint8
+    labels: torch.Tensor  # (P_local,)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device) -> "ImageBatch":
+        return ImageBatch(self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "ImageBatch":
+        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
+
+
+def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]):
+    """One .bin of the images' bytes and its .npy of INDEX; the index last, so that a shard with an index is whole."""
+    name = directory / f"{split}-{number:05d}"
+    index = np.zeros(len(images), INDEX)
+    index["length"], index["label"] = [len(data) for data, _ in images], [label for _, label in images]
+    index["offset"][1:] = np.cumsum(index["length"][:-1], dtype=np.uint64)
+    with open(f"{name}.bin.incomplete", "wb") as file:
+        file.writelines(data for data, _ in images)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{name}.bin.incomplete", f"{name}.bin")
+    with open(f"{name}.npy.incomplete", "wb") as file:
+        np.save(file, index, allow_pickle=False)
+    os.replace(f"{name}.npy.incomplete", f"{name}.npy")
+
+
+class Shards:
+    """The images of a split as bytes, mapped and not read; safe to use from forked workers."""
+
+    def __init__(self, directory: Path, split: str, count: int):
+        files = sorted(directory.glob(f"{split}-*.npy"))
+        indices = [np.load(file, allow_pickle=False) for file in files]
+        for file, index in zip(files, indices):
+            size = file.with_suffix(".bin").stat().st_size if file.with_suffix(".bin").exists() else 0
+            if size != int(index["length"].sum(dtype=np.int64)):
+                raise ValueError(f"{file.with_suffix('.bin')} has {size} bytes, its index says "
+                                 f"{index['length'].sum(dtype=np.int64)}: the shard is damaged, prepare it again")
+        self.index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
+        if len(self.index) != count:
+            raise ValueError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: prepare it again")
+        self.maps = [np.memmap(f.with_suffix(".bin"), np.uint8, "r") if len(i) else None for f, i in zip(files, indices)]
+        self.ends = np.cumsum([len(index) for index in indices])
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        shard = int(np.searchsorted(self.ends, i, side="right"))
+        offset, length, _ = self.index[i].item()
+        return self.maps[shard][offset : offset + length]
+
+
+class Images(Task):
+    """Images of `directory` (a path, or one below data/), `size` pixels square.
+
+    augment (training split only): a random part of 8 to 100 % of the area at an aspect of 3/4 to 4/3, resized, and flipped
+    half the time (D.2). Otherwise the short side is resized to size * 256 / 224 and the centre cut out, as in the
+    published code. Raw images of that very size, without augmentation, are taken as they are.
+    """
+
+    def __init__(self, split: str = "train", directory: str | Path = "imagenet/256", size: int = 224, augment: bool = True):
+        folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
+        if not (folder / "info.json").exists():
+            name = "glyphs" if "glyphs" in folder.parts else "imagenet"
+            raise FileNotFoundError(f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
+                                    "(--help says how), or name another with --task.directory")
+        info = json.loads((folder / "info.json").read_text())
+        if split not in info["counts"]:
+            raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(info['counts'])}")
+        if size < 1:
+            raise ValueError(f"the size of an image must be at least 1, got {size}")
+        self.split, self.size, self.augment = split, size, augment and split == "train"
+        self.classes, self.shape, self.encoding = tuple(info["classes"]), info.get("shape"), info["encoding"]
+        self.shards = Shards(folder, split, info["counts"][split])
+        self.as_they_are = self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
+        if not self.as_they_are:
+            pillow()
+
+    def __len__(self) -> int:
+        return len(self.shards.index)
+
+    def __getitem__(self, index: int) -> Example:
+        """For people: the class by name, and the image as it is scored, uint8 (H, W, 3)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
+        label = int(self.shards.index["label"][index])
+        return Example(f"{self.split} image {index}", self.classes[label], {"pixels": self.pixels(index, None), "label": label})
+
+    def batch(self, indices, seeds=None) -> ImageBatch:
+        """The images; seeds has for each of them what np.random.default_rng takes, and decides its augmentation."""
+        seeds = seeds if self.augment and seeds is not None else [None] * len(indices)
+        images = np.stack([self.pixels(int(i), seed) for i, seed in zip(indices, seeds)])      # (P_local, H, W, 3)
+        labels = self.shards.index["label"][np.asarray(indices)].astype(np.int64)              # (P_local,)
+        return ImageBatch(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
+
+    def pixels(self, index: int, seed) -> np.ndarray:
+        """One image, uint8 (H, W, 3): augmented where a seed is given."""
+        data = self.shards[index]
+        if self.as_they_are:
+            return data.reshape(self.shape)
+        Image = pillow()
+        try:
+            image = Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw" else Image.open(io.BytesIO(data))
+            image = image.convert("RGB")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self.split} image {index} cannot be decoded ({error}): its shard is damaged, "
+                             "prepare the set again") from None
+        rng = None if seed is None else np.random.default_rng(seed)
+        box = centre_box(*image.size) if rng is None else random_box(*image.size, rng)
+        pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))
+        return pixels[:, ::-1] if rng is not None and rng.random() < 0.5 else pixels
+
+    def verify(self, response: str, example: Example) -> float:
+        return float(response == example.answer)
+
+    def rewards(self, examples: ImageBatch, rollouts) -> torch.Tensor:
+        """Rewards (P_local, N): 1 where the class drawn is the image's."""
+        return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
+
+    def show(self, response: str, example: Example, colour: bool) -> str:
+        """The image in half blocks, at most 48 columns, where colour is allowed; the class drawn, and the right one."""
+        verdict = f"right: {response}" if response == example.answer else f"wrong: {response}, not {example.answer}"
+        if not colour:
+            return verdict
+        pixels = example.columns["pixels"][:: -(-self.size // 48), :: -(-self.size // 48)].tolist()
+        rows = ["".join("\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b) for a, b in zip(upper, lower)) + "\x1b[0m"
+                for upper, lower in zip(pixels[::2], pixels[1::2])]
+        return "\n".join([*rows, verdict])
+
+
+def pillow():
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError("images need Pillow: pip install pillow") from None
+    return Image
+
+
+def centre_box(width: int, height: int) -> tuple[float, float, float, float]:
+    """The centre square that short side to 256, crop to 224 leaves: (left, upper, right, lower)."""
+    side = min(width, height) * 224 / 256
+    left, upper = (width - side) / 2, (height - side) / 2
+    return left, upper, left + side, upper + side
+
+
+def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """A box of 8 to 100 % of the area and an aspect of 3/4 to 4/3 (log-uniform); the centre where ten tries do not fit."""
+    for _ in range(10):
+        area, aspect = width * height * rng.uniform(0.08, 1), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+        w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, upper = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
+            return left, upper, left + w, upper + h
+    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    left, upper = (width - w) // 2, (height - h) // 2
+    return left, upper, left + w, upper + h

@@ -42,8 +42,9 @@ demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with M
 test: $(test)  ## the proofs and oracles, at most five minutes on two cores
 	$(py) -m pytest
 
-bench: $(test)  ## speed of rollouts and training steps against transformers, in one run
+bench: $(test)  ## speed of rollouts and training steps against transformers; images
 	PYTHONPATH=. $(py) tests/bench.py
+	PYTHONPATH=. $(py) tests/bench_images.py
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

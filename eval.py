@@ -155,10 +155,10 @@ def evaluate(args: argparse.Namespace) -> dict:
             if args.gradient_norms:
                 p, norms = gradient_norms(policy, task, args.prompts, args.estimators, args.samples or args.rollouts,
                                           progress=bar.update)
-                row |= {"pass_rates": p.tolist(), "norms": {name: values.tolist() for name, values in norms.items()}}
+                row |= {"pass_rates": digits(p), "norms": {name: digits(values) for name, values in norms.items()}}
             elif task.classes:
                 p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
-                row |= {"pass_rates": p.tolist(), "top1": right.tolist()}
+                row |= {"pass_rates": digits(p), "top1": right.long().tolist()}
             else:
                 counts = count_successes(policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
                                          temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
@@ -168,6 +168,11 @@ def evaluate(args: argparse.Namespace) -> dict:
             "task_options": args.task_options, "split": args.split, "prompts": args.prompts, "samples": args.samples,
             "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
             "classes": len(task.classes), "checkpoints": rows}
+
+
+def digits(values: torch.Tensor) -> list[float]:
+    """Six significant ones: files of 50,000 images stay small."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def over_seeds(results: dict, value) -> dict[str, list]:

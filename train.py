@@ -48,10 +48,11 @@ def train(cfg: Config, recipe: str):
     optimizer = make_optimizer(cfg, policy.model)
     first_step = restore(cfg, policy, optimizer, resumed)
     logger = Logger(start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
-    batches = iter(prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step))
+    batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
         examples = next(batches)                                                         # P_local prompts of this rank
+        clock.append(time.perf_counter())
         if cfg.estimator == "supervised":
             rollouts = policy.demonstrate(examples)                                      # the answers, N = 1
         else:
@@ -73,7 +74,7 @@ def train(cfg: Config, recipe: str):
         optimizer.step()
         clock.append(time.perf_counter())
 
-        metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, stats["tokens"])
+        metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, policy.unit, stats[policy.unit])
         metrics |= {"grad_norm": float(grad_norm), "lr": learning_rate(cfg, step)}
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
@@ -249,11 +250,10 @@ def step_metrics(rewards, rollouts, device) -> dict[str, float]:
     return group_means(distributed.all_reduce(group_sums(rewards), device=device)) | rollouts.statistics()
 
 
-def timings(clock: list[float], tokens: float) -> dict[str, float]:
-    rollout, reward, backward = (b - a for a, b in zip(clock, clock[1:]))
+def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:
+    parts = dict(zip(("data", "rollout", "reward", "backward"), (b - a for a, b in zip(clock, clock[1:]))))
     total = clock[-1] - clock[0]
-    return {"seconds": total, "seconds/rollout": rollout, "seconds/reward": reward, "seconds/backward": backward,
-            "tokens_per_second": tokens / total}
+    return {"seconds": total, f"{unit}_per_second": count / total} | {f"seconds/{name}": s for name, s in parts.items()}
 
 
 def save(cfg: Config, recipe: str, policy, optimizer, state: dict):

@@ -82,8 +82,8 @@ class Config:
                              f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
                              "estimators are biased (eval.py takes these options)")
         for name, values in {"optimizer": ("adamw", "sgd"), "schedule": ("constant", "cosine"),
-                             "aggregation": ("sequence", "token", "constant"), "precision": ("auto", "float32", "bfloat16"), "device": ("auto", "cpu", "cuda"),
-                             "resume": ("no", "yes", "auto")}.items():
+                             "aggregation": ("sequence", "token", "constant"), "device": ("auto", "cpu", "cuda"),
+                             "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
         if not 0 <= self.stop_at_pass <= 1:
@@ -132,6 +132,9 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
         if changes.get(name, getattr(config, name)) != getattr(config, name):
             given = {k.partition(".")[2] for k, _ in pairs if k.startswith(f"{name}.")}
             changes[f"{name}_options"] = {k: v for k, v in changes.get(f"{name}_options", {}).items() if k in given}
+    for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
+        if number in changes:  # instead of the recipe's
+            changes.setdefault(passes, 0.0)
     chosen = changes.get("estimator", config.estimator)
     if chosen != config.estimator:
         changes["estimator_options"] = config.estimator_defaults.get(chosen, {}) | changes["estimator_options"]

@@ -11,6 +11,7 @@ BAR = {  # metric: what the bar calls it
     "frac_reward_zero_mean": "unsolved",
     "loss": "loss",
     "tokens_per_second": "tok/s",
+    "images_per_second": "img/s",
     "eval/pass@1": "pass@1",
 }
 

@@ -64,6 +64,8 @@ class TokenLogProbs(nn.Module):
 class SequencePolicy:
     """A language model as a policy: samples tokens, and scores them again in micro-batches with gradients."""
 
+    unit = "tokens"  # what its work is counted in
+
     def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
                  micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True):
         """stop_tokens: ids that end a response; max_tokens: longest response; the rest as in Config."""
@@ -269,6 +271,8 @@ class ClassifierPolicy:
     batch-norm would see other statistics. A rollout costs a uniform number and no forward.
     """
 
+    unit = "images"
+
     def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
         self.model, self.classes, self.seed, self.autocast, self.workers = model, tuple(classes), seed, autocast, workers
         self.device = next(model.parameters()).device
@@ -302,7 +306,7 @@ class ClassifierPolicy:
         log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)                      # (P_local, N)
         loss = policy_gradient_loss(log_probs[..., None], advantages, torch.ones_like(log_probs)[..., None], count)
         (loss * distributed.world_size()).backward()  # DDP divides by the world size
-        return distributed.all_reduce({"loss": float(loss.detach())}, device=self.device) | {"tokens": count}
+        return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)}, device=self.device)
 
     def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
         """Exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3), of the first `prompts` images."""

@@ -93,14 +93,21 @@ def training(model, prompts, low: bool, device) -> dict:
     return {"prompt shared": lambda: step(True), "plain rows": lambda: step(False)}
 
 
-def report(title: str, seconds: dict[str, list[float]], tokens: int, results: list):
+def describe_machine(device) -> str:
+    cpu = f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
+    where = torch.cuda.get_device_name() if device.type == "cuda" else cpu
+    allocator = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")}
+    return f"torch {torch.__version__}, {where}, allocator {allocator or 'as it is'}"
+
+
+def report(title: str, seconds: dict[str, list[float]], count: int, results: list, unit: str = "tokens"):
     ours = statistics.median(next(iter(seconds.values())))
     print(f"\n{title}")
     for name, times in seconds.items():
         median = statistics.median(times)
-        print(f"  {name:30} {median:7.2f} s ({min(times):.2f}-{max(times):.2f})  {tokens / median:9,.0f} tokens/s  "
+        print(f"  {name:30} {median:7.2f} s ({min(times):.2f}-{max(times):.2f})  {count / median:9,.0f} {unit}/s  "
               f"{median / ours:5.2f}x")
-        results.append({"what": title, "who": name, "seconds": times, "tokens": tokens})
+        results.append({"what": title, "who": name, "seconds": times, unit: count})
 
 
 def main():
@@ -116,10 +123,8 @@ def main():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig.from_hf(maze17().model)).to(device)
     prompts = [torch.randint(0, 32, (PROMPT,)) for _ in range(P)]
-    cpu = f"{torch.get_num_threads()} CPU threads, {platform.machine()}"
-    where = torch.cuda.get_device_name() if device.type == "cuda" else cpu
-    allocator = {k: v for k, v in os.environ.items() if k.startswith("MALLOC_")}
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {where}, allocator {allocator or 'as it is'}")
+    where = f"transformers {transformers.__version__}, {describe_machine(device)}"
+    print(where)
     results = []
     for low in (False, True):
         dtype = "bfloat16" if low else "float32"
@@ -132,8 +137,7 @@ def main():
     print(f"\npeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "where": where,
-                       "results": results}, file)
+            json.dump({"where": where, "results": results}, file)
 
 
 if __name__ == "__main__":

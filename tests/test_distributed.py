@@ -41,7 +41,7 @@ def ranks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone():
-    return worker_ddp.compute(0, 1)
+    return worker_ddp.compute(0, 1) | worker_ddp.compute_images(0, 1)
 
 
 @pytest.mark.parametrize("case", worker_ddp.CASES, ids=str)
@@ -78,6 +78,27 @@ def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
     assert ranks[0]["rollouts"] | ranks[1]["rollouts"] == alone["rollouts"]
     assert not set(ranks[0]["rollouts"]) & set(ranks[1]["rollouts"])
     assert ranks[0]["counts"] == ranks[1]["counts"] == alone["counts"] and 0 < sum(alone["counts"]) < 30
+
+
+@pytest.mark.parametrize("name", ["plain", "residual, eval mode"])
+def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
+    """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""
+    for estimator in ("supervised", "maxrl", "nobody right"):
+        expected, stats = alone[name, estimator]
+        assert (expected.norm() > 0) == (estimator != "nobody right")
+        for rank in ranks:
+            gradient, statistics = rank[name, estimator]
+            assert float((gradient - expected).norm()) <= 1e-12 * float(expected.norm())
+            assert statistics == pytest.approx(stats, abs=1e-12)
+    assert ranks[0][name, "draws"] | ranks[1][name, "draws"] == alone[name, "draws"]
+    for rank in ranks:
+        assert rank[name, "pass rates"] == [pytest.approx(values, abs=1e-12) for values in alone[name, "pass rates"]]
+    assert len(alone[name, "pass rates"][0]) == 5
+
+
+def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
+    """Batch-norm's running averages are per rank while training; the checkpoint has rank 0's, and so has the evaluation."""
+    assert ranks[0]["pass rates after training"] == ranks[1]["pass rates after training"]
 
 
 def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):

@@ -30,6 +30,7 @@ NAMES = {
     "lr",
     "tokens",
     "seconds",
+    "seconds/data",
     "seconds/rollout",
     "seconds/reward",
     "seconds/backward",

@@ -9,8 +9,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from maxrl import distributed  # noqa: E402
-from maxrl.policy import count_successes  # noqa: E402
+from maxrl.advantages import ADVANTAGES  # noqa: E402
+from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
+from maxrl.policy import ClassifierPolicy, count_successes  # noqa: E402
 from maxrl.tasks import Example, Task  # noqa: E402
+from maxrl.tasks.images import ImageBatch  # noqa: E402
 
 P, N = 6, 4
 
@@ -69,10 +72,72 @@ def compute(rank: int, world: int) -> dict:
     return results
 
 
+class Dots(Task):
+    """Seven random images of five classes."""
+
+    classes = tuple("abcde")
+
+    @staticmethod
+    def right(rollouts, examples):
+        return (rollouts.drawn == examples.labels[:, None]).double()
+
+    def __len__(self):
+        return 7
+
+    def batch(self, indices, seeds=None):
+        pixels = torch.randint(0, 256, (7, 3, 8, 8), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+        return ImageBatch(pixels[list(indices)], torch.arange(7)[list(indices)] % 5)
+
+
+def plain():
+    """A network without batch-norm."""
+    layers = [torch.nn.Flatten(), torch.nn.Linear(3 * 64, 16), torch.nn.Tanh(), torch.nn.Linear(16, 5)]
+
+    class Pixels(torch.nn.Sequential):
+        def forward(self, images):
+            return super().forward(images.double() / 255)
+
+    return Pixels(*layers)
+
+
+def residual():
+    """With batch-norm, whose statistics are the running ones in eval mode; not the same on both ranks to begin with."""
+    model = ResNet(ResNetConfig(5, "bottleneck", (1, 1), 4, "small"))
+    for name, buffer in model.named_buffers():
+        if "running" in name:
+            buffer.uniform_(0.5, 1.5)
+    return model
+
+
+def compute_images(rank: int, world: int) -> dict:
+    """Gradients of a classifier on seven images, four of them rank 0's; its draws; its pass rates on uneven batches."""
+    mine, results = range(rank, 7, world), {}
+    for name, make, training in (("plain", plain, True), ("residual, eval mode", residual, False)):
+        for estimator in ("supervised", "maxrl", "nobody right"):
+            torch.manual_seed(0)
+            policy = ClassifierPolicy(make().double().train(training), Dots.classes, seed=3)
+            examples = Dots().batch(mine)
+            policy.model.train(training)
+            if estimator == "supervised":
+                rollouts = policy.demonstrate(examples)
+            else:
+                rollouts = policy.rollout(examples, 6, step=1, indices=mine)
+            rewards = Dots.right(rollouts, examples) * (estimator != "nobody right")
+            stats = policy.backward(rollouts, ADVANTAGES["supervised" if estimator == "supervised" else "maxrl"](rewards))
+            gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+            results[name, estimator] = gradient, stats | rollouts.statistics()
+        results[name, "draws"] = dict(zip(mine, rollouts.drawn.tolist()))
+        results[name, "pass rates"] = [values.tolist() for values in policy.pass_rates(Dots(), 5)]
+    policy.model.train()
+    policy.rollout(examples, 2)  # every rank's own averages now
+    results["pass rates after training"] = [values.tolist() for values in policy.pass_rates(Dots(), 7)]
+    return results
+
+
 def main(file: str):
     rank, world, _ = distributed.setup("cpu")
     torch.set_num_threads(1)
-    torch.save(compute(rank, world), f"{file}.{rank}")
+    torch.save(compute(rank, world) | compute_images(rank, world), f"{file}.{rank}")
     distributed.cleanup()
 
 

@@ -10,6 +10,8 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -17,7 +19,7 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.tasks.images import DATA, write_shard
+from maxrl.tasks.images import DATA, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")
 VERSION = 1  # of the drawing: other images are another version
@@ -86,17 +88,27 @@ def refuse(sentence: str) -> NoReturn:
     raise SystemExit(2)
 
 
+def holds(folder: Path, info: dict) -> bool:
+    """Whether a folder holds this set, whole."""
+    try:
+        same = json.loads((folder / "info.json").read_text()) == info
+        return same and all(Shards(folder, split, count) for split, count in info["counts"].items())
+    except (OSError, ValueError):
+        return False
+
+
 def remove(folder: Path):
     """The files of a set, and no other file of the folder."""
-    for file in [folder / "info.json", *(f for split in SPLITS for f in folder.glob(f"{split}-?????.*"))]:
-        file.unlink(missing_ok=True)
+    names = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}\.(bin|npy)(\.incomplete)?|info\.json(\.incomplete)?")
+    for file in sorted(file for file in folder.iterdir() if names.fullmatch(file.name)):  # info.json first
+        file.unlink()
 
 
 def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> None:
     """All shards; a block is a job for a worker."""
     jobs = [(args, split, n, min(BLOCK, count - n * BLOCK))
             for split, count in counts.items() for n in range(-(-count // BLOCK))]
-    pool = multiprocessing.Pool(args.workers) if args.workers > 1 else None
+    pool = multiprocessing.Pool(args.workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) if args.workers > 1 else None
     with tqdm(total=sum(counts.values()), unit=" images", unit_scale=True, disable=None) as bar:
         shard = []
         for (_, split, n, _), (images, labels) in zip(jobs, pool.imap(_block, jobs) if pool else map(_block, jobs)):
@@ -135,11 +147,11 @@ def main(argv: list[str] | None = None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not args.overwrite and any(folder.iterdir()):
-            if (folder / "info.json").exists() and json.loads((folder / "info.json").read_text()) == info:
+            if holds(folder, info):
                 print(f"{folder} holds this set already")
                 return
-            refuse(f"{folder} holds another set or a part of one: choose another directory with --out, or replace it with "
-                   "--overwrite")
+            refuse(f"{folder} holds another set, a part of one or a damaged one: choose another directory with --out, or "
+                   "replace it with --overwrite")
         remove(folder)
         write(folder, args, counts)
         (folder / "info.json.incomplete").write_text(json.dumps(info, indent=1) + "\n")

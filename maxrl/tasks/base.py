@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from maxrl.config import UsageError
+
 
 @dataclass(frozen=True)
 class Example:
@@ -60,10 +62,17 @@ class Batches(Dataset):
         self.task, self.plan = task, plan
 
     def __getitem__(self, i: int):
-        return self.task.batch(*self.plan[i])
+        try:
+            return self.task.batch(*self.plan[i])
+        except UsageError as error:  # a worker's exception would arrive inside a traceback
+            return error
 
 
-def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> DataLoader:
-    """The batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
-    return DataLoader(Batches(task, plan), batch_size=None, sampler=range(first, len(plan)), num_workers=workers,
-                      pin_memory=torch.cuda.is_available())
+def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
+    """Yields the batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
+    loader = DataLoader(Batches(task, plan), batch_size=None, sampler=range(first, len(plan)), num_workers=workers,
+                        pin_memory=torch.cuda.is_available())
+    for batch in loader:
+        if isinstance(batch, UsageError):
+            raise batch
+        yield batch

@@ -61,7 +61,10 @@ class Shards:
 
     def __init__(self, directory: Path, split: str, count: int):
         files = sorted(directory.glob(f"{split}-*.npy"))
-        indices = [np.load(file, allow_pickle=False) for file in files]
+        try:
+            indices = [np.load(file, allow_pickle=False) for file in files]
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"an index of {directory} cannot be read ({error}): prepare it again") from None
         for file, index in zip(files, indices):
             size = file.with_suffix(".bin").stat().st_size if file.with_suffix(".bin").exists() else 0
             if size != int(index["length"].sum(dtype=np.int64)):
@@ -131,7 +134,7 @@ class Images(Task):
         try:
             image = Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw" else Image.open(io.BytesIO(data))
             image = image.convert("RGB")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UsageError(f"{self.split} image {index} cannot be decoded ({error}): its shard is damaged, "
                              "prepare the set again") from None
         rng = None if seed is None else np.random.default_rng(seed)

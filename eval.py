@@ -79,11 +79,6 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     if (args.rollouts or 0) > 8192:
         raise UsageError(f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
                          "limit of many rollouts, or use at most 8192")
-    for name in args.estimators or ():
-        try:
-            ADVANTAGES[name](torch.zeros(1, args.rollouts or args.samples or 2), **ESTIMATORS.get(name, {}))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"--estimators {name}: {error.args[0]}") from None
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
@@ -124,6 +119,11 @@ def check_task(args: argparse.Namespace, task):
                              "from --samples rollouts")
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
     args.estimators = args.estimators or [name for name in ESTIMATORS if task.classes or name != "supervised"]
+    for name in args.estimators if args.gradient_norms else ():
+        try:
+            ADVANTAGES[name](torch.zeros(1, args.rollouts or args.samples or 2), **ESTIMATORS.get(name, {}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"--estimators {name}: {error.args[0]}") from None
 
 
 def load_policy(args: argparse.Namespace, path: Path, task, device):

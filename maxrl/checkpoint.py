@@ -57,8 +57,7 @@ def load_weights(path: Path, model: torch.nn.Module):
     if not files:
         raise FileNotFoundError(f"{path} holds no *.safetensors; weights in other formats are not read")
     try:
-        weights = {name: tensor.float() if tensor.is_floating_point() else tensor
-                   for f in files for name, tensor in load_file(f).items()}
+        weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
     except SafetensorError as error:
         raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
     if tied(model) and "model.embed_tokens.weight" in weights:

@@ -284,8 +284,11 @@ def test_maxrl_follows_cross_entropy_and_reinforce_stays(recipe, shell):
     assert first[0]["reward"] == 1 and 0.02 < first[1]["reward"] < 0.2
     code, said = shell("eval.py", "supervised", "maxrl", "--k", 1, 2, "--json", "out.json", "--plot", "out.png")
     assert code == 0 and "60 images, exact" in said and "top-1" in said and Path("out.png").exists()
-    rows = json.loads(Path("out.json").read_text())["checkpoints"]
-    assert [len(row["pass_rates"]) for row in rows] == [60, 60]
+    results = json.loads(Path("out.json").read_text())
+    for row in results["checkpoints"]:
+        p, curve = np.array(row["pass_rates"]), results["pass@k"][row["name"]]
+        assert len(p) == 60 and curve["k"] == [1, 2, 4, 8]
+        assert curve["mean"] == pytest.approx([np.mean(1 - (1 - p) ** k) for k in curve["k"]], abs=1e-5)
     code, said = shell("sample.py", "maxrl", "--prompts", 2, "--rollouts", 8)
     assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
     code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")

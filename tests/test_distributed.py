@@ -85,7 +85,7 @@ def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
     """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""
     for estimator in ("supervised", "maxrl", "nobody right"):
         expected, stats = alone[name, estimator]
-        assert (expected.norm() > 0) == (estimator != "nobody right")
+        assert (expected != 0).float().mean() > 0.5 or estimator == "nobody right" and not expected.any()
         for rank in ranks:
             gradient, statistics = rank[name, estimator]
             assert float((gradient - expected).norm()) <= 1e-12 * float(expected.norm())
@@ -98,7 +98,9 @@ def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
 
 def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
     """Batch-norm's running averages are per rank while training; the checkpoint has rank 0's, and so has the evaluation."""
-    assert ranks[0]["pass rates after training"] == ranks[1]["pass rates after training"]
+    assert ranks[0]["by this rank alone"] != ranks[1]["by this rank alone"]
+    for rank in ranks:
+        assert rank["pass rates after training"] == pytest.approx(ranks[0]["by this rank alone"], abs=1e-12)
 
 
 def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):

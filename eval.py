@@ -130,7 +130,8 @@ def load_policy(args: argparse.Namespace, path: Path, task, device):
     try:
         model, tokenizer, stop = checkpoint.load_model(path)
         own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
-        policy = make_policy(model, tokenizer, stop, task, device, autocast=distributed.use_bfloat16(args.precision, device),
+        precision = "float32" if args.gradient_norms and args.precision == "auto" else args.precision
+        policy = make_policy(model, tokenizer, stop, task, device, autocast=distributed.use_bfloat16(precision, device),
                              workers=args.workers, **own)
         if not task.classes:
             check_prompts(model, [tokenizer.encode(task[i].prompt) for i in range(args.prompts)], args.max_response)

@@ -20,8 +20,11 @@ rollouts down. That push is worth (1-p)^(N-1) grad p, the last term of w_N: Algo
       with order=T  r_i c_i                             w_T                              {0, 1}       r
     maxrl_centered  r_i N / K - 1, -1 if K = 0          w_N                              {0, 1} *     refused
     maxrl_order     (r_i - mean of the others) c_i      w_T                              {0, 1}       r
+    pkpo            r_i k q_i                           k (1-p)^(k-1), of pass@k         {0, 1}       r (k = 1)
+    differential_   grpo, then -+ gamma times the       none: it knows how likely a      any          refused
+      smoothing     mean log-prob of the tokens         rollout was
     supervised      1                                   none: rollouts are given         any          1
-c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i.
+c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i; q_i one of (1-p)^(k-1).
 * [0, 1] with allow_fractional=True: sensible for partial credit, but what is said about the order is then gone.
 
 No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a group with 1 success
@@ -56,6 +59,10 @@ def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
     return torch.where(p == 0, float(order), w)
 
 
+def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
+    return k * (1 - p) ** (k - 1)                                       # d/dp of 1 - (1-p)^k
+
+
 # --------------------------------------------------- the registry ---------------------------------------------------
 class _Registry(dict):
     def __missing__(self, name):
@@ -83,7 +90,7 @@ def estimator(takes: str, limit=None, group: bool = False):
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
             rewards = _check_shape(name, rewards, group)
-            _check_options(name, known, options, rewards.shape[1])
+            _check_options(name, known, options, rewards.shape)
             fractional = options.pop("allow_fractional", False)
             domain = "binary" if options.get("order") else "fractional" if fractional else takes
             _check_values(name, rewards, domain)
@@ -180,15 +187,45 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
 def _c(rewards: Tensor, order: int) -> Tensor:
     """c_T(f_i) (P, N), f_i failures among the other N - 1 rollouts: an unbiased estimate of w_T(p) without rollout i.
 
-    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with expectation (1-p)^k. Term
-    k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends the sum.
+    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with expectation (1-p)^k.
     """
-    N, K = rewards.shape[1], rewards.sum(dim=1, keepdim=True)                  # K (P, 1)
-    count = functools.partial(torch.arange, dtype=rewards.dtype, device=rewards.device)
-    f, k = count(N)[:, None], count(order - 1)                                 # (N, 1) all that f_i can be; (T - 1,)
-    ratios = (f - k) / (N - 1 - k)                                             # (N, T - 1)
-    c = 1 + ratios.cumprod(dim=1).sum(dim=1)                                   # (N,)
-    return c[(N - 1 - (K - rewards)).long()]                                   # (P, N)
+    return _all_fail(rewards, order).sum(dim=1)[_failures(rewards)]            # (P, N)
+
+
+def _failures(rewards: Tensor) -> Tensor:
+    """f_i (P, N)."""
+    return (rewards.shape[1] - 1 - (rewards.sum(dim=1, keepdim=True) - rewards)).long()
+
+
+def _all_fail(rewards: Tensor, order: int) -> Tensor:
+    """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order).
+
+    Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends the row.
+    """
+    N, count = rewards.shape[1], functools.partial(torch.arange, dtype=rewards.dtype, device=rewards.device)
+    f, k = count(N)[:, None], count(order - 1)                                 # (N, 1), (order - 1,)
+    ratios = (f - k) / (N - 1 - k)                                             # (N, order - 1)
+    return torch.nn.functional.pad(ratios.cumprod(dim=1), (1, 0), value=1)     # (N, order)
+
+
+# ------------------------------------------- what the paper compares with -------------------------------------------
+@estimator(takes="binary", limit=pass_at_k_weight)
+def pkpo(rewards: Tensor, k: int) -> Tensor:
+    """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias (Walder & Karkhanis 2025, loo-1).
+
+    The published MaxRL code has no factor k and a baseline that knows r_i: biased, see tests/test_advantages_wrong.py.
+    """
+    return rewards * k * _all_fail(rewards, k)[:, -1][_failures(rewards)]      # (P, N)
+
+
+@estimator(takes="any", group=True)
+def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float = 0.05) -> Tensor:
+    """GRPO's A_i, minus gamma l_i for a success and plus gamma l_i for the others (Gai et al. 2025; gamma: App. E.2).
+
+    l_i = mean_log_probs (P, N): mean log-probability of the response's tokens when it was sampled.
+    """
+    sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)  unlikely successes gain, likely failures lose
+    return grpo(rewards, ddof=0) + sign * gamma * mean_log_probs.to(rewards)
 
 
 @estimator(takes="any")
@@ -259,17 +296,20 @@ def _check_shape(name: str, rewards, group: bool) -> Tensor:
     return rewards.detach().to(torch.float64 if rewards.dtype == torch.float64 else torch.float32)
 
 
-def _check_options(name: str, known: dict, options: dict, rollouts: int | None) -> None:
+def _check_options(name: str, known: dict, options: dict, shape: torch.Size | None) -> None:
+    rollouts = None if shape is None else shape[1]
     for key, value in options.items():
         if key not in known:
             instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"
             raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
-        if key == "order" and value is not None:
+        if key in ("order", "k") and value is not None:
             if type(value) is not int:
-                raise TypeError(f"{name} takes an int as order, not {value!r}; use order=T with 1 <= T <= N")
+                raise TypeError(f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N")
             if value < 1 or (rollouts is not None and value > rollouts):
                 top = "" if rollouts is None else f" <= N = {rollouts}"
-                raise ValueError(f"{name} got order={value} but needs 1 <= order{top}; use an order in this range")
+                raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; use a {key} in this range")
+        if key == "mean_log_probs" and not (isinstance(value, Tensor) and value.shape == shape):
+            raise TypeError(f"{name} takes mean_log_probs of the rewards' shape {tuple(shape)}; use a tensor, one per rollout")
         if key == "ddof" and value not in (0, 1):
             raise ValueError(f"{name} got ddof={value!r}; use 0 (divisor N) or 1 (divisor N - 1)")
     for key, required in known.items():

@@ -10,9 +10,12 @@ from maxrl.advantages import ADVANTAGES, weight
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
-NEEDS_GROUP = {"reinforce_mean", "rloo", "grpo", "dr_grpo", "maxrl_centered"}
+NEEDS_GROUP = {"reinforce_mean", "rloo", "grpo", "dr_grpo", "maxrl_centered", "differential_smoothing"}
 # Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else is proven below.
-NO_WEIGHT = {"supervised": "its rollouts are demonstrations, not samples of the policy"}
+NO_WEIGHT = {
+    "supervised": "its rollouts are demonstrations, not samples of the policy",
+    "differential_smoothing": "it depends on the log-probabilities of the rollouts",
+}
 
 
 def order_sum(p, order):
@@ -31,12 +34,14 @@ CLOSED_FORM = {
     "maxrl_success": lambda p, N, order=None: order_sum(p, order or N),
     "maxrl_centered": lambda p, N: order_sum(p, N),
     "maxrl_order": lambda p, N, order: order_sum(p, order),
+    "pkpo": lambda p, N, k: k * (1 - p) ** (k - 1),  # d pass@k / dp
 }
 
 
 def all_options(name, N):
     orders = [{"order": T} for T in range(1, N + 1)]
     cases = {"grpo": [{}, {"ddof": 0}, {"ddof": 1}], "maxrl_success": [{}, *orders], "maxrl_order": orders}
+    cases["pkpo"] = [{"k": k} for k in range(1, N + 1)]
     return cases.get(name, [{}])
 
 
@@ -75,7 +80,7 @@ def test_expected_gradient_is_weight_times_grad_p(name):
             if CLOSED_FORM[name]:
                 closed = CLOSED_FORM[name](PASS_RATES, N, **options) * torch.ones_like(PASS_RATES)
                 torch.testing.assert_close(expected, closed, rtol=1e-10, atol=1e-10, msg=f"{name} N={N} {options}")
-            if options.get("order"):
+            if options.get("order") or name == "pkpo":
                 torch.testing.assert_close(weight(name, PASS_RATES, **options), expected, rtol=1e-10, atol=1e-10)
 
 
@@ -213,7 +218,7 @@ def test_limits_and_orders():
 
 def test_weight_of_many_rollouts_approaches_the_limit():
     for name in CLOSED_FORM:
-        options = {"order": 4} if name == "maxrl_order" else {}
+        options = any_options(name)
         gaps = [abs(weight(name, 0.2, rollouts=N, **options) / weight(name, 0.2, **options) - 1) for N in (4, 32, 1024)]
         assert gaps[2] <= gaps[1] + 1e-11 and gaps[1] <= gaps[0] + 1e-11 and gaps[2] < 2e-3, (name, gaps)
 
@@ -222,12 +227,12 @@ def test_weight_of_many_rollouts_approaches_the_limit():
 def test_ends_are_limits_and_continuous(name):
     """p = 0 and p = 1 are the limits, and nothing is lost near them: finite-N weights are polynomials in p."""
     for N in (2, 3, 16, 2047):
-        for options in ([{"order": 2}] if name == "maxrl_order" else [{}]):
+        for options in [any_options(name, 2)]:
             ends = weight(name, torch.tensor([0.0, 1.0], dtype=F64), rollouts=N, **options)
             assert ends.isfinite().all()
             near = weight(name, torch.tensor([1e-300, 1e-12, 1 - 1e-12], dtype=F64), rollouts=N, **options)
             torch.testing.assert_close(near[:2], ends[:1].expand(2), rtol=1e-8, atol=0)
-            torch.testing.assert_close(near[2], ends[1], rtol=1e-8, atol=0)
+            torch.testing.assert_close(near[2], ends[1], rtol=1e-8, atol=1e-11)  # pkpo ends at 0
             if CLOSED_FORM[name]:
                 exact = [CLOSED_FORM[name](p, N, **options) for p in (0.0, 1.0)]
                 torch.testing.assert_close(ends, torch.tensor(exact, dtype=F64), rtol=1e-10, atol=0)
@@ -246,20 +251,32 @@ def test_w_near_zero():
 
 
 # --------------------------------------------- shapes, dtypes, refusals --------------------------------------------
-def any_options(name):
-    return {"order": 3} if name == "maxrl_order" else {}
+def any_options(name, order=3, rewards=None):
+    if name == "differential_smoothing" and rewards is not None:
+        return {"mean_log_probs": torch.full(rewards.shape, -0.5)}
+    return {"maxrl_order": {"order": order}, "pkpo": {"k": order}}.get(name, {})
+
+
+def test_differential_smoothing():
+    """GRPO with divisor N, then -gamma l for successes and +gamma l for failures; groups without success learn too."""
+    rewards, l = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]), torch.tensor([[-0.1, -2, -3, -0.4], [-1, -1, -1, -2]])
+    got = ADVANTAGES["differential_smoothing"](rewards, mean_log_probs=l)
+    grpo = ADVANTAGES["grpo"](rewards, ddof=0)
+    torch.testing.assert_close(got, grpo + 0.05 * torch.tensor([[0.1, -2, -3, -0.4], [-1, -1, -1, -2]]))
+    torch.testing.assert_close(ADVANTAGES["differential_smoothing"](rewards, mean_log_probs=l, gamma=0), grpo)
+    torch.testing.assert_close(grpo[0], torch.tensor([3, -1, -1, -1]) / 3**0.5, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_rows_are_independent_and_rollouts_exchangeable(name):
     g = torch.Generator().manual_seed(1)
     rewards = (torch.rand(40, 6, generator=g) < 0.3).float()
-    advantages = ADVANTAGES[name](rewards, **any_options(name))
+    advantages = ADVANTAGES[name](rewards, **any_options(name, rewards=rewards))
     assert advantages.shape == rewards.shape
-    rows = torch.cat([ADVANTAGES[name](row[None], **any_options(name)) for row in rewards])
+    rows = torch.cat([ADVANTAGES[name](row[None], **any_options(name, rewards=row[None])) for row in rewards])
     torch.testing.assert_close(rows, advantages, rtol=1e-6, atol=0)
     order = torch.rand(40, 6, generator=g).argsort(dim=1)
-    shuffled = ADVANTAGES[name](rewards.gather(1, order), **any_options(name))
+    shuffled = ADVANTAGES[name](rewards.gather(1, order), **any_options(name, rewards=rewards))
     torch.testing.assert_close(shuffled, advantages.gather(1, order), rtol=1e-6, atol=0)
 
 
@@ -267,15 +284,15 @@ def test_rows_are_independent_and_rollouts_exchangeable(name):
 @pytest.mark.parametrize("name", ADVANTAGES)
 def test_dtypes_and_devices(name, device):
     rewards = torch.tensor([[1, 0, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
-    expected = ADVANTAGES[name](rewards.double(), **any_options(name))
+    expected = ADVANTAGES[name](rewards.double(), **any_options(name, rewards=rewards))
     assert expected.dtype == F64
     for dtype in (torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32):
         given = rewards.to(device, dtype)
         before = given.clone()
-        got = ADVANTAGES[name](given, **any_options(name))
+        got = ADVANTAGES[name](given, **any_options(name, rewards=rewards))
         assert got.dtype == torch.float32 and got.device.type == device and torch.equal(given, before)
         torch.testing.assert_close(got.cpu().double(), expected, rtol=1e-6, atol=1e-6)
-    assert not ADVANTAGES[name](rewards.float().requires_grad_(), **any_options(name)).requires_grad
+    assert not ADVANTAGES[name](rewards.float().requires_grad_(), **any_options(name, rewards=rewards)).requires_grad
 
 
 @pytest.mark.parametrize("name", ["reinforce_mean", "rloo", "grpo", "dr_grpo"])
@@ -307,11 +324,16 @@ ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
     ("maxrl_success", ONES, {"order": -1}, ValueError, ["order=-1"]),
     ("maxrl_order", ONES, {"order": 2.0}, TypeError, ["2.0", "int"]),
     ("maxrl_order", ONES, {"order": True}, TypeError, ["True", "int"]),
+    ("pkpo", ONES, {}, TypeError, ["needs k="]),
+    ("pkpo", ONES, {"k": 5}, ValueError, ["k=5", "N = 4"]),
+    ("pkpo", HALF, {"k": 2}, ValueError, ["0.5", "{0, 1}"]),
+    ("differential_smoothing", ONES, {}, TypeError, ["needs mean_log_probs="]),
+    ("differential_smoothing", ONES, {"mean_log_probs": ONES[:, :2]}, TypeError, ["mean_log_probs", "shape"]),
     ("maxrl", ONES, {"order": 3}, TypeError, ["order", "maxrl_order"]),
     ("rloo", ONES, {"ddof": 0}, TypeError, ["ddof"]),
     ("grpo", ONES, {"ddof": 2}, ValueError, ["ddof=2", "N - 1"]),
     *[(name, ONES[:, :1], {}, ValueError, ["at least 2 rollouts per prompt", "N = 1"]) for name in sorted(NEEDS_GROUP)],
-    *[(name, torch.tensor([[0, value]]), any_options(name) and {"order": 1}, ValueError, [word, "finite"])
+    *[(name, torch.tensor([[0, value]]), any_options(name, 1, torch.zeros(1, 2)), ValueError, [word, "finite"])
       for name in ADVANTAGES for value, word in ((math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"))],
     *[(name, torch.zeros(shape), any_options(name), ValueError, [str(shape), "(P, N)"])
       for name in ("maxrl", "maxrl_order", "grpo", "supervised") for shape in ((4,), (0, 4), (4, 0), (2, 2, 2), ())],

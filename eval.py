@@ -44,7 +44,8 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set of this probability (1: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"),
+                        help="of the forward (the checkpoint's own; float32 for --gradient-norms)")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images (0: none)")
     parser.add_argument("--against", help="row to which the others are compared (the last)")
     parser.add_argument("--json", type=Path, help="write counts and table to this file")
@@ -69,13 +70,16 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
             raise UsageError(f"--{name} {getattr(args, name)} must be at least 1")
     if min(args.k) < 1:
         raise UsageError(f"--k {min(args.k)} must be at least 1")
-    if args.seed < 0:
-        raise UsageError(f"--seed {args.seed} must not be negative")
+    for name in ("seed", "workers"):
+        if getattr(args, name) < 0:
+            raise UsageError(f"--{name} {getattr(args, name)} must not be negative")
     if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
         raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
                          "temperature and top-k must not be negative, top-p lies in (0, 1]")
     if (args.estimators or args.rollouts) and not args.gradient_norms:
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
+    if args.gradient_norms and (args.temperature, args.top_k, args.top_p, args.against) != (1, 0, 1, None):
+        raise UsageError("--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against")
     if (args.rollouts or 0) > 8192:
         raise UsageError(f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
                          "limit of many rollouts, or use at most 8192")
@@ -97,7 +101,8 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     trained = json.loads(recipe.read_text())["config"] if recipe.exists() else {}
     if not (args.task or trained):
         raise UsageError(f"{recipe.parent} does not say what it was trained on: name it with --task")
-    args.max_response = args.max_response or trained.get("max_response") or 180
+    args.precision = args.precision or ("float32" if args.gradient_norms else trained.get("precision", "auto"))
+    args.own_max_response = trained.get("max_response") or 180
     if not args.task or args.task == trained.get("task"):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
     return args
@@ -108,10 +113,11 @@ def check_task(args: argparse.Namespace, task):
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     if task.classes:
-        if args.samples or (args.temperature, args.top_k, args.top_p) != (1, 0, 1):
-            raise UsageError("a classifier's pass@k is exact: leave out --samples, --temperature, --top-k and --top-p")
+        if args.samples or (args.temperature, args.top_k, args.top_p) != (1, 0, 1) or args.max_response:
+            raise UsageError("a classifier's pass@k is exact: leave out --samples, --temperature, --top-k, --top-p and "
+                             "--max-response")
     else:
-        args.samples = args.samples or 64
+        args.samples, args.max_response = args.samples or 64, args.max_response or args.own_max_response
         if max(args.k) > args.samples and not args.gradient_norms:
             raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}")
         if args.rollouts or "supervised" in (args.estimators or ()):
@@ -130,9 +136,8 @@ def load_policy(args: argparse.Namespace, path: Path, task, device):
     try:
         model, tokenizer, stop = checkpoint.load_model(path)
         own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
-        precision = "float32" if args.gradient_norms and args.precision == "auto" else args.precision
-        policy = make_policy(model, tokenizer, stop, task, device, autocast=distributed.use_bfloat16(precision, device),
-                             workers=args.workers, **own)
+        policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed, workers=args.workers,
+                             autocast=distributed.use_bfloat16(args.precision, device), **own)
         if not task.classes:
             check_prompts(model, [tokenizer.encode(task[i].prompt) for i in range(args.prompts)], args.max_response)
         return policy
@@ -168,7 +173,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
             "task_options": args.task_options, "split": args.split, "prompts": args.prompts, "samples": args.samples,
             "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
-            "classes": len(task.classes), "checkpoints": rows}
+            "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes),
+            "rollouts": args.rollouts, "checkpoints": rows}
 
 
 def digits(values: torch.Tensor) -> list[float]:
@@ -233,7 +239,8 @@ def curves(results: dict) -> dict[str, dict]:
     """For the figure: every name's pass@k and standard error at k = 1, 2, 4, ... up to the number of samples (classes)."""
     ks = [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
     points = {k: {name: mean_and_se(v) for name, v in per_prompt(results, k).items()} for k in ks}
-    return {name: {"k": ks, "mean": [points[k][name][0] for k in ks], "se": [points[k][name][1] for k in ks]}
+    se = {name: [points[k][name][1] for k in ks] for name in points[1]}  # of one prompt there is none
+    return {name: {"k": ks, "mean": [points[k][name][0] for k in ks], "se": [None if s != s else s for s in se[name]]}
             for name in points[1]}
 
 
@@ -248,7 +255,7 @@ def main(arguments: list[str]):
         print_table(results, args.k, args.against)
         results["pass@k"] = curves(results)
     if args.json:
-        args.json.write_text(json.dumps(results).replace("NaN", "null") + "\n")  # no error bar from one prompt
+        args.json.write_text(json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         from maxrl import plots
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import typing
 from dataclasses import dataclass, field
 
@@ -75,6 +76,9 @@ class Config:
                      "eval_prompts", "eval_samples", "seed", "workers"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
+        for f in dataclasses.fields(self):
+            if isinstance(value := getattr(self, f.name), float) and not math.isfinite(value):
+                raise UsageError(f"--{dashed(f.name)} {value} must be finite")
         if self.seed >= 2**31:
             raise UsageError(f"--seed {self.seed} is too large: it must be below 2**31")
         if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
@@ -133,8 +137,8 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
             given = {k.partition(".")[2] for k, _ in pairs if k.startswith(f"{name}.")}
             changes[f"{name}_options"] = {k: v for k, v in changes.get(f"{name}_options", {}).items() if k in given}
     for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
-        if number in changes:  # instead of the recipe's
-            changes.setdefault(passes, 0.0)
+        if number in changes and changes.setdefault(passes, 0.0):  # instead of the recipe's
+            raise UsageError(f"--{dashed(number)} and --{dashed(passes)} say the same thing twice: leave one out")
     chosen = changes.get("estimator", config.estimator)
     if chosen != config.estimator:
         changes["estimator_options"] = config.estimator_defaults.get(chosen, {}) | changes["estimator_options"]

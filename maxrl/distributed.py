@@ -88,7 +88,7 @@ def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
     if not dist.is_initialized():
         return module
     devices = [next(module.parameters()).device] if next(module.parameters()).is_cuda else None
-    return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
+    return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False)
 
 
 def synchronised(module: torch.nn.Module, now: bool):

@@ -12,30 +12,35 @@ def gradient_norms(policy, task, prompts: int, names, rollouts: int | None = Non
     """Pass rates (prompts,) of the first prompts of a task, and {estimator: gradient norms (prompts,)}, in float64.
 
     A classifier's are exact: an estimator's expected gradient is w(p) grad p, of `rollouts` rollouts, or without them its
-    limit of many (the paper draws 131,072). A language model's come from `rollouts` rollouts, the same for every
-    estimator, and its pass rates are K / N. One prompt at a time, in eval mode; the parameters' .grad is left empty.
+    limit of many (the paper draws 131,072, which is the limit where p is well above 1e-5). A language model's come from
+    `rollouts` rollouts, the same for every estimator; its pass rates are K / N. One prompt at a time, in eval mode; the
+    parameters' .grad is left empty.
     """
-    one = _exact if task.classes else _sampled
     policy.model.eval()
-    rows = []
+    rates, norms = [], []
     for i in range(prompts):
-        rows.append(one(policy, task, i, names, rollouts))
+        p, values = _exact(policy, task, i) if task.classes else _sampled(policy, task, i, names, rollouts)
+        rates.append(p)
+        norms.append(values)
         if progress:
             progress(1)
     policy.model.zero_grad(set_to_none=True)
-    rates, norms = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows))            # (M,), (M, names)
-    return rates, dict(zip(names, norms.T))
+    rates, norms = torch.tensor(rates, dtype=torch.float64), torch.tensor(norms, dtype=torch.float64)
+    if not task.classes:
+        return rates, dict(zip(names, norms.T))
+    return rates, {name: norms * rates * _weight(name, rates, rollouts) for name in names}
 
 
-def _exact(policy, task, i: int, names, rollouts: int | None):
-    """w(p) |grad p| = w(p) p |grad log p|: one backward for all estimators."""
+def _exact(policy, task, i: int) -> tuple[float, float]:
+    """p and |grad log p|; an estimator's expected gradient w(p) grad p is w(p) p grad log p."""
     examples = task.batch([i]).to(policy.device)
     log_p = policy.logits(examples.images).double().log_softmax(-1)[0, examples.labels[0]]         # ()
     p = log_p.detach().exp().clamp(1e-300, 1 - 1e-16).item()  # GRPO's weight is infinite at both ends
-    of_log_p = _norm(policy.model, lambda: log_p.backward())
-    weights = [1 / p if name == "supervised" else weight(name, p, rollouts=rollouts, **ESTIMATORS.get(name, {}))
-               for name in names]
-    return p, [w * p * of_log_p for w in weights]
+    return p, _norm(policy.model, lambda: log_p.backward())
+
+
+def _weight(name: str, p, rollouts: int | None):
+    return 1 / p if name == "supervised" else weight(name, p, rollouts=rollouts, **ESTIMATORS.get(name, {}))
 
 
 def _sampled(policy, task, i: int, names, rollouts: int):

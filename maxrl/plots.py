@@ -46,8 +46,8 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     fig, (left, right) = figure(2)
     for name, c in curves.items():
         line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=name, color=colour(name))
-        left.fill_between(c["k"], [m - s for m, s in zip(c["mean"], c["se"])],
-                          [m + s for m, s in zip(c["mean"], c["se"])], alpha=0.2, color=line.get_color(), lw=0)
+        low, high = ([m + sign * (s or 0) for m, s in zip(c["mean"], c["se"])] for sign in (-1, 1))
+        left.fill_between(c["k"], low, high, alpha=0.2, color=line.get_color(), lw=0)
     left.set(xscale="log", xlabel="k (samples per prompt)", ylabel="pass@k", title="Coverage")
     left.set_xscale("log", base=2)
     left.legend()
@@ -75,6 +75,9 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=
     last = next(iter(loaded.values()))[0]
     evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
     panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    for key in panels:
+        if not any(key in row for seeds in loaded.values() for rows in seeds for row in rows):
+            raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
     fig, axes = figure(len(panels))
     for ax, key in zip(np.atleast_1d(axes), panels):
         for name, seeds in loaded.items():

@@ -1,7 +1,7 @@
 """A policy makes rollouts and turns their advantages into gradients. Three verbs: rollout, demonstrate, backward.
 
-SequencePolicy samples the tokens of a language model, ClassifierPolicy draws the class of an image. Both give rollouts
-with a (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
+SequencePolicy, here, samples the tokens of a language model; ClassifierPolicy, in classifier.py, draws the class of an
+image. Both give (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from maxrl import checkpoint, distributed
-from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
-from maxrl.metrics import exact_pass_at_k, pass_at_k_table
-from maxrl.sampler import check_prompts, distribution, generate, inverse_cdf, noise, pad
-from maxrl.tasks.base import prefetched
+from maxrl.classifier import ClassifierPolicy
+from maxrl.losses import k3, normaliser, policy_gradient_loss, score
+from maxrl.metrics import pass_at_k_table
+from maxrl.sampler import check_prompts, generate, noise, pad
 from maxrl.tokenizer import Tokenizer
 
 
@@ -28,6 +28,11 @@ class Rollouts:
     tokenizer: Tokenizer
     log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
     entropies: torch.Tensor | None = None  # (P_local, N, L), nats
+    old_log_probs: torch.Tensor | None = None  # (P_local, N, L) by the training forward, for more than one update
+
+    def mean_log_probs(self) -> torch.Tensor:
+        """(P_local, N): mean log-probability of the tokens of each response, by the sampler."""
+        return self.log_probs.sum(-1) / self.lengths
 
     def text(self, i: int, j: int) -> str:
         return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
@@ -53,12 +58,14 @@ class TokenLogProbs(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: "MicroBatch | None"):
-        """Log-probabilities (G, M, L) of the targets. None, for a rank with nothing to train: 0 that needs a gradient."""
+    def forward(self, batch: "MicroBatch | None", with_entropy: bool = False):
+        """Log-probabilities (G, M, L) of the targets, and entropies (G, M, L) or None. For batch None, of a rank with
+        nothing to train, a 0 that needs a gradient."""
         if batch is None:
             return sum(p.sum() * 0 for p in self.model.parameters())
-        hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
-        return token_log_probs(self.model.lm_head(hidden), batch.targets)
+        hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)[batch.scored]   # (tokens, E)
+        scored = score(hidden, self.model.lm_head, batch.targets[batch.mask], with_entropy)
+        return [None if x is None else x.new_zeros(batch.mask.shape).masked_scatter(batch.mask, x) for x in scored]
 
 
 class SequencePolicy:
@@ -67,15 +74,20 @@ class SequencePolicy:
     unit = "tokens"  # what its work is counted in
 
     def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
-                 micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True):
-        """stop_tokens: ids that end a response; max_tokens: longest response; the rest as in Config."""
+                 micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True,
+                 clip=(0.2, 0.2), entropy_bonus: float = 0.0, beta: float = 0.0, reference=None):
+        """stop_tokens: ids that end a response; max_tokens: longest response; reference: the frozen model of the KL
+        penalty `beta`; the rest as in Config."""
         if not stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.model, self.tokenizer, self.stop_tokens = model, tokenizer, list(stop_tokens)
         self.device = model.lm_head.weight.device
         self.max_tokens, self.seed, self.aggregation, self.share_prompt = max_tokens, seed, aggregation, share_prompt
         self.micro_batch_tokens, self.wave_rows, self.autocast = micro_batch_tokens, wave_rows, autocast
-        self.scorer = distributed.data_parallel(TokenLogProbs(model))
+        self.clip, self.entropy_bonus, self.beta = clip, entropy_bonus, beta
+        self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
+        self.unwrapped = TokenLogProbs(model)
+        self.scorer = distributed.data_parallel(self.unwrapped)
 
     def precision(self):
         """Matrix products in bfloat16 around float32 parameters; each weight is cast once per context, not per token."""
@@ -107,40 +119,75 @@ class SequencePolicy:
         check_prompts(self.model, prompts, tokens.shape[1])
         return Rollouts(prompts, tokens[:, None], lengths[:, None], torch.ones_like(lengths[:, None]).bool(), self.tokenizer)
 
-    def backward(self, rollouts: Rollouts, advantages: torch.Tensor) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N).
+    @torch.no_grad()
+    def record(self, rollouts: Rollouts):
+        """Notes the log-probs of the rollouts before the first of several updates, by the training forward."""
+        rollouts.old_log_probs = torch.zeros(rollouts.tokens.shape, device=self.device)
+        for batch in self.micro_batches(rollouts, range(len(rollouts.prompts))):
+            with self.precision():
+                log_probs, _ = self.unwrapped(batch)                                               # (G, M, L)
+            for g, values in zip(batch.groups, log_probs):
+                rollouts.old_log_probs[g, batch.rows, : values.shape[-1]] = values
 
-        Groups whose advantages are all 0 are not run, but the normaliser counts them. Every rank does exactly one
-        synchronised backward. Returns statistics over all ranks.
+    def backward(self, rollouts: Rollouts, advantages: torch.Tensor, groups=None) -> dict[str, float]:
+        """Adds the gradient of an update's loss to the parameters' .grad. advantages (P_local, N); groups: which of the
+        P_local the update is made of, all without it.
+
+        Groups whose advantages are all 0 are not run, unless the loss has other terms too, but the normaliser counts them.
+        Every rank does exactly one synchronised backward. Returns statistics over all ranks.
         """
         advantages = advantages.to(self.device)
-        counts = distributed.all_reduce({"rollouts": advantages.numel(), "tokens": int(rollouts.lengths.sum())},
-                                        device=self.device)
+        groups = list(range(len(advantages)) if groups is None else groups)
+        lengths = rollouts.lengths[groups]
+        counts = distributed.all_reduce({"rollouts": lengths.numel(), "tokens": int(lengths.sum())}, device=self.device)
         divisor = normaliser(self.aggregation, counts["rollouts"], counts["tokens"], self.max_tokens)
-        live = (advantages != 0).any(1).nonzero().squeeze(1).tolist()  # groups with a gradient
+        every = bool(self.beta or self.entropy_bonus)
+        live = [g for g, some in zip(groups, (advantages[groups] != 0).any(1).tolist()) if some or every]
         batches = list(self.micro_batches(rollouts, live)) or [None]
-        sums = {"loss": 0.0, "difference": 0.0, "scored": 0.0}
-        largest = 0.0
+        sums, largest = dict.fromkeys(("loss", "scored", "difference", "kl", "low", "high"), 0.0), 0.0
         for i, batch in enumerate(batches):
             with distributed.synchronised(self.scorer, now=i == len(batches) - 1):
                 with self.precision():
-                    log_probs = self.scorer(batch)
-                loss = log_probs if batch is None else policy_gradient_loss(
-                    log_probs, advantages[batch.groups][:, batch.rows], batch.mask, divisor)
+                    scored = self.scorer(batch, bool(self.entropy_bonus))
+                loss = scored if batch is None else self.loss(rollouts, batch, advantages, *scored, divisor, sums)
                 (loss * distributed.world_size()).backward()  # DDP divides by the world size
             sums["loss"] += float(loss.detach())
-            if batch is not None and batch.sampled is not None:
-                difference = ((log_probs.detach() - batch.sampled) * batch.mask).abs()
+            if batch is not None and rollouts.log_probs is not None and rollouts.old_log_probs is None:
+                difference = ((scored[0].detach() - batch.of(rollouts.log_probs)) * batch.mask).abs()
                 sums["difference"] += float(difference.sum())
-                sums["scored"] += float(batch.mask.sum())
                 largest = max(largest, float(difference.max()))
         sums = distributed.all_reduce(sums, device=self.device)
-        stats = {"loss": sums["loss"], "tokens": counts["tokens"]}
-        if rollouts.log_probs is not None:
-            largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
-            stats["sampling/logprob_abs_diff/mean"] = sums["difference"] / max(sums["scored"], 1)
-            stats["sampling/logprob_abs_diff/max"] = largest
-        return stats
+        largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
+        return self.named(rollouts, sums, largest) | {"tokens": counts["tokens"]}
+
+    def loss(self, rollouts, batch, advantages, log_probs, entropies, divisor: float, sums: dict) -> torch.Tensor:
+        """A micro-batch's share of the loss; adds to `sums` what is logged of it."""
+        advantages, old = batch.of(advantages), rollouts.old_log_probs
+        old = None if old is None else batch.of(old)
+        loss = policy_gradient_loss(log_probs, advantages, batch.mask, divisor, old_log_probs=old, clip=self.clip)
+        sums["scored"] += float(batch.mask.sum())
+        if self.beta:
+            with torch.no_grad(), self.precision():
+                reference, _ = self.reference(batch)
+            kl = k3(log_probs, reference, batch.mask)                                              # (G, M, L)
+            loss = loss + self.beta * kl.sum() / divisor
+            sums["kl"] += float(kl.detach().sum())
+        if self.entropy_bonus:
+            loss = loss - self.entropy_bonus * entropies.sum() / divisor
+        if old is not None:
+            ratio, A = ((log_probs.detach() - old) * batch.mask).exp(), advantages[..., None] * batch.mask
+            sums["low"] += float(((ratio < 1 - self.clip[0]) & (A < 0)).sum())
+            sums["high"] += float(((ratio > 1 + self.clip[1]) & (A > 0)).sum())
+        return loss
+
+    def named(self, rollouts: Rollouts, sums: dict, largest: float) -> dict[str, float]:
+        """The statistics of backward() by the names of metrics.jsonl, those that there are."""
+        stats, tokens = {"loss": sums["loss"]}, max(sums["scored"], 1)
+        if rollouts.log_probs is not None and rollouts.old_log_probs is None:
+            stats |= {"sampling/logprob_abs_diff/mean": sums["difference"] / tokens, "sampling/logprob_abs_diff/max": largest}
+        if rollouts.old_log_probs is not None:
+            stats |= {"clip_ratio/low_mean": sums["low"] / tokens, "clip_ratio/high_mean": sums["high"] / tokens}
+        return stats | ({"kl": sums["kl"] / tokens} if self.beta else {})
 
     def evaluate(self, task, prompts: int, ks, samples: int) -> dict[str, float]:
         """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time."""
@@ -177,10 +224,9 @@ class SequencePolicy:
         lengths = rollouts.lengths[groups][:, rows]  # (G, M)
         L = int(lengths.max())
         targets = rollouts.tokens[groups][:, rows, :L]  # (G, M, L)
-        sampled = None if rollouts.log_probs is None else rollouts.log_probs[groups][:, rows, :L]
         mask = torch.arange(L, device=self.device) < lengths[..., None]
         prompts = [rollouts.prompts[g] for g in groups]
-        batch = MicroBatch(groups, rows, targets, mask, sampled)
+        batch = MicroBatch(groups, rows, targets, mask)
         return batch.with_shared_prompt(prompts) if self.share_prompt else batch.with_plain_rows(prompts)
 
 
@@ -192,10 +238,15 @@ class MicroBatch:
     rows: slice  # which of their rows, M of them
     targets: torch.Tensor  # (G, M, L)
     mask: torch.Tensor  # (G, M, L) which targets are response tokens
-    sampled: torch.Tensor | None  # (G, M, L) the sampler's log-probs
-    inputs: torch.Tensor | None = None  # (G, M, L) each predicts the target at its place
+    inputs: torch.Tensor | None = None  # (G, M, tokens of a row)
+    scored: torch.Tensor | None = None  # of inputs' shape: which of them predict the targets of the mask, in their order
     prefix: torch.Tensor | None = None  # (G, Lp)
     prefix_lengths: torch.Tensor | None = None  # (G,)
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """The part of values (P_local, N) or (P_local, N, L) that belongs to the rows: (G, M) or (G, M, L)."""
+        part = values[self.groups][:, self.rows]
+        return part if part.dim() == 2 else part[..., : self.targets.shape[-1]]
 
     def with_shared_prompt(self, prompts) -> "MicroBatch":
         """The prompt but its last token is the prefix, encoded once; the last token is every row's first input."""
@@ -203,23 +254,19 @@ class MicroBatch:
         self.prefix, self.prefix_lengths = pad([p[:-1] for p in prompts], device)
         last = torch.stack([p[-1] for p in prompts]).to(device)
         last = last[:, None, None].expand(-1, self.targets.shape[1], -1)
-        self.inputs = torch.cat([last, self.targets[..., :-1]], -1)
+        self.inputs, self.scored = torch.cat([last, self.targets[..., :-1]], -1), self.mask
         return self
 
     def with_plain_rows(self, prompts) -> "MicroBatch":
         """Every row is its prompt and its response, as if the rows had nothing in common."""
         (G, M, L), longest = self.targets.shape, max(map(len, prompts))
-        rows = self.targets.new_zeros(G, M, longest + L)
-        mask = torch.zeros_like(rows, dtype=torch.bool)
-        sampled = None if self.sampled is None else self.sampled.new_zeros(rows.shape)
+        self.inputs = self.targets.new_zeros(G, M, longest + L - 1)
+        self.scored = torch.zeros_like(self.inputs, dtype=torch.bool)
         for g, prompt in enumerate(prompts):
             n = len(prompt)
-            rows[g, :, :n] = prompt.to(rows.device)
-            rows[g, :, n : n + L], mask[g, :, n : n + L] = self.targets[g], self.mask[g]
-            if sampled is not None:
-                sampled[g, :, n : n + L] = self.sampled[g]
-        self.inputs, self.targets, self.mask = rows[..., :-1], rows[..., 1:], mask[..., 1:]
-        self.sampled = None if sampled is None else sampled[..., 1:]
+            self.inputs[g, :, :n] = prompt.to(self.inputs.device)
+            self.inputs[g, :, n : n + L - 1] = self.targets[g, :, :-1]
+            self.scored[g, :, n - 1 : n - 1 + L] = self.mask[g]
         return self
 
 
@@ -240,103 +287,6 @@ def count_successes(policy, task, indices, samples: int, *, seed: int = 0, progr
         if progress:
             progress(len(places))
     return distributed.sum_tensor(counts).long()
-
-
-@dataclass
-class Draws:
-    """N classes drawn for each of this rank's images."""
-
-    drawn: torch.Tensor  # (P_local, N)
-    logits: torch.Tensor  # (P_local, C) of the one forward, with its graph
-    labels: torch.Tensor  # (P_local,) the right ones
-    classes: tuple[str, ...]
-
-    def text(self, i: int, j: int) -> str:
-        return self.classes[self.drawn[i, j]]
-
-    def statistics(self) -> dict[str, float]:
-        """Exact means over the images of all ranks: the pass rate p (whatever was drawn), top-1 accuracy, entropy in nats."""
-        log_probs = self.logits.detach().double().log_softmax(-1)                                  # (P_local, C)
-        p = log_probs.gather(1, self.labels[:, None]).exp()                                        # (P_local, 1)
-        sums = {"images": len(p), "pass_rate": float(p.sum()), "top1": float((log_probs.argmax(1) == self.labels).sum()),
-                "entropy": float(torch.special.entr(log_probs.exp()).sum())}
-        sums = distributed.all_reduce(sums, device=self.logits.device)
-        return {name: sums[name] / sums["images"] for name in ("pass_rate", "top1", "entropy")}
-
-
-class ClassifierPolicy:
-    """A classifier as a policy: the distribution over classes is its (P, C) logits, a rollout is one class drawn from it.
-
-    The images of a step are one forward, whose graph backward() uses; it is not cut into micro-batches, since
-    batch-norm would see other statistics. A rollout costs a uniform number and no forward.
-    """
-
-    unit = "images"
-
-    def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
-        self.model, self.classes, self.seed, self.autocast, self.workers = model, tuple(classes), seed, autocast, workers
-        self.device = next(model.parameters()).device
-        self.scorer = distributed.data_parallel(model)
-
-    def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """(P_local, C) in float32, through the module that synchronises gradients where there will be any."""
-        model = self.scorer if torch.is_grad_enabled() else self.model
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            logits = model(images.contiguous(memory_format=torch.channels_last))
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-    def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, temperature: float = 1.0) -> Draws:
-        """N = `rollouts` classes for each image; `indices` are the images' positions in the whole batch."""
-        examples = examples.to(self.device)
-        indices = range(len(examples)) if indices is None else indices
-        logits = self.logits(examples.images)                                                      # (P_local, C)
-        uniforms = noise(self.seed if seed is None else seed, step, indices, rollouts, 1)[..., 0]  # (P_local, N)
-        drawn = inverse_cdf(distribution(logits.detach(), temperature), uniforms.to(self.device))  # (P_local, N)
-        return Draws(drawn, logits, examples.labels, self.classes)
-
-    def demonstrate(self, examples) -> Draws:
-        """The right classes as rollouts, N = 1: with advantage 1 the loss is cross-entropy."""
-        examples = examples.to(self.device)
-        return Draws(examples.labels[:, None], self.logits(examples.images), examples.labels, self.classes)
-
-    def backward(self, rollouts: Draws, advantages: torch.Tensor) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N)."""
-        advantages = advantages.to(self.device)
-        count = distributed.all_reduce({"rollouts": advantages.numel()}, device=self.device)["rollouts"]
-        log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)                      # (P_local, N)
-        loss = policy_gradient_loss(log_probs[..., None], advantages, torch.ones_like(log_probs)[..., None], count)
-        (loss * distributed.world_size()).backward()  # DDP divides by the world size
-        return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)}, device=self.device)
-
-    def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
-        """Exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3), of the first `prompts` images."""
-        p, right = self.pass_rates(task, min(prompts, len(task)))
-        return {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks} | {"top1": float(right.mean())}
-
-    @torch.no_grad()
-    def pass_rates(self, task, count: int, progress=None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pass rate p (count,) of the first `count` images of a task, and whether the likeliest class is right (count,).
-
-        In eval mode. The ranks share the images and all get all results.
-        """
-        distributed.broadcast_buffers(self.model)  # batch-norm's averages: rank 0's, which are in the checkpoint
-        training, world = self.model.training, distributed.world_size()
-        mine = range(distributed.rank(), count, world)
-        p, right = torch.zeros(2, count, dtype=torch.float64, device=self.device)
-        self.model.eval()
-        plan = [(mine[i : i + 256], None) for i in range(0, len(mine), 256)]
-        for (places, _), examples in zip(plan, prefetched(task, plan, self.workers)):
-            examples = examples.to(self.device)
-            log_probs = self.logits(examples.images).double().log_softmax(-1)                      # (B, C)
-            p[list(places)] = log_probs.gather(1, examples.labels[:, None]).squeeze(1).exp()
-            right[list(places)] = (log_probs.argmax(1) == examples.labels).double()
-            if progress:
-                progress(len(places))
-        self.model.train(training)
-        return distributed.sum_tensor(p), distributed.sum_tensor(right)
-
-    def save(self, path, **state):
-        checkpoint.save(path, self.model, **state)
 
 
 def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,

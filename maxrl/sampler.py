@@ -58,7 +58,7 @@ def inverse_cdf(log_probs, uniforms):
     """Tokens (..., n) at uniforms (..., n) in [0, 1) of log_probs (..., V); a token of probability 0 is never drawn."""
     cdf = log_probs.double().exp().cumsum(-1)
     point = uniforms.double().clamp(max=1 - 2**-52) * cdf[..., -1:]  # below the end even after rounding
-    return torch.searchsorted(cdf, point, right=True)
+    return torch.searchsorted(cdf, point, right=True).clamp(max=cdf.shape[-1] - 1)  # beyond it only where cdf is NaN
 
 
 @torch.no_grad()

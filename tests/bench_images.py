@@ -21,8 +21,8 @@ from PIL import Image
 
 from maxrl import distributed
 from maxrl.advantages import ADVANTAGES
+from maxrl.classifier import ClassifierPolicy
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.policy import ClassifierPolicy
 from maxrl.tasks.base import prefetched
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 

@@ -19,10 +19,10 @@ import train
 from data.glyphs import prepare as glyphs
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
+from maxrl.classifier import ClassifierPolicy, Draws
 from maxrl.config import Config
 from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.policy import ClassifierPolicy, Draws
 from maxrl.recipes import RECIPES
 from maxrl.tasks.images import ImageBatch, Images
 
@@ -153,7 +153,7 @@ def test_draws_estimate_the_expectation():
     model, examples = Plain(), batch(6)
     policy = ClassifierPolicy(model, "abcde")
     rollouts = policy.rollout(examples, 16_384, step=3)
-    rewards = Images.rewards(None, examples, rollouts)
+    rewards = (rollouts.drawn == examples.labels[:, None]).float()
     policy.backward(rollouts, ADVANTAGES["maxrl"](rewards))
     sampled = gradient(model)
     exact = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=16_383))
@@ -336,8 +336,8 @@ def test_steps_replace_the_recipes_epochs():
     """`--steps 100` on a recipe that counts in epochs was once ignored."""
     changed = train.with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--warmup-steps", "7"])
     assert (changed.steps, changed.epochs, changed.warmup_steps, changed.warmup_epochs) == (100, 0, 7, 0)
-    both = train.with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
-    assert both.epochs == 3 and both.warmup_epochs == 1
+    with pytest.raises(train.UsageError, match="--steps and --epochs say the same thing twice"):
+        train.with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from torch import nn
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
+from maxrl.classifier import ClassifierPolicy, Draws
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.policy import ClassifierPolicy, Draws
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY

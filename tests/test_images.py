@@ -83,18 +83,18 @@ def test_offsets_beyond_4_gib(tmp_path):
     write_shard(tmp_path, "train", 0, [(Long(), 0)] * 4)
     index = np.load(tmp_path / "train-00000.npy")
     assert index["offset"].tolist() == [0, 3_000_000_000, 6_000_000_000, 9_000_000_000] and index.dtype == INDEX
-    with pytest.raises(ValueError, match="its index says 12000000000: the shard is damaged"):
+    with pytest.raises(UsageError, match="its index says 12000000000: the shard is damaged"):
         Shards(tmp_path, "train", 4)
 
 
 def test_damaged_sets_are_refused_in_a_sentence(tmp_path):
-    """Every way in which a copy or a download may have ended early; ValueError, which load_task makes a UsageError."""
+    """Every way in which a copy or a download may have ended early."""
     rows = [(encoded(smooth(20, 20, i)), i % 3) for i in range(4)]
 
     def broken(name, damage):
         folder = write_set(tmp_path / name, {"train": rows, "test": []})
         damage(folder)
-        with pytest.raises(ValueError) as error:
+        with pytest.raises(UsageError) as error:
             Images("train", folder)
         with pytest.raises(UsageError):
             load_task("images", "train", directory=str(folder))
@@ -142,10 +142,10 @@ def test_a_shard_with_an_index_is_whole(tmp_path, monkeypatch, survives):
         read = Shards(tmp_path, "train", 2)
         assert [read[i].tobytes() for i in range(2)] == [b"old", b"older"]
     else:
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(UsageError, match="damaged"):
             Shards(tmp_path, "train", 2)
     (tmp_path / "train-00000.npy").unlink()  # had there been none before
-    with pytest.raises(ValueError, match="holds 0 train images"):
+    with pytest.raises(UsageError, match="holds 0 train images"):
         Shards(tmp_path, "train", 2)
 
 
@@ -154,9 +154,12 @@ def test_a_shard_with_an_index_is_whole(tmp_path, monkeypatch, survives):
 @given(SIZES, SIZES)
 def test_centre_box_is_a_square_in_the_middle(width, height):
     left, upper, right, lower = centre_box(width, height)
-    side = right - left
-    assert math.isclose(side, lower - upper) and math.isclose(side, 0.875 * min(width, height))
-    assert math.isclose(left + right, width) and math.isclose(upper + lower, height) and min(left, upper) > 0
+    short = min(width, height)
+    for first, last, side in ((left, right, width), (upper, lower, height)):
+        resized = int(256 * side / short)  # what torchvision's Resize(256) makes of it
+        first, last = first * resized / side, last * resized / side
+        assert math.isclose(last - first, 224) and math.isclose(first, round(first), abs_tol=1e-6), "whole pixels"
+        assert abs(first + last - resized) < 1.001 and 0 < first < last < resized
 
 
 @settings(max_examples=300, deadline=None)
@@ -383,7 +386,7 @@ def test_a_damaged_image_is_named(tmp_path):
     assert task.batch([0, 5], [1, 2]).images.shape == (2, 3, 8, 8)
     for bad in (1, 2, 3, 4):
         for batch in (lambda: task.batch([0, bad]), lambda: task[bad]):
-            with pytest.raises(UsageError, match=f"^train image {bad} cannot be decoded .* prepare the set again$"):
+            with pytest.raises(UsageError, match=f"^train image {bad} cannot be decoded .* prepare it again$"):
                 batch()
 
 
@@ -394,7 +397,7 @@ def test_a_damaged_image_in_a_worker(tmp_path):
     for workers in (0, 1):
         batches = iter(prefetched(task, [([0], [1]), ([1], [1])], workers))
         assert len(next(batches)) == 1
-        with pytest.raises(UsageError, match=r"^train image 1 cannot be decoded .* prepare the set again\Z"):
+        with pytest.raises(UsageError, match=r"^train image 1 cannot be decoded .* prepare it again\Z"):
             next(batches)
 
 

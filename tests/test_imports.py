@@ -27,7 +27,8 @@ ALLOWED = {
     "tasks": {"config", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
     "gradients": {"advantages"},
-    "policy": {"losses", "sampler", "distributed", "tokenizer", "models", "metrics", "tasks", "checkpoint"},
+    "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
+    "classifier": {"losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone

@@ -62,7 +62,7 @@ def direction(model, rollouts, advantages, mean):
     model.zero_grad(set_to_none=True)
     for group in range(len(advantages)):
         batch = policy.micro_batch(rollouts, [group], slice(None))
-        log_probs, mask = policy.scorer(batch)[0], batch.mask[0]  # (N, L)
+        log_probs, mask = policy.scorer(batch)[0][0], batch.mask[0]  # (N, L)
         (-mean(advantages[group][:, None] * log_probs * mask, mask, rollouts)).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 

@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from maxrl import distributed  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
+from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
-from maxrl.policy import ClassifierPolicy, count_successes  # noqa: E402
+from maxrl.policy import count_successes  # noqa: E402
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
 

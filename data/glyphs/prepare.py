@@ -19,6 +19,7 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
+from maxrl.config import UsageError
 from maxrl.tasks.images import DATA, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")
@@ -93,7 +94,7 @@ def holds(folder: Path, info: dict) -> bool:
     try:
         same = json.loads((folder / "info.json").read_text()) == info
         return same and all(Shards(folder, split, count) for split, count in info["counts"].items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, UsageError):
         return False
 
 
@@ -137,7 +138,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     for name, least in {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
                         "workers": 1}.items():
-        if not getattr(args, name) >= least:
+        if not least <= getattr(args, name) < float("inf"):
             refuse(f"--{name} must be at least {least}, got {getattr(args, name)}")
     counts = {split: getattr(args, split) for split in SPLITS}
     folder = args.out or DATA / "glyphs" / f"{args.classes}x{args.size}"

@@ -24,6 +24,8 @@ def load_task(name: str, split: str, **options) -> Task:
         constructor = TASKS[name]
     else:
         raise UsageError(f"task {name!r} is unknown; use {', '.join(TASKS)} or package.module:Class")
+    if "split" in options:
+        raise UsageError("--task.split is not an option: training takes the train split; eval.py and sample.py have --split")
     try:
         return constructor(split=split, **options)
     except (TypeError, ValueError) as error:

@@ -35,7 +35,8 @@ class Task:
         raise NotImplementedError
 
     def batch(self, indices, seeds=None):
-        """The examples of a step. `seeds`, one for each, are for what is random in them (augmentation)."""
+        """The examples of a step: a list, or of a classification task an ImageBatch (maxrl/tasks/images.py). `seeds`, one
+        for each, are for what is random in them (augmentation)."""
         return [self[int(i)] for i in indices]
 
     def verify(self, response: str, example: Example) -> float:
@@ -43,7 +44,10 @@ class Task:
         raise NotImplementedError
 
     def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
-        """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it."""
+        """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it; of a classifier,
+        1 where the class drawn is the label."""
+        if self.classes:
+            return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         rewards = torch.zeros(rollouts.lengths.shape)
         for i, example in enumerate(examples):
             for j in range(rewards.shape[1]):

@@ -9,6 +9,7 @@ A rollout is one class drawn from the policy; its reward is 1 if it is the image
 
 import io
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,29 +58,43 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
 
 
 class Shards:
-    """The images of a split as bytes, mapped and not read; safe to use from forked workers."""
+    """The images of a split as bytes, mapped and not read. A copy of it for a worker is its list of files."""
 
-    def __init__(self, directory: Path, split: str, count: int):
-        files = sorted(directory.glob(f"{split}-*.npy"))
-        try:
-            indices = [np.load(file, allow_pickle=False) for file in files]
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"an index of {directory} cannot be read ({error}): prepare it again") from None
-        for file, index in zip(files, indices):
-            size = file.with_suffix(".bin").stat().st_size if file.with_suffix(".bin").exists() else 0
-            if size != int(index["length"].sum(dtype=np.int64)):
-                raise ValueError(f"{file.with_suffix('.bin')} has {size} bytes, its index says "
-                                 f"{index['length'].sum(dtype=np.int64)}: the shard is damaged, prepare it again")
+    def __init__(self, directory: Path, split: str, count: int, classes: int = 2**31):
+        self.files = sorted(directory.glob(f"{split}-*.npy"))
+        indices = [self.read_index(file) for file in self.files]
         self.index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
         if len(self.index) != count:
-            raise ValueError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: prepare it again")
-        self.maps = [np.memmap(f.with_suffix(".bin"), np.uint8, "r") if len(i) else None for f, i in zip(files, indices)]
+            raise UsageError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: prepare it again")
+        if count and not 0 <= self.index["label"].min() <= self.index["label"].max() < classes:
+            raise UsageError(f"{directory} has labels beyond its {classes} classes: prepare it again")
         self.ends = np.cumsum([len(index) for index in indices])
+        self.maps = {}
+
+    @staticmethod
+    def read_index(file: Path) -> np.ndarray:
+        """UsageError where it is none, or does not fit its shard."""
+        shard = file.with_suffix(".bin")
+        try:
+            index = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise UsageError(f"{file} cannot be read ({error}): prepare it again") from None
+        if index.dtype != INDEX:
+            raise UsageError(f"{file} is no index of images: prepare it again")
+        size, says = shard.stat().st_size if shard.exists() else 0, index["length"].sum(dtype=np.int64)
+        if size != says:
+            raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, prepare it again")
+        return index
 
     def __getitem__(self, i: int) -> np.ndarray:
         shard = int(np.searchsorted(self.ends, i, side="right"))
+        if shard not in self.maps:
+            self.maps[shard] = np.memmap(self.files[shard].with_suffix(".bin"), np.uint8, "r")
         offset, length, _ = self.index[i].item()
         return self.maps[shard][offset : offset + length]
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"maps": {}}  # a pickled map would be all of its bytes
 
 
 class Images(Task):
@@ -96,14 +111,22 @@ class Images(Task):
             name = "glyphs" if "glyphs" in folder.parts else "imagenet"
             raise FileNotFoundError(f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
                                     "(--help says how), or name another with --task.directory")
-        info = json.loads((folder / "info.json").read_text())
-        if split not in info["counts"]:
-            raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(info['counts'])}")
-        if size < 1:
-            raise ValueError(f"the size of an image must be at least 1, got {size}")
+        if type(size) is not int or size < 1:
+            raise ValueError(f"the size of an image must be a whole number of at least 1, got {size}")
+        if type(augment) is not bool:
+            raise ValueError(f"augment must be true or false, got {augment!r}")
+        try:
+            info = json.loads((folder / "info.json").read_text())
+            counts, self.classes, self.encoding = info["counts"], tuple(info["classes"]), info["encoding"]
+            self.shape = info["shape"] if self.encoding == "raw" else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): prepare it again") from None
+        if split not in counts:
+            raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
         self.split, self.size, self.augment = split, size, augment and split == "train"
-        self.classes, self.shape, self.encoding = tuple(info["classes"]), info.get("shape"), info["encoding"]
-        self.shards = Shards(folder, split, info["counts"][split])
+        self.shards = Shards(folder, split, counts[split], len(self.classes))
+        if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
+            raise UsageError(f"{folder} has raw images of another size than {self.shape}: prepare it again")
         self.as_they_are = self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
         if not self.as_they_are:
             pillow()
@@ -135,8 +158,8 @@ class Images(Task):
             image = Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw" else Image.open(io.BytesIO(data))
             image = image.convert("RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UsageError(f"{self.split} image {index} cannot be decoded ({error}): its shard is damaged, "
-                             "prepare the set again") from None
+            raise UsageError(f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
+                             "prepare it again") from None
         rng = None if seed is None else np.random.default_rng(seed)
         box = centre_box(*image.size) if rng is None else random_box(*image.size, rng)
         pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))
@@ -144,10 +167,6 @@ class Images(Task):
 
     def verify(self, response: str, example: Example) -> float:
         return float(response == example.answer)
-
-    def rewards(self, examples: ImageBatch, rollouts) -> torch.Tensor:
-        """Rewards (P_local, N): 1 where the class drawn is the image's."""
-        return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
 
     def show(self, response: str, example: Example, colour: bool) -> str:
         """The image in half blocks, at most 48 columns, where colour is allowed; the class drawn, and the right one."""
@@ -169,10 +188,18 @@ def pillow():
 
 
 def centre_box(width: int, height: int) -> tuple[float, float, float, float]:
-    """The centre square that short side to 256, crop to 224 leaves: (left, upper, right, lower)."""
-    side = min(width, height) * 224 / 256
-    left, upper = (width - side) / 2, (height - side) / 2
-    return left, upper, left + side, upper + side
+    """The square that is left when the short side is resized to 256 and the centre cut to 224: (left, upper, right, lower).
+
+    Whole pixels of the resized image, as torchvision rounds them: half a pixel more would blur the image.
+    """
+    short = min(width, height)
+    box = []
+    for side in (width, height):
+        resized = int(256 * side / short)
+        first = round((resized - 224) / 2)
+        box.append((first * side / resized, (first + 224) * side / resized))
+    (left, right), (upper, lower) = box
+    return left, upper, right, lower
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:

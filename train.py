@@ -34,7 +34,8 @@ from maxrl.tokenizer import Tokenizer
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
                   "eval_prompts", "eval_samples", "eval_k", "save_every", "workers"}
 # What only a language model or only a classifier has: refused for the other, never ignored.
-SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows")
+SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
+                  "beta", "entropy_bonus")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -61,21 +62,25 @@ def train(cfg: Config, recipe: str):
         rewards = task.rewards(examples, rollouts)                                       # (P_local, N)
         if cfg.zero_reward_at_limit:
             rewards = rewards * rollouts.finished                                        # (P_local, N)
-        advantages = ADVANTAGES[cfg.estimator](rewards, **cfg.estimator_options)         # (P_local, N)
+        advantages = ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg, rollouts))      # (P_local, N)
         clock.append(time.perf_counter())
 
+        lr = learning_rate(cfg, step)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(cfg, step)
-        optimizer.zero_grad(set_to_none=True)
-        stats = policy.backward(rollouts, advantages)                                    # gradients of all ranks
-        grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-        if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
-            raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
-        optimizer.step()
+            group["lr"] = lr
+        updates = []
+        for chosen in minibatches(cfg, policy, rollouts, step):                          # all groups, once, unless asked
+            optimizer.zero_grad(set_to_none=True)
+            stats = policy.backward(rollouts, advantages, chosen)                        # gradients of all ranks
+            grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+            if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
+                raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
+            optimizer.step()
+            updates.append(stats | {"grad_norm": float(grad_norm)})
         clock.append(time.perf_counter())
 
-        metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, policy.unit, stats[policy.unit])
-        metrics |= {"grad_norm": float(grad_norm), "lr": learning_rate(cfg, step)}
+        stats = {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
+        metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, policy.unit, stats[policy.unit]) | {"lr": lr}
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
                           "quite the policy's own", stacklevel=2)
@@ -104,10 +109,14 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     if cfg.prompts % world:
         nearest = [n for n in (cfg.prompts // world * world, -(-cfg.prompts // world) * world) if n]
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(map(str, nearest))}")
+    if cfg.prompts // world % cfg.minibatches:
+        raise UsageError(f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank")
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
     try:
-        ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **cfg.estimator_options)
+        known = ADVANTAGES[cfg.estimator].known
+        extra = {"mean_log_probs": torch.zeros(1, cfg.rollouts)} if "mean_log_probs" in known else {}
+        ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **cfg.estimator_options | extra)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"--estimator {cfg.estimator}: {error.args[0]}") from None
     kind, others = ("a language model", CLASSIFIERS_ONLY) if not task.classes else ("a classifier", SEQUENCES_ONLY)
@@ -181,7 +190,10 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
         if cfg.sync_batch_norm:
             model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
         own = {} if task.classes else {"aggregation": cfg.aggregation, "micro_batch_tokens": cfg.micro_batch_tokens,
-                                       "wave_rows": cfg.wave_rows, "max_tokens": cfg.max_response}
+                                       "wave_rows": cfg.wave_rows, "max_tokens": cfg.max_response, "clip": cfg.clip,
+                                       "entropy_bonus": cfg.entropy_bonus, "beta": cfg.beta}
+        if cfg.beta:
+            own["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
         policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
                              autocast=distributed.use_bfloat16(cfg.precision, device), **own)
         if not task.classes:
@@ -234,6 +246,25 @@ def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
 @functools.lru_cache(maxsize=2)
 def shuffle(size: int, epoch: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(size)
+
+
+def estimator_options(cfg: Config, rollouts) -> dict:
+    """The recipe's options, and what else the estimator asks for of the rollouts."""
+    if "mean_log_probs" not in ADVANTAGES[cfg.estimator].known:
+        return cfg.estimator_options
+    return cfg.estimator_options | {"mean_log_probs": rollouts.mean_log_probs()}
+
+
+def minibatches(cfg: Config, policy, rollouts, step: int):
+    """Which of this rank's groups each update of the step takes: all of them at once in the paper's recipes (None)."""
+    if cfg.minibatches == cfg.passes == 1:
+        yield None
+        return
+    policy.record(rollouts)  # what the importance ratio compares with
+    groups = len(rollouts.prompts)
+    for i in range(cfg.passes):
+        order = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2]).permutation(groups).tolist()
+        yield from (order[start : start + groups // cfg.minibatches] for start in range(0, groups, groups // cfg.minibatches))
 
 
 def learning_rate(cfg: Config, step: int) -> float:

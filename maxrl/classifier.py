@@ -20,6 +20,10 @@ class Draws:
     labels: torch.Tensor  # (P_local,) the right ones
     classes: tuple[str, ...]
 
+    def mean_log_probs(self) -> torch.Tensor:
+        """(P_local, N): log-probability of each class drawn."""
+        return self.logits.detach().log_softmax(-1).gather(1, self.drawn)
+
     def text(self, i: int, j: int) -> str:
         return self.classes[self.drawn[i, j]]
 
@@ -68,8 +72,8 @@ class ClassifierPolicy:
         examples = examples.to(self.device)
         return Draws(examples.labels[:, None], self.logits(examples.images), examples.labels, self.classes)
 
-    def backward(self, rollouts: Draws, advantages: torch.Tensor) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N)."""
+    def backward(self, rollouts: Draws, advantages: torch.Tensor, groups=None) -> dict[str, float]:
+        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N); groups: None, all."""
         advantages = advantages.to(self.device)
         count = distributed.all_reduce({"rollouts": advantages.numel()}, device=self.device)["rollouts"]
         log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)                      # (P_local, N)

@@ -35,6 +35,11 @@ class Config:
     rollouts: int = option(128, "N, rollouts per prompt.")
     max_response: int = option(180, "Longest response in tokens, the end token included.")
     zero_reward_at_limit: bool = option(False, "Reward 0 for a response that was cut by the length limit.")
+    minibatches: int = option(1, "Updates per pass over a batch of rollouts, each on an equal share of its prompts.")
+    passes: int = option(1, "Passes over a batch of rollouts; more than one update brings in the importance ratio.")
+    clip: tuple[float, ...] = option((0.2, 0.2), "The ratio is clipped to [1 - first, 1 + second]; one update has ratio 1.")
+    beta: float = option(0.0, "KL penalty (k3) to the frozen model of --init.")
+    entropy_bonus: float = option(0.0, "Weight of the mean entropy of the response tokens.")
     temperature: float = option(1.0, "Sampling temperature in training; must be 1.")
     top_k: int = option(0, "Must be 0 in training.")
     top_p: float = option(1.0, "Must be 1 in training.")
@@ -69,11 +74,12 @@ class Config:
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
 
     def __post_init__(self):
-        for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm"):
+        for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm",
+                     "minibatches", "passes"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
-                     "eval_prompts", "eval_samples", "seed", "workers"):
+                     "eval_prompts", "eval_samples", "seed", "workers", "beta"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):
@@ -94,6 +100,14 @@ class Config:
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} is no pass rate: it lies in [0, 1]")
         if self.stop_at_pass and not (self.eval_every and 1 in self.eval_k):
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} needs --eval-every above 0 and 1 among --eval-k")
+        if len(self.clip) != 2 or not all(c > 0 for c in self.clip) or self.clip[0] > 1:
+            raise UsageError(f"--clip takes two numbers above 0, the first at most 1, not {','.join(map(str, self.clip))}")
+        if self.prompts % self.minibatches:
+            raise UsageError(f"--minibatches {self.minibatches} must divide --prompts {self.prompts}")
+        if self.beta and not self.init:
+            raise UsageError(f"--beta {self.beta} needs --init, the model that it keeps near to")
+        if self.estimator == "supervised" and (self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus):
+            raise UsageError("--estimator supervised takes none of --minibatches, --passes, --beta and --entropy-bonus")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
         if not 0 <= self.momentum < 1:

@@ -1,0 +1,201 @@
+"""The terms beside -A log m: importance ratio and clipping, KL to a reference, entropy; log-probs in chunks."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from test_train import metrics, refused, weights
+
+from maxrl import losses
+from maxrl.losses import entropy, k3, policy_gradient_loss, score
+from maxrl.recipes import RECIPES
+
+
+# ------------------------------------------------------ in chunks ----------------------------------------------------
+@pytest.mark.parametrize("logits_at_once", [10**9, 50, 150, 151])
+def test_chunks_change_nothing(monkeypatch, logits_at_once):
+    """Values and gradients of log-probs and entropies, in float64, against the whole (tokens, V) at once."""
+    torch.manual_seed(0)
+    head = torch.nn.Linear(8, 50).double()
+    hidden, targets = torch.randn(17, 8, dtype=torch.float64, requires_grad=True), torch.randint(50, (17,))
+    monkeypatch.setattr(losses, "CHUNK", logits_at_once)
+    log_probs, entropies = score(hidden, head, targets, True)
+    parameters = [hidden, head.weight, head.bias]
+    ours = torch.autograd.grad((log_probs.sin() * entropies).sum(), parameters)
+    full = head(hidden).log_softmax(-1)
+    expected = full.gather(1, targets[:, None])[:, 0], -(full.exp() * full).sum(-1)
+    torch.testing.assert_close((log_probs, entropies), expected, atol=1e-12, rtol=0)
+    theirs = torch.autograd.grad((expected[0].sin() * expected[1]).sum(), parameters)
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+    assert score(hidden, head, targets)[1] is None
+
+
+def test_chunks_do_not_keep_the_logits(monkeypatch):
+    """What the backward keeps: without chunks (tokens, V) and more, with them only the pieces' inputs."""
+    head, hidden = torch.nn.Linear(4, 1000), torch.randn(64, 4, requires_grad=True)
+
+    def kept(logits_at_once):
+        monkeypatch.setattr(losses, "CHUNK", logits_at_once)
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+            score(hidden, head, torch.zeros(64, dtype=torch.long))
+        return sum(sizes)
+
+    assert kept(10**9) >= 64_000 > 10 * kept(4000)
+
+
+def test_entropy():
+    logits = torch.randn(5, 7, dtype=torch.float64) * 3
+    torch.testing.assert_close(entropy(logits), torch.distributions.Categorical(logits=logits).entropy())
+    assert entropy(torch.zeros(1, 8)).item() == pytest.approx(math.log(8))
+    assert entropy(logits.bfloat16()).dtype == torch.float32
+
+
+# --------------------------------------------------- ratio and clipping ----------------------------------------------
+def test_clipping_by_hand():
+    """Asymmetric: a good token counts up to ratio 1.4, a bad one down to 0.9; beyond there is no gradient, but a bad
+    token that became likelier, or a good one that became less likely, is never let go."""
+    ratio = torch.tensor([1.3, 1.5, 0.5, 1.3, 0.95, 0.5], dtype=torch.float64)
+    advantage = torch.tensor([2.0, 2, 2, -2, -2, -2], dtype=torch.float64)
+    log_probs = ratio.log()[:, None].requires_grad_()
+    loss = policy_gradient_loss(log_probs, advantage, torch.ones(6, 1), 1.0, old_log_probs=torch.zeros(6, 1), clip=(0.1, 0.4))
+    assert loss.item() == pytest.approx(-(2 * 1.3 + 2 * 1.4 + 2 * 0.5 - 2 * 1.3 - 2 * 0.95 - 2 * 0.9))
+    loss.backward()
+    expected = torch.tensor([2 * 1.3, 0, 2 * 0.5, -2 * 1.3, -2 * 0.95, 0], dtype=torch.float64)
+    torch.testing.assert_close(-log_probs.grad[:, 0], expected)
+
+
+def test_the_first_update_is_the_plain_one():
+    """At ratio 1 the surrogate's gradient is A grad log m, whatever the clip."""
+    policy, rollouts = tiny.policy(tiny.model(), clip=(0.01, 0.01)), tiny.rollouts()
+    advantages = torch.randn(4, 4, dtype=torch.float64)
+    plain = tiny.gradient(policy, rollouts, advantages)
+    policy.record(rollouts)
+    rollouts.old_log_probs = rollouts.old_log_probs.double()
+    assert tiny.distance(tiny.gradient(policy, rollouts, advantages), plain) < 1e-6
+    stats = policy.backward(rollouts, advantages)
+    assert stats["clip_ratio/low_mean"] == stats["clip_ratio/high_mean"] == 0
+
+
+def test_recorded_log_probs_do_not_depend_on_micro_batches():
+    whole, parts = tiny.rollouts(), tiny.rollouts()
+    tiny.policy(tiny.model()).record(whole)
+    tiny.policy(tiny.model(), micro_batch_tokens=20).record(parts)
+    torch.testing.assert_close(whole.old_log_probs, parts.old_log_probs, atol=1e-6, rtol=0)
+    mask = torch.arange(6) < whole.lengths[..., None]
+    assert (whole.old_log_probs[mask] < 0).all() and not whole.old_log_probs[~mask].any()
+
+
+def test_minibatches_add_up():
+    """Two halves with their own divisors: with "sequence", half the sum of their gradients is that of the whole."""
+    policy, rollouts = tiny.policy(tiny.model(), aggregation="sequence"), tiny.rollouts()
+    advantages = torch.randn(4, 4, dtype=torch.float64)
+    whole, parts = tiny.gradient(policy, rollouts, advantages), 0
+    for groups in ([2, 0], [1, 3]):
+        policy.model.zero_grad()
+        policy.backward(rollouts, advantages, groups)
+        parts = parts + torch.cat([p.grad.flatten() for p in policy.model.parameters()]) / 2
+    assert tiny.distance(parts, whole) < 1e-12
+
+
+# ------------------------------------------------------ KL and entropy -----------------------------------------------
+def test_k3_is_the_kl_divergence_in_expectation():
+    """Summed over the vocabulary, weighted with m: exactly KL(m || ref); never negative; 0 where they are equal. The
+    naive log m - log ref is negative for some tokens."""
+    m, ref = (torch.randn(9, dtype=torch.float64).log_softmax(0) for _ in range(2))
+    terms = k3(m, ref, torch.ones(9))
+    assert (m.exp() * terms).sum().item() == pytest.approx(F.kl_div(ref, m, log_target=True, reduction="sum").item())
+    assert (terms >= 0).all() and (m - ref < 0).any() and not k3(m, m, torch.ones(9)).any()
+    near = torch.tensor([1e-9], dtype=torch.float64)
+    assert k3(near, torch.zeros(1), torch.ones(1)).item() == pytest.approx(0.5e-18, rel=1e-3), "no cancellation"
+
+
+@pytest.mark.parametrize("budget", [10**6, 20])
+@pytest.mark.parametrize("share", [True, False])
+def test_terms_of_the_loss_against_autograd(budget, share):
+    """beta and entropy bonus on top of the policy gradient, token aggregation, also of groups without advantages."""
+    model, reference, rollouts = tiny.model(), tiny.model(seed=1), tiny.rollouts()
+    policy = tiny.policy(model, beta=0.3, entropy_bonus=0.2, reference=reference, micro_batch_tokens=budget, share_prompt=share)
+    advantages = torch.randn(4, 4, dtype=torch.float64)
+    advantages[1] = 0
+    ours = tiny.gradient(policy, rollouts, advantages)
+    stats = policy.backward(rollouts, advantages)
+    model.zero_grad()
+    loss, kl_sum, tokens = 0, 0, rollouts.lengths.sum()
+    for g, prompt in enumerate(rollouts.prompts):
+        for i in range(4):
+            n, response = len(prompt), rollouts.tokens[g, i, : rollouts.lengths[g, i]]
+            row = torch.cat([prompt, response])[None, None]
+            logits, theirs = (m.lm_head(m(row))[0, 0, n - 1 : -1].log_softmax(-1) for m in (model, reference))
+            log_probs, ref = (x.gather(1, response[:, None])[:, 0] for x in (logits, theirs))
+            kl = ((ref - log_probs).exp() - (ref - log_probs) - 1).sum()
+            loss = loss - advantages[g, i] * log_probs.sum() + 0.3 * kl + 0.2 * (logits.exp() * logits).sum()
+            kl_sum += kl.item()
+    (loss / tokens).backward()
+    assert tiny.distance(ours, torch.cat([p.grad.flatten() for p in model.parameters()])) < 1e-10
+    assert stats["loss"] == pytest.approx(loss.item() / tokens.item()) and stats["kl"] == pytest.approx(kl_sum / tokens.item())
+    assert all(p.grad is None for p in reference.parameters())
+
+
+# --------------------------------------------------- the front door --------------------------------------------------
+RUN = ("tiny", "--prompts", 8, "--rollouts", 8, "--steps", 3)
+
+
+def test_several_updates_per_batch(warm, shell):
+    """Every group once per pass; the second pass's ratio is not 1. One update per batch remains what it was."""
+    code, said = shell("train.py", *RUN, "--init", warm, "--minibatches", 4, "--passes", 2, "--lr", 0.03, "--out", "many")
+    assert code == 0, said
+    rows = metrics("many")
+    assert all(0 <= row["clip_ratio/low_mean"] < 1 for row in rows)
+    assert any(row["clip_ratio/high_mean"] > 0 for row in rows)
+    assert rows[0]["tokens"] * 4 == pytest.approx(rows[0]["completions/mean_length"] * 64)
+    shell("train.py", *RUN, "--init", warm, "--out", "one")
+    assert "clip_ratio/low_mean" not in metrics("one")[0] and weights("one") != weights("many")
+
+
+def test_kl_keeps_near_the_start(warm, shell):
+    """kl is 0 in the first step; a large beta keeps it small where the run without drifts away."""
+    drift = {}
+    for beta in (1e-9, 5.0):
+        code, said = shell("train.py", *RUN, "--init", warm, "--beta", beta, "--lr", 0.003, "--steps", 8, "--out", f"kl{beta}")
+        assert code == 0, said
+        drift[beta] = [row["kl"] for row in metrics(f"kl{beta}")]
+    assert drift[5.0][0] == pytest.approx(0, abs=1e-8) and drift[5.0][-1] < drift[1e-9][-1] / 2
+
+
+def test_entropy_bonus_raises_the_entropy(warm, shell):
+    ends = []
+    for bonus in (-0.3, 0.3):
+        shell("train.py", *RUN, "--init", warm, "--entropy-bonus", bonus, "--lr", 0.003, "--steps", 8, "--out", f"h{bonus}")
+        ends.append(metrics(f"h{bonus}")[-1]["entropy"])
+    assert ends[1] > ends[0] * 1.2
+
+
+def test_estimators_with_options_of_their_own(warm, shell):
+    for name, options in (("pkpo", ["--estimator.k", 4]), ("differential_smoothing", ["--estimator.gamma", 0.1])):
+        code, said = shell("train.py", *RUN, "--init", warm, "--estimator", name, *options, "--out", name)
+        assert code == 0 and len(metrics(name)) == 3, said
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--minibatches", 3], ["--minibatches 3 must divide --prompts 8"]),
+        (["--passes", 0], ["--passes 0 must be above 0"]),
+        (["--clip", "0.2"], ["--clip takes two numbers"]),
+        (["--clip", "1.5,0.2"], ["--clip takes two numbers", "1.5,0.2"]),
+        (["--estimator", "supervised", "--passes", 2], ["supervised takes none of"]),
+        (["--estimator", "pkpo"], ["pkpo needs k"]),
+        (["--estimator", "pkpo", "--estimator.k", 9], ["k=9", "N = 8"]),
+    ],
+)
+def test_refusals(warm, shell, arguments, words):
+    refused(shell("train.py", *RUN, "--init", warm, "--out", "no", *arguments), *words)
+
+
+def test_kl_needs_a_reference(shell, recipes):
+    refused(shell("train.py", *RUN, "--beta", 0.1, "--out", "no"), "--beta 0.1 needs --init")
+    assert replace(RECIPES["tiny"](), init="x", beta=0.1).beta == 0.1

@@ -2,33 +2,61 @@
 
     RUN/recipe.json      the resolved recipe and the command        RUN/metrics.jsonl   one object per step
     RUN/latest           the name of the newest checkpoint          RUN/step-000160/    a checkpoint:
-        config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json  (for transformers;
-        a classifier has config.json and model.safetensors, with torchvision's names)
+        config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json, and what else the
+        loaded checkpoint had for its tokenizer  (for transformers and vLLM; a classifier has config.json and
+        model.safetensors, with torchvision's names)
         recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
 """
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+from torch.overrides import TorchFunctionMode
 
 from maxrl.models import from_config
 from maxrl.models.transformer import Transformer
 from maxrl.tokenizer import Tokenizer
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}  # of files that are read
+HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model")
+
 
 def find(path) -> Path:
-    """The checkpoint directory that `path` means: itself, or the newest one of a run directory."""
-    path = Path(path)
+    """The checkpoint directory that `path` means: itself, the newest one of a run directory, or a copy from the hub."""
+    name, path = str(path), Path(path)
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and not (path.exists() or path.parent.exists() or name.startswith("runs/")):
+        path = download(name)
     if (path / "latest").exists():
         path = path / (path / "latest").read_text().strip()
     if not (path / "config.json").exists():
         raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
     return path
+
+
+def download(name: str) -> Path:
+    """The hub's files that a checkpoint consists of, from huggingface_hub's cache where they are there already."""
+    try:
+        from huggingface_hub import snapshot_download
+        return Path(snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns="*/*"))
+    except Exception as error:  # of a network there are many kinds
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise FileNotFoundError(f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
+                                f"network, `hf download {name} --local-dir {name}` puts it here") from None
+
+
+class Uninitialised(TorchFunctionMode):
+    """Parameters made within stay as the memory was, for a checkpoint to fill: 4 billion random numbers take a minute."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return (args or [kwargs["tensor"]])[0]
+        return function(*args, **kwargs or {})
 
 
 def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
@@ -38,36 +66,72 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     """
     path = find(path)
     config = json.loads((path / "config.json").read_text())
-    model = from_config(config)
+    with Uninitialised():
+        model = from_config(config)
     load_weights(path, model)
     if not isinstance(model, Transformer):
         return model, None, []
-    stop = {}
     if (path / "generation_config.json").exists():
-        stop = json.loads((path / "generation_config.json").read_text())
-    stop = stop.get("eos_token_id", config.get("eos_token_id"))
-    stop = [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
-    return model, Tokenizer.load(path), stop
+        model.generation_config = json.loads((path / "generation_config.json").read_text())
+    return model, Tokenizer.load(path), end_tokens(model.generation_config) or end_tokens(config)
+
+
+def end_tokens(config: dict) -> list[int]:
+    """`eos_token_id` as a list, whether it is one, one number or nothing."""
+    ids = config.get("eos_token_id")
+    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The checkpoint's safetensors: one, or the shards that its index names."""
+    if (path / "model.safetensors").exists():
+        return [path / "model.safetensors"]
+    index = path / "model.safetensors.index.json"
+    if not index.exists():
+        pickles = sorted(f.name for f in path.iterdir() if f.suffix in (".bin", ".pt", ".pth"))
+        raise FileNotFoundError(f"{path} holds no model.safetensors" + (
+            f" but {pickles[0]}, which is not read, because a pickle can run code when it is loaded; to convert it: python -c "
+            f"\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
+            if pickles else ""))
+    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise ValueError(f"{index} names {name!r}: only *.safetensors beside it are read")
+        if not (path / name).exists():
+            raise FileNotFoundError(f"{path} lacks {name}, which its index names: the download is not complete")
+    return [path / name for name in names]
 
 
 def load_weights(path: Path, model: torch.nn.Module):
-    """Every tensor of the model from the directory's *.safetensors, none too many; ValueError where they do not fit."""
-    files = sorted(path.glob("*.safetensors"))
-    files = [f for f in files if f.name != "optimizer.safetensors"]
-    if not files:
-        raise FileNotFoundError(f"{path} holds no *.safetensors; weights in other formats are not read")
-    try:
-        weights = {name: tensor.float() for f in files for name, tensor in load_file(f).items()}
-    except SafetensorError as error:
-        raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
-    if tied(model) and "model.embed_tokens.weight" in weights:
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    wrong = [n for n in sorted(expected.keys() | weights) if n not in weights or expected.get(n) != weights[n].shape]
+    """Every tensor of the model from the directory's safetensors, none too many; ValueError where they do not fit.
+
+    They are copied one by one into the model's own: beside it no more than one tensor is in memory.
+    """
+    state, filled, wrong = model.state_dict(), set(), []
+    same = {"lm_head.weight": "model.embed_tokens.weight"} if tied(model) else {}
+    for file in weight_files(path):
+        try:
+            with safe_open(file, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118 (no mapping, only a file with keys)
+                    if name.endswith("rotary_emb.inv_freq"):  # a table that old checkpoints hold, made from config.json
+                        continue
+                    tensor, ours = opened.get_tensor(name), state.get(name)
+                    if ours is None or ours.shape != tensor.shape:
+                        wrong.append(f"{name} {tuple(tensor.shape)} is " + (
+                            "too many" if ours is None else f"not {tuple(ours.shape)}"))
+                    elif tensor.dtype not in (*DTYPES.values(), ours.dtype):
+                        wrong.append(f"{name} is {tensor.dtype}")
+                    elif same.get(name, name) in filled and not torch.equal(ours, tensor.to(ours.dtype)):
+                        wrong.append(f"{name} differs from what it is tied to")
+                    else:
+                        ours.copy_(tensor)
+                    filled.add(same.get(name, name))
+        except SafetensorError as error:
+            raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
+    wrong += [f"{name} is missing" for name in state if same.get(name, name) not in filled]
     if wrong:
-        raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]} is the first of {len(wrong)} "
-                         "that are missing, too many or of another shape")
-    model.load_state_dict(weights, strict=True)
+        raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]}"
+                         + f", the first of {len(wrong)} that do not" * (len(wrong) > 1))
 
 
 def tied(model: torch.nn.Module) -> bool:
@@ -75,33 +139,44 @@ def tied(model: torch.nn.Module) -> bool:
 
 
 def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *, recipe: dict, optimizer=None,
-         state=None):
+         state=None, dtype: str = "float32"):
     """Write a checkpoint directory that transformers loads as it is (a classifier without tokenizer: torchvision's
-    names). Appears whole or not at all.
+    names). Appears whole or not at all. What a loaded model's config.json and generation_config.json said still stands
+    in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16".
 
     Everything is written to a temporary directory beside `path`, flushed to disk, then renamed. Raises FileExistsError
     if `path` exists.
     """
     path = Path(path)
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"weights are saved in float32 or bfloat16, not {dtype}")
     if path.exists():
         raise FileExistsError(f"{path} exists: nothing is overwritten")
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    config = model.config.to_hf()
-    if tokenizer is not None:
-        config["eos_token_id"] = sorted(stop_tokens)
-        generation = {"eos_token_id": sorted(stop_tokens), "do_sample": True, "temperature": 1.0}
+    if tokenizer is None:
+        config = model.config.to_hf()
+    else:
+        config, generation = model.config.to_hf(dtype), model.generation_config or {"do_sample": True, "temperature": 1.0}
+        if set(end_tokens(generation)) != set(stop_tokens):
+            generation = generation | {"eos_token_id": sorted(stop_tokens)}
+        if not set() < set(end_tokens(config)) <= set(stop_tokens):
+            config["eos_token_id"] = sorted(stop_tokens)
         write_json(temporary / "generation_config.json", generation)
         tokenizer.save(temporary)
     write_json(temporary / "config.json", config)
     write_json(temporary / "recipe.json", recipe)
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    weights = {name: (tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()
+               for name, tensor in model.state_dict().items()}
     if tied(model):
         del weights["lm_head.weight"]  # one tensor under two names: the file holds it once
     save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
     if optimizer is not None:
         save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
+        # vLLM takes every *.safetensors of a directory for weights, unless an index names those that are.
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
+        write_json(temporary / "model.safetensors.index.json", index)
         write_json(temporary / "state.json", state)
     for file in [*temporary.iterdir(), temporary]:
         _flush(file)

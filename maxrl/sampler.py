@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maxrl.models.transformer import Cache
+from maxrl.models.attention import Cache
 
 CHECK_EVERY = 4  # tokens between two questions to the device which rows are still alive
 SHRINK_AT = 0.75  # rows are packed together when at most this share of the slots is alive

@@ -7,14 +7,17 @@ import tokenizers
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+# Written back as they were: other programs read them, and may be older than our `tokenizers`.
+CARRIED = ("tokenizer.json", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+           "merges.txt", "tokenizer.model")
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 
 
 class Tokenizer:
     """encode(text) -> ids, decode(ids) -> text; nothing is added to a prompt and nothing left out of a response."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, config: dict):
-        self.backend, self.config = backend, config
+    def __init__(self, backend: tokenizers.Tokenizer, config: dict, files: dict[str, bytes] | None = None):
+        self.backend, self.config, self.files = backend, config, files or {}
 
     @classmethod
     def from_vocabulary(cls, tokens: tuple[str, ...]) -> "Tokenizer":
@@ -32,12 +35,15 @@ class Tokenizer:
             raise FileNotFoundError(f"{directory} holds no tokenizer.json")
         config_file = directory / "tokenizer_config.json"
         config = json.loads(config_file.read_text()) if config_file.exists() else {}
-        return cls(tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json")), config)
+        files = {name: (directory / name).read_bytes() for name in CARRIED if (directory / name).exists()}
+        return cls(tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json")), config, files)
 
     def save(self, directory):
         directory = Path(directory)
         self.backend.save(str(directory / "tokenizer.json"))
         (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        for name, content in self.files.items():
+            (directory / name).write_bytes(content)
 
     @property
     def size(self) -> int:

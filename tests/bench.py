@@ -30,9 +30,7 @@ P, N, L, PROMPT = 8, 32, 48, 310
 def peer(model, device, dtype):
     """transformers' Qwen2 with the same weights."""
     import transformers
-    sizes = {k: v for k, v in model.config.to_hf().items() if k not in ("architectures", "torch_dtype", "rope_theta")}
-    config = transformers.Qwen2Config(**sizes, rope_parameters={"rope_type": "default", "rope_theta": model.config.rope_theta})
-    theirs = transformers.Qwen2ForCausalLM(config).eval()
+    theirs = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**model.config.to_hf())).eval()
     theirs.load_state_dict(model.state_dict())
     theirs.generation_config.eos_token_id = None  # nothing stops a response: all have L tokens
     return theirs.to(device, dtype)

@@ -9,7 +9,7 @@ from transformers.generation.logits_process import TemperatureLogitsWarper, TopK
 
 from maxrl import sampler
 from maxrl.losses import token_log_probs
-from maxrl.models.transformer import Cache
+from maxrl.models.attention import Cache
 from maxrl.sampler import distribution, generate, inverse_cdf, noise
 
 LENGTHS = (9, 5, 1, 12)  # ragged; the prompt of one token has an empty prefix

@@ -139,7 +139,7 @@ def load_policy(args: argparse.Namespace, path: Path, task, device):
         policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed, workers=args.workers,
                              autocast=distributed.use_bfloat16(args.precision, device), **own)
         if not task.classes:
-            check_prompts(model, [tokenizer.encode(task[i].prompt) for i in range(args.prompts)], args.max_response)
+            check_prompts(model, [tokenizer.encode_prompt(task[i].prompt) for i in range(args.prompts)], args.max_response)
         return policy
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None

@@ -197,7 +197,7 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
         policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
                              autocast=distributed.use_bfloat16(cfg.precision, device), **own)
         if not task.classes:
-            check_prompts(model, [tokenizer.encode(task[0].prompt)], cfg.max_response)
+            check_prompts(model, [tokenizer.encode_prompt(task[0].prompt)], cfg.max_response)
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name

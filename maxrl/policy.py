@@ -37,6 +37,17 @@ class Rollouts:
     def text(self, i: int, j: int) -> str:
         return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
 
+    def completion(self, i: int, j: int) -> str:
+        """What reward functions read: the response without its end token and without special tokens."""
+        ids = self.tokens[i, j, : self.lengths[i, j] - int(self.finished[i, j])].tolist()
+        return self.tokenizer.decode(ids, skip_special=True)
+
+    def select(self, groups: torch.Tensor) -> "Rollouts":
+        """The rollouts of some groups, chosen by bools (P_local,): those whose rewards could be had."""
+        rows = {name: value if value is None else value[groups.to(value.device)] for name, value in vars(self).items()
+                if name not in ("prompts", "tokenizer")}
+        return Rollouts([p for p, chosen in zip(self.prompts, groups.tolist()) if chosen], tokenizer=self.tokenizer, **rows)
+
     def statistics(self) -> dict[str, float]:
         """Lengths and entropy over the rollouts of all ranks; README.md defines the names."""
         lengths, device = self.lengths.double(), self.lengths.device
@@ -95,7 +106,7 @@ class SequencePolicy:
 
     def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, **sampling) -> Rollouts:
         """N = `rollouts` responses to each example; `indices` are the prompts' positions in the whole batch."""
-        prompts = [torch.tensor(self.tokenizer.encode(e.prompt)) for e in examples]
+        prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
         indices = range(len(prompts)) if indices is None else indices
         seed = self.seed if seed is None else seed
         waves, per_wave = [], max(1, self.wave_rows // rollouts)
@@ -113,8 +124,11 @@ class SequencePolicy:
 
     def demonstrate(self, examples) -> Rollouts:
         """The reference answers as rollouts, N = 1: with advantage 1, maximum likelihood of demonstrations."""
-        prompts = [torch.tensor(self.tokenizer.encode(e.prompt)) for e in examples]
-        answers = [torch.tensor(self.tokenizer.encode(e.answer)) for e in examples]
+        prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
+        eos = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
+        end = eos if eos in self.stop_tokens else self.stop_tokens[0]  # of answers whose task does not write its own
+        answers = [self.tokenizer.encode(e.answer) for e in examples]
+        answers = [torch.tensor(a if a and a[-1] in self.stop_tokens else [*a, end]) for a in answers]
         tokens, lengths = pad(answers, self.device)
         check_prompts(self.model, prompts, tokens.shape[1])
         return Rollouts(prompts, tokens[:, None], lengths[:, None], torch.ones_like(lengths[:, None]).bool(), self.tokenizer)

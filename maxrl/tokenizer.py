@@ -7,16 +7,20 @@ import tokenizers
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from maxrl import chat
+
 # Written back as they were: other programs read them, and may be older than our `tokenizers`.
-CARRIED = ("tokenizer.json", "chat_template.jinja", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-           "merges.txt", "tokenizer.model")
+CARRIED = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/*.jinja", "special_tokens_map.json",
+           "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model")
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # what a chat template sees as variables
 
 
 class Tokenizer:
     """encode(text) -> ids, decode(ids) -> text; nothing is added to a prompt and nothing left out of a response."""
 
     def __init__(self, backend: tokenizers.Tokenizer, config: dict, files: dict[str, bytes] | None = None):
+        """config: tokenizer_config.json; files: those of CARRIED, by path."""
         self.backend, self.config, self.files = backend, config, files or {}
 
     @classmethod
@@ -34,8 +38,8 @@ class Tokenizer:
         if not (directory / "tokenizer.json").exists():
             raise FileNotFoundError(f"{directory} holds no tokenizer.json")
         config_file = directory / "tokenizer_config.json"
-        config = json.loads(config_file.read_text()) if config_file.exists() else {}
-        files = {name: (directory / name).read_bytes() for name in CARRIED if (directory / name).exists()}
+        config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.exists() else {}
+        files = {str(f.relative_to(directory)): f.read_bytes() for p in CARRIED for f in directory.glob(p)}
         return cls(tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json")), config, files)
 
     def save(self, directory):
@@ -43,6 +47,7 @@ class Tokenizer:
         self.backend.save(str(directory / "tokenizer.json"))
         (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
         for name, content in self.files.items():
+            (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
 
     @property
@@ -52,8 +57,49 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         return self.backend.encode(text, add_special_tokens=False).ids
 
-    def decode(self, ids: list[int]) -> str:
-        return self.backend.decode(ids, skip_special_tokens=False)
+    def decode(self, ids: list[int], skip_special: bool = False) -> str:
+        return self.backend.decode(ids, skip_special_tokens=skip_special)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The jinja text: chat_template.jinja, or of tokenizer_config.json, there of several the one named "default"."""
+        if "chat_template.jinja" in self.files:
+            return self.files["chat_template.jinja"].decode()
+        template = self.config.get("chat_template")
+        if isinstance(template, list):
+            template = {entry["name"]: entry["template"] for entry in template}
+        if isinstance(template, dict):
+            template = template.get("default")
+        return template
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self.chat_template is not None
+
+    def render(self, messages: list[dict], add_generation_prompt: bool = True) -> str:
+        """The text of chat messages [{"role": ..., "content": ...}, ...]; ValueError where they cannot be rendered."""
+        if not messages or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
+            raise ValueError(f"chat messages are a list of objects with role and content, not {messages!r:.80}")
+        if self.chat_template is None:
+            raise ValueError("the tokenizer has no chat template (chat_template.jinja, or chat_template in "
+                             "tokenizer_config.json): only a prompt that is text or one user message can be read")
+        special = {role: self.special(role) for role in ROLES if self.special(role) is not None}
+        return chat.render(self.chat_template, messages, add_generation_prompt, **special)
+
+    def special(self, role: str) -> str | None:
+        """The token that tokenizer_config.json gives a role such as eos_token, if any."""
+        token = self.config.get(role)
+        return token["content"] if isinstance(token, dict) else token
+
+    def encode_prompt(self, prompt: str | list[dict]) -> list[int]:
+        """A task's prompt: a text as it is, messages by the template, which writes the special tokens itself.
+
+        Without a template one user message is its text, so that a task serves base and instruct models alike; anything
+        else would lose who says what.
+        """
+        if isinstance(prompt, list) and not self.has_chat_template and [m.get("role") for m in prompt] == ["user"]:
+            prompt = prompt[0]["content"]
+        return self.encode(prompt if isinstance(prompt, str) else self.render(prompt))
 
     def id(self, token: str) -> int:
         number = self.backend.token_to_id(token)

@@ -277,7 +277,9 @@ def test_demonstrations_equal_cross_entropy():
 
 
 class Parity(Task):
-    """Succeeds when the response has an even number of tokens."""
+    """Succeeds when the response has an even number of tokens, its end token among them."""
+
+    stop_tokens = ("DONE", "<eos>")
 
     def __len__(self):
         return 7

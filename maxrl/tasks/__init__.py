@@ -4,10 +4,16 @@ import importlib
 
 from maxrl.config import UsageError
 from maxrl.tasks.base import Example, Task
+from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
+from maxrl.tasks.math import Math
 from maxrl.tasks.maze import Maze
+from maxrl.tasks.prompts import Prompts
+from maxrl.tasks.reverse_text import ReverseText
+from maxrl.tasks.subset_sum import SubsetSum
 
-TASKS = {"maze": Maze, "images": Images}
+TASKS = {"maze": Maze, "images": Images, "gsm8k": Gsm8k, "math": Math, "prompts": Prompts, "subset_sum": SubsetSum,
+         "reverse_text": ReverseText}
 
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 

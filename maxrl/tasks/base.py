@@ -1,5 +1,7 @@
 """What a task is: prompts, and a verdict on each response."""
 
+import random
+import zlib
 from dataclasses import dataclass, field
 
 import torch
@@ -10,9 +12,12 @@ from maxrl.config import UsageError
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt of a task. `answer` is a reference solution: the demonstration of the supervised warm-up."""
+    """One prompt of a task: a text, or chat messages [{"role": ..., "content": ...}, ...] that the tokenizer's template
+    turns into one. `answer` is a reference solution: the demonstration of the supervised warm-up. `columns` are whatever
+    else is known of it: reward functions get them by name.
+    """
 
-    prompt: str
+    prompt: str | list[dict]
     answer: str
     columns: dict = field(default_factory=dict)
 
@@ -43,20 +48,68 @@ class Task:
         """1.0 or 0.0, for any text at all."""
         raise NotImplementedError
 
+    def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
+        """Verdicts on many responses, each beside its example; for a verifier that is faster in batches."""
+        return [self.verify(response, example) for response, example in zip(responses, examples)]
+
     def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
         """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it; of a classifier,
-        1 where the class drawn is the label."""
+        1 where the class drawn is the label.
+
+        The text of a task that names its stop tokens has them, otherwise it is without end token and special tokens.
+        """
         if self.classes:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
-        rewards = torch.zeros(rollouts.lengths.shape)
-        for i, example in enumerate(examples):
-            for j in range(rewards.shape[1]):
-                rewards[i, j] = self.verify(rollouts.text(i, j), example)
-        return rewards.to(rollouts.lengths.device)  # (P_local, N)
+        P, N = rollouts.lengths.shape
+        text = rollouts.text if self.stop_tokens else rollouts.completion
+        responses = [text(i, j) for i in range(P) for j in range(N)]
+        rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
+        return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
         """A rollout for people to look at; `colour` allows ANSI escapes."""
-        return f"{example.prompt}\n--- response\n{response}"
+        return f"{prompt_text(example.prompt)}\n--- response\n{response}"
+
+
+class Within(Task):
+    """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others."""
+
+    def __init__(self, task: Task, tokenizer, limit: int):
+        self.task = task
+        self.places = [i for i in range(len(task)) if len(tokenizer.encode_prompt(task[i].prompt)) <= limit]
+        self.left_out = len(task) - len(self.places)
+        for name in ("vocabulary", "stop_tokens", "classes", "verify", "verify_all", "rewards", "show"):
+            setattr(self, name, getattr(task, name))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.task[self.places[index]]
+
+
+def check_split(split: str):
+    if split not in ("train", "validation", "test"):
+        raise ValueError(f"split must be train, validation or test, got {split!r}")
+
+
+def drawn(make, split: str, seed: int, index: int):
+    """Example `index` of a generated split: the first result of make(rng) whose checksum belongs to the split.
+
+    A function of the arguments alone. The splits share no example; within one an example may occur again.
+    """
+    rng = random.Random(f"{seed} {split} {index}")
+    shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
+    for _ in range(10_000):
+        key, example = make(rng)
+        if zlib.crc32(key.encode()) % 100 in shares[split]:
+            return example
+    raise ValueError(f"there are too few examples of this size for a {split} split: make them larger")
+
+
+def prompt_text(prompt: str | list[dict]) -> str:
+    """A prompt for people to read, messages as "role: content"."""
+    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
 
 
 class Batches(Dataset):

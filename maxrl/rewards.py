@@ -1,0 +1,254 @@
+"""Reward functions of the user, in TRL's convention: f(prompts, completions, **columns) -> list[float | None].
+
+Such a function is called once per step for all rollouts of this process, prompt by prompt. Prompts that are chat messages
+get completions [{"role": "assistant", "content": text}]; a column of the data is handed over where the function has an
+argument of its name, all of them where it takes **kwargs; so is completion_ids. Several functions are added up with weights.
+
+None says that there is no verdict. From one of several functions: its term is left out of the sum. From all of them for one
+rollout: the rewards of its whole group are NaN, and the group is left out of the step.
+"""
+
+import asyncio
+import difflib
+import faulthandler
+import importlib
+import importlib.util
+import inspect
+import json
+import math
+import numbers
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from maxrl import distributed
+from maxrl.config import UsageError
+
+GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
+
+
+class Rewards:
+    """Called with P prompts, P lists of N completions and columns of P values: rewards (P, N) and their statistics.
+
+    errors: "stop", an exception or an answer that is no list of numbers ends the run with one sentence (UsageError), and the
+    batch is in `directory`; "drop", the groups of that call are left out (NaN) and counted. timeout: seconds that one call
+    may take, 0 for no limit; after that the process ends with the stack of the call.
+    """
+
+    def __init__(self, functions: Sequence[Callable | str], weights: Sequence[float] = (), errors: str = "stop",
+                 timeout: float = 0.0, directory: str | Path = "."):
+        self.functions = dict(named([load(f) if isinstance(f, str) else f for f in functions]))
+        self.weights, self.errors, self.timeout, self.directory = list(weights), errors, timeout, Path(directory)
+        self.weights = self.weights or [1.0] * len(self.functions)
+        if not self.functions or len(self.weights) != len(self.functions):
+            raise UsageError(f"{len(self.functions)} reward functions and {len(self.weights)} weights: there must be one "
+                             "weight for each function, and at least one function")
+        if not all(math.isfinite(w) for w in self.weights):
+            raise UsageError(f"reward weights must be finite numbers, not {', '.join(map(str, self.weights))}")
+        if errors not in ("stop", "drop"):
+            raise UsageError(f"--reward-errors {errors} is not one of stop, drop")
+        if not 0 <= timeout < threading.TIMEOUT_MAX:
+            raise UsageError(f"--reward-timeout {timeout} must be a number of seconds, 0 for no limit")
+        self.sums = {}  # of the last call, see `metrics`
+
+    def judge(self, examples, rollouts) -> torch.Tensor:
+        """Rewards (P_local, N) of rollouts, on their device: what a task's rewards() gives, for its place."""
+        P, N = rollouts.lengths.shape
+        completions = [[rollouts.completion(i, j) for j in range(N)] for i in range(P)]
+        ids = [[rollouts.tokens[i, j, : rollouts.lengths[i, j]].tolist() for j in range(N)] for i in range(P)]
+        names = dict.fromkeys(name for example in examples for name in example.columns)
+        columns = {name: [example.columns.get(name) for example in examples] for name in names}
+        return self([example.prompt for example in examples], completions, columns, ids)[0].to(rollouts.lengths.device)
+
+    def __call__(self, prompts: list, completions: list[list[str]], columns: dict[str, list] | None = None,
+                 completion_ids: list[list[list[int]]] | None = None) -> tuple[torch.Tensor, dict[str, float]]:
+        P, N = len(prompts), len(completions[0]) if completions else 0
+        wrong = [name for name, column in (columns or {}).items() if len(column) != P]
+        if len(completions) != P or wrong or any(len(group) != N for group in completions):
+            raise ValueError(f"{P} prompts need as many equally long lists of completions, and columns as long as they; got "
+                             f"{len(completions)} lists and columns {wrong} of another length")
+        batch = {name: [value for value in column for _ in range(N)] for name, column in (columns or {}).items()
+                 if name not in ("prompt", "prompts", "completions", "completion_ids")}
+        # Every call gets messages of its own, so that a function that writes into them spoils nothing.
+        batch["prompts"] = [p if isinstance(p, str) else [dict(m) for m in p] for p in prompts for _ in range(N)]
+        batch["completions"] = [text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+                                for prompt, group in zip(prompts, completions) for text in group]
+        if completion_ids is not None:
+            batch["completion_ids"] = [ids for group in completion_ids for ids in group]
+        results, failed = [], 0
+        for name, function in self.functions.items():
+            values, error = self.call(name, function, batch)
+            failed += bool(error)
+            results.append(torch.tensor(values, dtype=torch.float64).view(P, N))  # NaN where there is none
+        stacked = torch.stack(results)                                                         # (functions, P, N)
+        weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
+        rewards = (weights * stacked).nansum(0)                                                # (P, N)
+        rewards[stacked.isnan().all(0).any(1)] = torch.nan  # somewhere in the group no function has a verdict
+        if failed:
+            rewards[:] = torch.nan
+        self.sums = {"groups_left_out": float(rewards.isnan().any(1).sum()), "failed_calls": float(failed)}
+        for name, values in zip(self.functions, stacked):
+            known = values[~values.isnan()]
+            self.sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
+                          f"{name}/squares": float((known**2).sum())}
+        return rewards.float(), metrics(self.sums)
+
+    def over_ranks(self, device="cpu") -> dict[str, float]:
+        """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
+        return metrics(distributed.all_reduce(self.sums, device=device))
+
+    def call(self, name: str, function, batch: dict[str, list]) -> tuple[list[float], str]:
+        """One number for each rollout, NaN for None, and what went wrong, in which case all are NaN."""
+        arguments = self.arguments(name, function, batch)
+        count = len(batch["prompts"])
+        try:
+            with self.watchdog(name, batch):
+                result = function(**arguments)
+                result = asyncio.run(result) if inspect.iscoroutine(result) else result
+            values, error = checked(result, count)
+        except (Exception, SystemExit) as caught:
+            said = " ".join(str(caught).split())[:200]
+            values, error = [], f"raised {type(caught).__name__}" + (f": {said}" if said else "")
+        if not error:
+            return values, ""
+        file = self.save(name, batch, error)
+        sentence = f"the reward function {name} {error}; its batch is in {file}"
+        if self.errors == "stop":
+            raise UsageError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
+        warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=2)
+        return [math.nan] * count, error
+
+    def arguments(self, name: str, function, batch: dict[str, list]) -> dict[str, list]:
+        """What of the batch a function takes; UsageError where it needs what is not there."""
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # some functions in C do not say
+            return {key: batch[key] for key in ("prompts", "completions")}
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
+            taken = list(batch)
+        else:
+            taken = [p.name for p in parameters if p.name in batch]
+        missing = [p.name for p in parameters if p.default is p.empty and p.name not in taken
+                   and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        if missing:
+            raise UsageError(f"the reward function {name} takes {missing[0]!r}, which the data does not have; there are "
+                             f"{', '.join(sorted(batch))}")
+        return {key: batch[key] for key in taken}
+
+    @contextmanager
+    def watchdog(self, name: str, batch: dict[str, list]):
+        """Ends the process, with the stacks of its threads, when the block takes longer than the limit.
+
+        A timer's thread does it, which can say why and save the batch. Where the call lets no other thread run (code in C
+        that keeps Python's lock) faulthandler does it a second later, by a thread that needs no Python.
+        """
+        if not self.timeout:
+            yield
+            return
+
+        def end():
+            faulthandler.cancel_dump_traceback_later()
+            say(f"the reward function {name} took longer than --reward-timeout {self.timeout:g} seconds; this is where it is:")
+            faulthandler.dump_traceback(sys.__stderr__)
+            try:
+                say(f"its batch is in {self.save(name, batch, 'took too long')}")
+            finally:
+                os._exit(1)
+
+        timer = threading.Timer(self.timeout, end)
+        timer.daemon = True
+        faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=sys.__stderr__)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            faulthandler.cancel_dump_traceback_later()
+
+    def save(self, name: str, batch: dict[str, list], error: str) -> Path:
+        """The batch as JSONL, one rollout a line, in a new file; the first of a run where errors are dropped."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / f"reward_error_{re.sub('[^A-Za-z0-9_]', '', name)}_rank{distributed.rank()}.jsonl"
+        if file.exists() and self.errors == "drop":
+            return file
+        taken = sum(1 for _ in self.directory.glob(f"{file.stem}*"))
+        file = file.with_stem(f"{file.stem}_{taken + 1}") if taken else file
+        with open(file, "x", encoding="utf-8") as out:
+            for i in range(len(batch["prompts"])):
+                row = {key: values[i] for key, values in batch.items()}
+                out.write(json.dumps({"error": error, "function": name} | row, default=str, skipkeys=True) + "\n")
+        return file
+
+
+def say(sentence: str):
+    print(f"rewards: {sentence}", file=sys.__stderr__, flush=True)
+
+
+def metrics(sums: dict[str, float]) -> dict[str, float]:
+    """From sums, added over ranks or not: rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
+    result = {f"rewards/{name}": sums[name] for name in ("groups_left_out", "failed_calls")}
+    for name in [key.removesuffix("/count") for key in sums if key.endswith("/count")]:
+        n, total, squares = (sums[f"{name}/{part}"] for part in ("count", "sum", "squares"))
+        result[f"rewards/{name}/mean"] = total / n if n else math.nan
+        result[f"rewards/{name}/std"] = math.sqrt(max(0.0, squares - total**2 / n) / (n - 1)) if n > 1 else math.nan
+    return result
+
+
+def checked(result, count: int) -> tuple[list[float], str]:
+    """A function's result as numbers (NaN for None), and what is wrong with it ("" = nothing)."""
+    if hasattr(result, "tolist"):  # an array or a tensor
+        result = result.tolist()
+    if not isinstance(result, (list, tuple)):
+        return [], f"returned {type(result).__name__} instead of a list of numbers"
+    if len(result) != count:
+        return [], f"returned {len(result)} rewards for {count} completions"
+    values = []
+    for i, value in enumerate(result):
+        value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        if value is None:
+            values.append(math.nan)
+        elif not isinstance(value, numbers.Real):
+            return [], f"returned {str(value)[:40]!r} ({type(value).__name__}) for completion {i} instead of a number or None"
+        elif not abs(value) <= torch.finfo(torch.float32).max:
+            return [], f"returned {value} for completion {i} instead of a finite number or None"
+        else:
+            values.append(float(value))
+    return values, ""
+
+
+def named(functions: Sequence[Callable]):
+    """(name, function) with a number behind a name that has been there already."""
+    seen = {}
+    for function in functions:
+        name = getattr(function, "__name__", type(function).__name__)
+        seen[name] = seen.get(name, 0) + 1
+        yield (name if seen[name] == 1 else f"{name}_{seen[name]}"), function
+
+
+def load(spec: str) -> Callable:
+    """The function that "package.module:function" or "file.py:function" names; UsageError where there is none."""
+    where, colon, name = spec.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(f"--reward {spec} is not written package.module:function or file.py:function")
+    try:
+        if where.endswith(".py"):
+            module_spec = importlib.util.spec_from_file_location(f"reward_{Path(where).stem}", where)
+            module = importlib.util.module_from_spec(module_spec)
+            sys.modules[module_spec.name] = module  # dataclasses and pickle look there
+            module_spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+    except (Exception, SystemExit) as error:  # whatever the file does when it is run
+        raise UsageError(f"--reward {spec} cannot be imported: {type(error).__name__}: {error}") from None
+    function = getattr(module, name, None)
+    if not callable(function):
+        near = difflib.get_close_matches(name, [n for n in dir(module) if callable(getattr(module, n))], n=1)
+        raise UsageError(f"--reward {spec}: {where} has no function {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    return function

@@ -1,0 +1,44 @@
+r"""GSM8K: school word problems whose answer is a number (arXiv 2602.02710, App. E.2).
+
+The prompt is the question and the request of the published code, one user message in the model's template (whose own
+system message comes first where it has one); for a tokenizer without a template it is that text alone.
+"""
+
+import json
+from pathlib import Path
+
+from maxrl.tasks.base import Example, Task, check_split
+from maxrl.tasks.jsonl import DATA, read_jsonl
+
+REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
+
+
+class Gsm8k(Task):
+    """What `python -m data.gsm8k.prepare` has written: {"problem", "answer", "solution", "source"} a line.
+
+    Without a validation file, as prepare.py leaves it, validation is the test set, which the paper's curves over the
+    training show; then nothing may be chosen by it.
+    """
+
+    def __init__(self, split: str = "train", directory: str | Path | None = None):
+        check_split(split)
+        folder = DATA / "gsm8k" if directory is None else Path(directory)
+        if not (folder / "info.json").exists():  # written last: without it the set is not whole
+            raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.gsm8k.prepare")
+        self.info = json.loads((folder / "info.json").read_text())  # its "test" names the test set
+        if split == "validation" and not (folder / "validation.jsonl").exists():
+            split = "test"
+        self.rows = read_jsonl(folder / f"{split}.jsonl", {"problem": (str,), "answer": (str,)})
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Example:
+        row = self.rows[index]
+        solution = f"{row['solution']}\n" if row.get("solution") else ""
+        prompt = [{"role": "user", "content": f"{row['problem']} {REQUEST}"}]
+        return Example(prompt, f"{solution}\\boxed{{{row['answer']}}}", row)
+
+    def verify(self, response: str, example: Example) -> float:
+        from maxrl.verifiers import verify_number
+        return verify_number(response, example.columns["answer"])

@@ -26,6 +26,7 @@ from maxrl.config import UsageError, guess, split_arguments
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
 from maxrl.policy import count_successes, make_policy
+from maxrl.rewards import Rewards
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
 
@@ -102,7 +103,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     if not (args.task or trained):
         raise UsageError(f"{recipe.parent} does not say what it was trained on: name it with --task")
     args.precision = args.precision or ("float32" if args.gradient_norms else trained.get("precision", "auto"))
-    args.own_max_response = trained.get("max_response") or 180
+    args.own_max_response, args.trained = trained.get("max_response") or 180, trained
     if not args.task or args.task == trained.get("task"):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
     return args
@@ -151,6 +152,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     rank, world, device = distributed.setup(args.device)
     task = load_task(args.task, args.split, **args.task_options)
     check_task(args, task)
+    if args.trained.get("reward"):
+        task.rewards = Rewards(args.trained["reward"], args.trained["reward_weights"]).judge
     if args.gradient_norms and world > 1:
         raise UsageError("--gradient-norms runs in one process: start it without torchrun")
     rows = []

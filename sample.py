@@ -10,6 +10,7 @@ import torch
 from maxrl import checkpoint, distributed
 from maxrl.config import UsageError
 from maxrl.policy import make_policy
+from maxrl.rewards import Rewards
 from maxrl.tasks import load_task
 
 
@@ -58,6 +59,8 @@ def main(arguments: list[str]):
         raise UsageError(f"{path} does not say what it was trained on: it holds no recipe.json")
     trained = json.loads((path / "recipe.json").read_text())["config"]
     task = load_task(trained["task"], args.split, **trained["task_options"])
+    if trained.get("reward"):
+        task.rewards = Rewards(trained["reward"], trained["reward_weights"]).judge
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
     device = distributed.setup()[2]

@@ -25,9 +25,10 @@ from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES
+from maxrl.rewards import Rewards
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import prefetched
+from maxrl.tasks.base import Within, prefetched
 from maxrl.tokenizer import Tokenizer
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
@@ -41,10 +42,10 @@ CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 def train(cfg: Config, recipe: str):
     rank, world, device = distributed.setup(cfg.device)
-    task = load_task(cfg.task, "train", **cfg.task_options)
-    validation = load_task(cfg.task, "validation", **cfg.task_options) if cfg.eval_every else None
+    task, validation = (load(cfg, split) for split in ("train", "validation"))
     cfg = check(cfg, task, world, validation)
     resumed = find_run(cfg)
+    judge = reward_functions(cfg, task, validation)
     policy = start_policy(cfg, task, resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
     first_step = restore(cfg, policy, optimizer, resumed)
@@ -62,25 +63,14 @@ def train(cfg: Config, recipe: str):
         rewards = task.rewards(examples, rollouts)                                       # (P_local, N)
         if cfg.zero_reward_at_limit:
             rewards = rewards * rollouts.finished                                        # (P_local, N)
-        advantages = ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg, rollouts))      # (P_local, N)
+        judged, rewards = with_verdict(rollouts, rewards)                                # a reward function may have none
+        options = estimator_options(cfg, judged)
+        advantages = ADVANTAGES[cfg.estimator](rewards, **options) if len(rewards) else rewards  # (P_local, N)
+        clock.append(time.perf_counter())
+        stats = update(cfg, policy, optimizer, judged, advantages, step)                 # backward, optimizer.step
         clock.append(time.perf_counter())
 
-        lr = learning_rate(cfg, step)
-        for group in optimizer.param_groups:
-            group["lr"] = lr
-        updates = []
-        for chosen in minibatches(cfg, policy, rollouts, step):                          # all groups, once, unless asked
-            optimizer.zero_grad(set_to_none=True)
-            stats = policy.backward(rollouts, advantages, chosen)                        # gradients of all ranks
-            grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-            if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
-                raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
-            optimizer.step()
-            updates.append(stats | {"grad_norm": float(grad_norm)})
-        clock.append(time.perf_counter())
-
-        stats = {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
-        metrics = step_metrics(rewards, rollouts, device) | stats | timings(clock, policy.unit, stats[policy.unit]) | {"lr": lr}
+        metrics = step_metrics(rewards, rollouts, judge, device) | stats | timings(clock, policy.unit, stats[policy.unit])
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
                           "quite the policy's own", stacklevel=2)
@@ -100,6 +90,31 @@ def train(cfg: Config, recipe: str):
     distributed.barrier()
 
 
+def load(cfg: Config, split: str):
+    """A split of the task, without the prompts that are longer than max_prompt; None for a validation that is not asked for."""
+    if split == "validation" and not cfg.eval_every:
+        return None
+    task = load_task(cfg.task, split, **cfg.task_options)
+    if cfg.max_prompt and not task.classes:
+        tokenizer = Tokenizer.load(checkpoint.find(cfg.init)) if cfg.init else Tokenizer.from_vocabulary(task.vocabulary)
+        task = Within(task, tokenizer, cfg.max_prompt)
+        if task.left_out and distributed.rank() == 0:
+            print(f"{split}: left out {task.left_out} of {task.left_out + len(task)} prompts, longer than --max-prompt "
+                  f"{cfg.max_prompt} tokens", file=sys.stderr)
+    return task
+
+
+def reward_functions(cfg: Config, *tasks) -> Rewards | None:
+    """The user's reward functions, which then judge in the tasks' place."""
+    if not cfg.reward:
+        return None
+    judge = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out)
+    for task in tasks:
+        if task is not None:
+            task.rewards = judge.judge
+    return judge
+
+
 def check(cfg: Config, task, world: int, validation=None) -> Config:
     """Refuse before any work what could not run; turns epochs into steps."""
     if len(task) == 0:
@@ -114,9 +129,7 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
     try:
-        known = ADVANTAGES[cfg.estimator].known
-        extra = {"mean_log_probs": torch.zeros(1, cfg.rollouts)} if "mean_log_probs" in known else {}
-        ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **cfg.estimator_options | extra)
+        ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **estimator_options(cfg))
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"--estimator {cfg.estimator}: {error.args[0]}") from None
     kind, others = ("a language model", CLASSIFIERS_ONLY) if not task.classes else ("a classifier", SEQUENCES_ONLY)
@@ -248,11 +261,36 @@ def shuffle(size: int, epoch: int, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(size)
 
 
-def estimator_options(cfg: Config, rollouts) -> dict:
-    """The recipe's options, and what else the estimator asks for of the rollouts."""
-    if "mean_log_probs" not in ADVANTAGES[cfg.estimator].known:
-        return cfg.estimator_options
-    return cfg.estimator_options | {"mean_log_probs": rollouts.mean_log_probs()}
+def with_verdict(rollouts, rewards: torch.Tensor):
+    """Rollouts and rewards (P_local, N) of the groups that have all their rewards; reward functions may leave some out."""
+    kept = rewards.isfinite().all(1)                                                           # (P_local,)
+    return (rollouts, rewards) if kept.all() else (rollouts.select(kept), rewards[kept])
+
+
+def estimator_options(cfg: Config, rollouts=None) -> dict:
+    """The recipe's options, and what else the estimator takes: of one group of zeros where there are no rollouts yet."""
+    options, known = dict(cfg.estimator_options), ADVANTAGES[cfg.estimator].known
+    if "mean_log_probs" in known:
+        options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, cfg.rollouts)
+    if cfg.allow_fractional and "allow_fractional" in known:
+        options["allow_fractional"] = True
+    return options
+
+
+def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, step: int) -> dict[str, float]:
+    """One update from all of the rollouts, or several from shares of them; the mean of their statistics."""
+    lr, updates = learning_rate(cfg, step), []
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    for chosen in minibatches(cfg, policy, rollouts, step):
+        optimizer.zero_grad(set_to_none=True)
+        stats = policy.backward(rollouts, advantages, chosen)                            # gradients of all ranks
+        grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+        if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
+            raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
+        optimizer.step()
+        updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr})
+    return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
 
 
 def minibatches(cfg: Config, policy, rollouts, step: int):
@@ -263,8 +301,8 @@ def minibatches(cfg: Config, policy, rollouts, step: int):
     policy.record(rollouts)  # what the importance ratio compares with
     groups = len(rollouts.prompts)
     for i in range(cfg.passes):
-        order = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2]).permutation(groups).tolist()
-        yield from (order[start : start + groups // cfg.minibatches] for start in range(0, groups, groups // cfg.minibatches))
+        order = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2]).permutation(groups)
+        yield from (part.tolist() for part in np.array_split(order, cfg.minibatches))
 
 
 def learning_rate(cfg: Config, step: int) -> float:
@@ -276,9 +314,10 @@ def learning_rate(cfg: Config, step: int) -> float:
     return cfg.lr * 0.5 * (1 + math.cos(math.pi * (step - cfg.warmup_steps) / max(1, cfg.steps - cfg.warmup_steps)))
 
 
-def step_metrics(rewards, rollouts, device) -> dict[str, float]:
+def step_metrics(rewards, rollouts, judge: Rewards | None, device) -> dict[str, float]:
     """Metrics of all ranks' rollouts, zero-advantage groups included; README.md defines them."""
-    return group_means(distributed.all_reduce(group_sums(rewards), device=device)) | rollouts.statistics()
+    means = group_means(distributed.all_reduce(group_sums(rewards), device=device))
+    return means | (judge.over_ranks(device) if judge else {}) | rollouts.statistics()
 
 
 def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:

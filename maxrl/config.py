@@ -31,6 +31,12 @@ class Config:
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
     estimator_defaults: dict = option({}, "By estimator: the options that it has in this recipe when it is chosen.")
     aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.")
+    reward: tuple[str, ...] = option((), "Reward functions for the task's verdict, package.module:f or FILE.py:f; repeatable.")
+    reward_weights: tuple[float, ...] = option((), "What each reward function counts in their sum (1 each).")
+    reward_errors: str = option("stop", "stop: a reward function that fails ends the run; drop: its groups are left out.")
+    reward_timeout: float = option(0.0, "Seconds that one call of a reward function may take (0: no limit).")
+    allow_fractional: bool = option(False, "MaxRL on rewards in [0, 1]: what is said of its order is then gone.")
+    max_prompt: int = option(0, "Longest prompt in tokens; longer ones are left out and counted (0: all must fit).")
     prompts: int = option(32, "P, prompts per step over all ranks.")
     rollouts: int = option(128, "N, rollouts per prompt.")
     max_response: int = option(180, "Longest response in tokens, the end token included.")
@@ -79,7 +85,7 @@ class Config:
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
-                     "eval_prompts", "eval_samples", "seed", "workers", "beta"):
+                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):
@@ -93,7 +99,8 @@ class Config:
                              "estimators are biased (eval.py takes these options)")
         for name, values in {"optimizer": ("adamw", "sgd"), "schedule": ("constant", "cosine"),
                              "aggregation": ("sequence", "token", "constant"), "device": ("auto", "cpu", "cuda"),
-                             "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto")}.items():
+                             "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto"),
+                             "reward_errors": ("stop", "drop")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
         if not 0 <= self.stop_at_pass <= 1:
@@ -144,6 +151,8 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
             near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
             raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
                              " (train.py RECIPE --help lists all)")
+        elif name == "reward":  # may be given several times
+            changes[name] = (*changes.get(name, ()), *parse(types[name], key, text))
         else:
             changes[name] = parse(types[name], key, text)
     for name in ("task", "estimator"):  # another task or estimator does not take the recipe's options

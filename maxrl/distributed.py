@@ -8,6 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
 
 
 def setup(device: str = "auto") -> tuple[int, int, torch.device]:
@@ -34,7 +35,7 @@ def cleanup():
 def refuse(program: str, error: Exception):
     """End with one sentence, printed once per machine, and exit code 2."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"{program}: {error}", file=sys.stderr)
+        tqdm.write(f"{program}: {error}", file=sys.stderr)  # on a line of its own, where a bar is open
     sys.exit(2)
 
 

@@ -1,6 +1,8 @@
 """One function per experiment. Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
 published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states."""
 
+from dataclasses import replace
+
 from maxrl.config import Config
 
 
@@ -103,4 +105,44 @@ def images_laptop() -> Config:
     )
 
 
-RECIPES = {r.__name__: r for r in (maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop)}
+def gsm8k_smollm2() -> Config:
+    """SmolLM2-360M-Instruct on GSM8K, Table 5: 256 prompts x 128 rollouts, 1,500 steps; on 8 GPUs with torchrun."""
+    return Config(
+        task="gsm8k", init="HuggingFaceTB/SmolLM2-360M-Instruct",  # Table 5
+        estimator="maxrl", aggregation="token",  # App. F
+        prompts=256, rollouts=128, steps=1500, lr=1e-5,  # Table 5
+        max_prompt=512, max_response=2048,  # Table 5
+        zero_reward_at_limit=True,  # code
+        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
+        eval_every=29, eval_prompts=1319, eval_samples=16, eval_k=(1, 16),  # an epoch is 29 batches; samples ours
+        save_every=145,  # ours: five epochs
+    )
+
+
+def polaris_qwen3_1_7b() -> Config:
+    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun."""
+    return Config(
+        task="math", task_options={"train": "polaris", "validation": "math500"}, init="Qwen/Qwen3-1.7B-Base",  # Table 6
+        estimator="maxrl", aggregation="token",  # App. F
+        prompts=256, rollouts=16, steps=1000, lr=1e-6,  # Table 6
+        max_prompt=1024, max_response=4096,  # Table 6
+        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
+        eval_every=50, eval_prompts=500, eval_samples=32, eval_k=(1, 32),  # E.3: 32 samples a problem; the rest ours
+        save_every=50,  # ours
+    )
+
+
+def polaris_qwen3_4b() -> Config:
+    """Qwen3-4B-Base on POLARIS-53K, Table 6: as polaris_qwen3_1_7b."""
+    return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
+
+
+def prompts() -> Config:
+    """A data set and reward functions of your own: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
+    return Config(task="prompts", estimator="maxrl", aggregation="token", prompts=32, rollouts=16, steps=500, lr=1e-6,
+                  max_prompt=1024, max_response=1024, save_every=100)  # all ours: a place to start from
+
+
+RECIPES = {r.__name__: r for r in (
+    maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, polaris_qwen3_1_7b,
+    polaris_qwen3_4b, prompts)}

@@ -1,0 +1,128 @@
+"""A user's own data and reward functions through train.py, eval.py and sample.py: `train.py prompts`."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from test_train import metrics, refused
+
+import train
+from maxrl.tasks import load_task
+
+REWARDS = """
+from maxrl.tasks.maze import verify
+
+def correct(prompts, completions, answer, **columns):  # the end token is not part of a completion
+    return [verify(p, c + " DONE") for p, c in zip(prompts, completions)]
+
+def short(completions):
+    return [None if i % 4 == 1 else 1.0 for i in range(len(completions))]
+
+def half(completions):
+    return [0.5 * (i % 2) for i in range(len(completions))]
+
+def none(completions):
+    return [None] * len(completions)
+
+def some(prompts, completions):
+    return [None if i == 0 else 1.0 - (i % 2) for i in range(len(completions))]
+
+def broken(completions):
+    return [1.0]
+"""
+
+
+@pytest.fixture
+def own(warm, mazes, in_a_directory_of_its_own):
+    """rewards.py, and mazes as a JSONL file with a prompt that is too long among them; the arguments of a short run."""
+    task = load_task("maze", "train", size=7, directory=str(mazes))
+    rows = [{"prompt": task[i].prompt, "answer": task[i].answer, "number": i} for i in range(24)]
+    rows.insert(3, {"prompt": " ".join(["WALL"] * 99), "answer": "", "number": -1})
+    Path("rewards.py").write_text(REWARDS)
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ["prompts", "--task.train", "mine.jsonl", "--task.validation", "mine.jsonl", "--task.test", "mine.jsonl",
+            "--init", warm, "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 20, "--max-prompt", 80,
+            "--precision", "float32", "--lr", 1e-4]  # fmt: skip
+
+
+def test_train_on_ones_own_data(own, shell):
+    code, said = shell("train.py", *own, "--reward", "rewards.py:correct", "--eval-every", 2, "--eval-samples", 4,
+                       "--eval-k", "1,4", "--eval-prompts", 8, "--out", "run")  # fmt: skip
+    assert code == 0, said
+    assert "train: left out 1 of 25 prompts, longer than --max-prompt 80 tokens" in said
+    rows = metrics("run")
+    assert rows[0]["rewards/correct/mean"] == pytest.approx(rows[0]["reward"]) and rows[0]["rewards/groups_left_out"] == 0
+    assert "eval/pass@4" in rows[1]
+    Path("mine.jsonl").write_text("".join(Path("mine.jsonl").read_text().splitlines(keepends=True)[4:]))
+    code, said = shell("eval.py", "run", "--samples", 4, "--k", 1, 4, "--prompts", 5)
+    assert code == 0 and "5 prompts x 4 samples" in said, said
+    code, said = shell("sample.py", "run", "--prompts", 1, "--split", "train")
+    assert code == 0 and "--- response" in said, said
+
+
+def test_weights_and_several_functions(own, shell):
+    """The reward is the weighted sum of those with a verdict; each is logged by its name."""
+    code, said = shell("train.py", *own, "--estimator", "rloo", "--reward", "rewards.py:correct", "--reward",
+                       "rewards.py:short", "--reward-weights", "1,0.5", "--out", "run")  # fmt: skip
+    assert code == 0, said
+    assert {"rewards/correct/mean", "rewards/correct/std", "rewards/short/mean"} <= set(metrics("run")[0])
+    assert metrics("run")[0]["rewards/short/mean"] == 1
+
+
+def test_groups_without_a_verdict_leave_the_step(own, shell):
+    """`some` has none for the first rollout of the step: one of four groups is left out, and not in the normaliser."""
+    code, said = shell("train.py", *own, "--reward", "rewards.py:some", "--out", "run")
+    assert code == 0, said
+    row = metrics("run")[0]
+    assert row["rewards/groups_left_out"] == 1 and row["reward"] == pytest.approx(0.5)
+    assert row["tokens"] < row["completions/mean_length"] * 16 and row["grad_norm"] > 0
+    code, said = shell("train.py", *own, "--reward", "rewards.py:none", "--out", "nothing")
+    assert code == 0, said
+    assert [row["rewards/groups_left_out"] for row in metrics("nothing")] == [4, 4] and metrics("nothing")[0]["grad_norm"] == 0
+
+
+def test_fractional_rewards_are_allowed_explicitly(own, shell):
+    with pytest.raises(ValueError, match=r"0\.5 but takes rewards in .*allow_fractional=True"):
+        shell("train.py", *own, "--reward", "rewards.py:half", "--out", "no")
+    code, said = shell("train.py", *own, "--reward", "rewards.py:half", "--allow-fractional", "true", "--out", "run")
+    assert code == 0 and metrics("run")[0]["reward"] == pytest.approx(0.25), said
+    assert shell("train.py", *own, "--reward", "rewards.py:half", "--estimator", "grpo", "--out", "grpo")[0] == 0
+
+
+def test_a_function_that_fails(own, shell):
+    code, said = shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run")
+    assert code == 2 and "train.py: the reward function broken returned 1 rewards for 16" in said and "Traceback" not in said
+    assert len(list(Path("run").glob("reward_error_broken*.jsonl"))) == 1
+    with pytest.warns(UserWarning, match="the groups of this call are left out"):
+        code, said = shell("train.py", *own, "--reward", "rewards.py:broken", "--reward-errors", "drop", "--out", "drop")
+    assert code == 0 and metrics("drop")[0]["rewards/failed_calls"] == 1, said
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--reward", "rewards.py:nothing"], ["has no function nothing"]),
+        (["--reward", "rewards"], ["not written"]),
+        (["--reward", "rewards.py:correct", "--reward-weights", "1,2"], ["1 reward functions and 2 weights"]),
+        (["--reward-errors", "ignore"], ["stop, drop"]),
+    ],
+)
+def test_refusals(own, shell, arguments, words):
+    refused(shell("train.py", *own, "--out", "no", *arguments), *words)
+
+
+def test_a_task_without_rewards(own, shell):
+    code, said = shell("train.py", *own, "--out", "no")
+    assert code == 2 and "judges nothing by itself: name a reward function with --reward" in said and "Traceback" not in said
+
+
+def test_with_verdict():
+    class Chosen:
+        def select(self, kept):
+            return kept.tolist()
+
+    rewards = torch.tensor([[1.0, 0], [math.nan, 1], [0, 0]])
+    kept, left = train.with_verdict(Chosen(), rewards)
+    assert kept == [True, False, True] and left.tolist() == [[1, 0], [0, 0]]

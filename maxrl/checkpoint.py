@@ -138,8 +138,8 @@ def tied(model: torch.nn.Module) -> bool:
     return getattr(model.config, "tie_word_embeddings", False)
 
 
-def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *, recipe: dict, optimizer=None,
-         state=None, dtype: str = "float32"):
+def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
+         recipe: dict | None = None, optimizer=None, state=None, dtype: str = "float32"):
     """Write a checkpoint directory that transformers loads as it is (a classifier without tokenizer: torchvision's
     names). Appears whole or not at all. What a loaded model's config.json and generation_config.json said still stands
     in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16".
@@ -166,7 +166,8 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
         write_json(temporary / "generation_config.json", generation)
         tokenizer.save(temporary)
     write_json(temporary / "config.json", config)
-    write_json(temporary / "recipe.json", recipe)
+    if recipe is not None:
+        write_json(temporary / "recipe.json", recipe)
     weights = {name: (tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()
                for name, tensor in model.state_dict().items()}
     if tied(model):

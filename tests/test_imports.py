@@ -20,7 +20,7 @@ ALLOWED = {
     "logger": set(),
     "chat": set(),
     "tokenizer": {"chat"},
-    "verifiers": set(),
+    "verifiers": {"config"},
     "rewards": {"config", "distributed"},
     "toy": {"advantages"},
     "models": {"config", "models"},

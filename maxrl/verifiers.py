@@ -1,0 +1,290 @@
+r"""Verifiers: is the answer in the last \boxed{...} of a response the right one? 1.0 or 0.0 for any text at all.
+
+verify_number compares exact rational numbers (GSM8K), verify_math LaTeX, by math-verify (competition problems).
+"""
+
+import atexit
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from multiprocessing.connection import wait
+
+from maxrl.config import UsageError
+
+LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
+MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
+
+BOX = re.compile(r"\\boxed(?![A-Za-z])\s*+(\{)?")
+EMPTY_BOX = re.compile(r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*+\}")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last \boxed{...} of a text, or None: there is none, or the last one is cut off.
+
+    Last is the \boxed that opens last, so of nested ones the inner. One with nothing to read in it (blanks, LaTeX spaces,
+    dots, {} and \text{}) is passed over: writers repeat "in \boxed{}" from the question. One whose brace is not closed
+    within LONGEST_BOX characters is cut off, and so is a \boxed without a brace: no earlier box is taken in its place.
+    \{ and \} are no braces. \fbox is no box; \\boxed, escaped once too often, is one. The time is linear.
+    """
+    text = EMPTY_BOX.sub(" ", text)
+    last = max(BOX.finditer(text), key=re.Match.start, default=None)
+    if last is None or last[1] is None:
+        return None
+    inside, depth = text[last.end() : last.end() + LONGEST_BOX + 1], 1
+    for brace in BRACE.finditer(inside):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return inside[: brace.start()]
+    return None
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+LETTER = "A-Za-zÀ-ÖØ-öø-ÿ"
+DECIMAL = re.compile(r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
+RUN = r"(?:(?<!\.)\.)?[0-9]++(?:[.,][0-9]++)*+"  # possessive: a run of digits is never read as a shorter one
+SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALES |= {"mn": 10**6, "bn": 10**9, "lakh": 10**5, "crore": 10**7}
+LETTER_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
+NUMBER = re.compile(
+    rf"(?<![{LETTER}])([-+] ?)?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?(?<![{LETTER}])({RUN})(?: ?/ ?({RUN}))?"
+    rf"(?:[ -]?((?i:{'|'.join(SCALES)})(?=s?(?![{LETTER}]))|[{''.join(LETTER_SCALES)}](?![{LETTER}]))s?)?"
+    rf"(?:-(?=[{LETTER}]))?"  # 18-year-old
+)
+INSIDE = rf"(?<=[{LETTER}])(?:: ?| : ?|-(?=[{LETTER}]))|/ ?(?=[{LETTER}])"
+GAP = re.compile(rf"(?:[{LETTER} .,;'\"’“”()\[\]≈]|{INSIDE})*+")  # what may stand around a number
+SEPARATES = re.compile(rf"[{LETTER},;]")
+WORD = re.compile(rf"[{LETTER}]+")
+# Words that change the value of a number beside them, and letters that stand for a number.
+CHANGES = {scale + end for scale in SCALES for end in ("", "s", "th", "ths")} | {*LETTER_SCALES} | {*"einxyz"}
+CHANGES |= {"half", "halves", "third", "thirds", "quarter", "twice", "double", "minus", "negative", "plus"}
+
+PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
+REWRITE = [  # in this order; whatever LaTeX is left over makes a text unreadable
+    (r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})", ","),  # 1{,}000  1\,000  1,\!000
+    (r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])", r" \1\2/\3\4 "),
+    (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf)(?![A-Za-z])", " "),
+    (r"\\(?:left|right|displaystyle|q?quad|approx)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~", " "),
+    (r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?|\\degree(?![A-Za-z])|°", " "),
+    (r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])", " "),
+    (r"\s+", " "),
+    (rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])", r"\1 "),  # square feet: an exponent of the unit
+    (r"[{}\s]+", " "),
+]
+REWRITE = [(re.compile(pattern), to) for pattern, to in REWRITE]
+SIGNS = str.maketrans({"−": "-", "–": "-", "\u2010": "-", "\u2011": "-", "⁄": "/", "\u2009": r"\,", "\u202f": r"\,"})
+
+
+def _decimal(run: str) -> Fraction | None:
+    return Fraction(run.replace(",", "")) if len(run) <= MOST_DIGITS and DECIMAL.fullmatch(run) else None
+
+
+def _value(match: re.Match) -> Fraction | None:
+    """The value of a match of NUMBER; None for 1/0, 1,23 and what may be a mixed number or a product, 2 3/2."""
+    sign, whole, above, below, scale = match.groups()
+    parts = [_decimal(run) for run in (above, below, whole) if run]
+    if None in parts or (below and parts[1] == 0) or (whole and parts[0] >= parts[1]):
+        return None
+    value = parts[0] / parts[1] if below else parts[0]
+    value += parts[2] if whole else 0
+    if scale:
+        value *= LETTER_SCALES.get(scale) or SCALES[scale.lower()]
+    return -value if sign and sign[0] == "-" else value
+
+
+def read_number(text: str) -> Fraction | None:
+    r"""The one number that a text commits to, exactly, or None.
+
+    1. Where an = stands, only what follows the last one counts (3 \times 4 = 12 is 12); after <=, >=, != nothing does.
+    2. A number is digits with an optional sign, decimals (3.50, .5, 5.), thousands separated as in 1,234 1{,}234 1\,234
+       or by a thin space, fractions 3/4 \frac{3}{4} \frac34 ½ and mixed ones 1 1/2 with a proper fraction. What could
+       also be read otherwise is unreadable: 1,23 0,500 1.234,5 12,34,567 1/0 2 3/2, and more than MOST_DIGITS digits.
+    3. hundred, thousand (k), million (M, mn), billion (B, bn), trillion directly after it multiply it. A dozen is a unit,
+       and 5% is 5: GSM8K asks for dozens and for percentages.
+    4. Around it may stand words, which are not read, with hyphens and unit exponents (5 ft^2, 5 miles/hour), currency
+       signs, degrees, brackets, . , ; and quotation marks. A word that changes the value (CHANGES: 2 and a half, minus 2)
+       and every other sign or LaTeX command make the text unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
+    5. Several numbers are one only where they are equal and a word, comma or semicolon parts them: $18 or 18.00 dollars.
+    """
+    before, _, text = text.rpartition("=")
+    if len(text) > LONGEST_BOX or before.rstrip().endswith(("<", ">", "!", r"\not")):
+        return None
+    # ½ is \frac{1}{2}, so that 5½ is a mixed number
+    text = re.sub("[¼-¾⅐-⅞]", lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])), text)
+    text = text.translate(SIGNS)
+    for pattern, to in REWRITE:
+        text = pattern.sub(to, text)
+    values, gaps, end = set(), [], 0
+    for match in NUMBER.finditer(text):
+        values.add(_value(match))
+        gaps.append(text[end : match.start()])
+        end = match.end()
+    gaps.append(text[end:])
+    readable = all(GAP.fullmatch(gap) for gap in gaps) and all(SEPARATES.search(gap) for gap in gaps[1:-1])
+    words = {word if len(word) == 1 else word.lower() for gap in gaps for word in WORD.findall(gap)}
+    return values.pop() if len(values) == 1 and readable and not words & CHANGES else None
+
+
+def verify_number(response: str, answer: str) -> float:
+    r"""1.0 where read_number finds the same number in the last \boxed{...} of the response and in the answer, else 0.0.
+
+    Numbers outside the box do not count, and an answer that is no number is matched by nothing.
+    """
+    box, gold = last_boxed(response), read_number(answer)
+    return float(box is not None and gold is not None and read_number(box) == gold)
+
+
+# --- LaTeX -----------------------------------------------------------------------------------------------------------
+# math-verify ends its own work by SIGALRM, which exists in the main thread only and cannot interrupt one long operation
+# of C. Here it works in processes of its own (Unix), which can be killed from any thread and hold their memory to a limit.
+# They are started as programs, not by multiprocessing: that would import the caller's script, torch and all, again in
+# each, and refuses inside a DataLoader's worker.
+
+SECONDS = 5.0  # for one comparison, of 0.02 as a rule
+STARTING = 120.0  # for the imports of a new process, on a machine with other things to do
+MEMORY = 1 << 30  # bytes of address space of one process
+_POOLS: dict[int, queue.LifoQueue] = {}  # one per process: a fork gets its own, whatever its parent was doing
+
+
+class _Worker:
+    """A process that compares one pair after the other: a line of JSON in, a line out, "" once it is dead or too late."""
+
+    def __init__(self):
+        code = f"import sys; sys.path[:] = {sys.path!r}; from maxrl.verifiers import _work; _work()"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([sys.executable, "-c", code], bufsize=0, **pipes)
+        said = self._line(STARTING)
+        if said != "ready":
+            self.end()
+            raise UsageError(f"math-verify does not start ({said or 'its process ended'}): pip install math-verify")
+
+    def _line(self, seconds: float) -> str:
+        ready = wait([self.process.stdout], seconds)
+        return self.process.stdout.readline().decode().strip() if ready else ""
+
+    def ask(self, box: str, gold: str) -> str:
+        line = json.dumps([box, gold, SECONDS]).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[self.process.stdin.write(line) :]
+        return self._line(SECONDS)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def _work():
+    """The life of a worker: until its input ends, which it does when the process that started it has gone."""
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
+    answers, sys.stdout = sys.stdout, sys.stderr  # nobody else's print is an answer
+    try:
+        import math_verify
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=answers, flush=True)
+        return
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        box, gold, seconds = json.loads(line)
+        signal.alarm(int(seconds) + 10)  # ends the process, should nobody be left to kill it
+        print(_compare(math_verify, box, gold), file=answers, flush=True)
+        signal.alarm(0)
+
+
+def _compare(math_verify, box: str, gold: str) -> bool:
+    latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
+    try:
+        sides = [
+            # first_match: the box as a whole or nothing, never some formula found inside an unreadable one
+            math_verify.parse(rf"\boxed{{{text}}}", [latex], extraction_mode="first_match", parsing_timeout=None)
+            for text in (gold, box)
+        ]
+        return bool(math_verify.verify(*sides, timeout_seconds=None))
+    except Exception:  # whatever sympy makes of any text, MemoryError and RecursionError among it, is no equality
+        return False
+
+
+def _pool() -> queue.LifoQueue:
+    """The places of this process's workers, None where none runs; the last used comes first, so few are started."""
+    if os.getpid() not in _POOLS:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun's processes share them
+        places = queue.LifoQueue(min(max(cores, 1), 16))
+        for _ in range(places.maxsize):
+            places.put(None)
+        _POOLS.setdefault(os.getpid(), places)
+    return _POOLS[os.getpid()]
+
+
+def _same(pair: tuple[str, str]) -> float:
+    pool = _pool()
+    worker, said = pool.get(), ""
+    try:
+        if worker is None or worker.process.poll() is not None:
+            worker = _Worker()
+        said = worker.ask(*pair)
+        return float(said == "True")
+    finally:  # one that owes an answer is never asked again: the next pair would get it
+        if worker and not said:
+            worker = worker.end()
+        pool.put(worker)
+
+
+@atexit.register
+def _end():
+    pool = _POOLS.pop(os.getpid(), None)
+    while pool and not pool.empty():
+        worker = pool.get()
+        if worker:
+            worker.end()
+
+
+@functools.cache
+def _installed():
+    if importlib.util.find_spec("math_verify") is None:
+        raise UsageError("verify_math needs math-verify: pip install math-verify")
+
+
+def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
+    r"""verify_math of each pair, several at a time: one worker process per core that this process may call its own.
+
+    The workers start on first use and stay. Equal pairs are compared once, and a box that is the answer to the letter
+    needs no worker. Works in any thread, after a fork, and in several threads at once. UsageError without math-verify.
+    """
+    _installed()
+    pairs = []
+    for response, answer in zip(responses, answers, strict=True):
+        pairs.append(((last_boxed(response) or "").strip(), (last_boxed(answer) or answer).strip()))
+    verdicts = {(box, gold): float(box == gold != "") for box, gold in pairs}
+    unsure = [(box, gold) for box, gold in verdicts if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX]
+    with ThreadPoolExecutor(_pool().maxsize) as threads:  # starts no more of them than there are pairs
+        verdicts.update(zip(unsure, threads.map(_same, unsure)))
+    return [verdicts[pair] for pair in pairs]
+
+
+def verify_math(response: str, answer: str) -> float:
+    r"""1.0 where math-verify finds the last \boxed{...} of the response equal to the answer, LaTeX both, else 0.0.
+
+    Equal is what math-verify calls so: 1/2, 0.5 and \frac12; (x+1)^2 and x^2+2x+1; sets in any order; x=5 and 5; 5\% and
+    5; decimals to six places. The answer may itself stand in a box or in dollars. A comparison that takes more than SECONDS
+    or MEMORY counts as unequal; its process is killed and replaced.
+    """
+    return verify_math_batch([response], [answer])[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from maxrl import checkpoint, distributed
+from maxrl.config import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
 from maxrl.sampler import distribution, inverse_cdf, noise
@@ -106,7 +107,10 @@ class ClassifierPolicy:
             if progress:
                 progress(len(places))
         self.model.train(training)
-        return distributed.sum_tensor(p), distributed.sum_tensor(right)
+        p, right = distributed.sum_tensor(p), distributed.sum_tensor(right)
+        if not p.isfinite().all():
+            raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
+        return p, right
 
     def save(self, path, **state):
         checkpoint.save(path, self.model, **state)

@@ -78,7 +78,7 @@ def sum_tensor(values: torch.Tensor) -> torch.Tensor:
 
 
 def broadcast_buffers(module: torch.nn.Module):
-    """Every rank takes rank 0's buffers: batch-norm's running averages are per rank while training."""
+    """Every rank takes rank 0's buffers: DDP does so before a forward, and each rank's batch moves its own again."""
     if dist.is_initialized():
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
@@ -89,7 +89,7 @@ def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
     if not dist.is_initialized():
         return module
     devices = [next(module.parameters()).device] if next(module.parameters()).is_cuda else None
-    return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False)
+    return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 
 def synchronised(module: torch.nn.Module, now: bool):

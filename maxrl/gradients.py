@@ -3,6 +3,7 @@
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
+from maxrl.config import UsageError
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of Figure 6 imply.
 ESTIMATORS = {"supervised": {}, "maxrl": {}, "grpo": {"ddof": 0}, "reinforce_mean": {}}
@@ -35,6 +36,8 @@ def _exact(policy, task, i: int) -> tuple[float, float]:
     """p and |grad log p|; an estimator's expected gradient w(p) grad p is w(p) p grad log p."""
     examples = task.batch([i]).to(policy.device)
     log_p = policy.logits(examples.images).double().log_softmax(-1)[0, examples.labels[0]]         # ()
+    if not log_p.isfinite():
+        raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
     p = log_p.detach().exp().clamp(1e-300, 1 - 1e-16).item()  # GRPO's weight is infinite at both ends
     return p, _norm(policy.model, lambda: log_p.backward())
 

@@ -420,6 +420,18 @@ def test_models_and_tasks_that_do_not_fit(recipe, shell, warm, tmp_path):
     assert not Path("no").exists()
 
 
+def test_a_run_that_diverged(recipe, shell):
+    """Not finite logits end training, evaluation and the study of gradients in a sentence, not in an index error."""
+    code, said = shell("train.py", "glyphs", "--lr", "1e30", "--warmup-steps", 0, "--out", "no")
+    assert code == 2 and "is not finite: try a lower --lr" in said and "Traceback" not in said
+    torch.manual_seed(0)
+    model = ResNet(ResNetConfig(12, "basic", (1, 1), 8))
+    model.fc.bias.data[3] = math.nan
+    checkpoint.save("bad", model, recipe={"config": recipe.to_dict()})
+    refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
+    refused(shell("eval.py", "bad", "--gradient-norms"), "logits are not finite")
+
+
 def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
     assert shell("train.py", "glyphs", "--steps", 1, "--out", "run")[0] == 0
     refused(shell("eval.py", "run", "--samples", 8), "exact", "--samples")

@@ -28,9 +28,9 @@ ALLOWED = {
     "plots": {"config", "metrics"},
     "tasks": {"config", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
-    "gradients": {"advantages"},
+    "gradients": {"advantages", "config"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
-    "classifier": {"losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
+    "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone

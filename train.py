@@ -185,6 +185,9 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
             model, tokenizer, stop = checkpoint.load_model(resumed or cfg.init)
         elif task.classes:
             model, tokenizer, stop = from_config(cfg.model | {"num_labels": len(task.classes)}), None, []
+        elif task.tokenizer:
+            model, tokenizer = from_config(cfg.model), Tokenizer.load(task.tokenizer)
+            stop = [tokenizer.id(tokenizer.special("eos_token"))]
         else:
             model, tokenizer, stop = from_config(cfg.model), Tokenizer.from_vocabulary(task.vocabulary), []
         if cfg.sync_batch_norm:

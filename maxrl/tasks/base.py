@@ -3,6 +3,7 @@
 import random
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -30,6 +31,7 @@ class Task:
     """
 
     vocabulary: tuple[str, ...] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
+    tokenizer: Path | None = None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
     classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
 

@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images test bench lint toy maze9 maze17 maze17-sft maze17-data clean
+.PHONY: help demo images gsm8k-laptop test bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,13 @@ images: $(plots)  ## two CPU cores, minutes: Figure 2 on drawn images, cross-ent
 	$(images_run)/reinforce_mean-1024 --estimator reinforce_mean --rollouts 1024
 	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1 eval/pass@25 eval/top1 --out runs/images$(SEED)/figure2.png
 	$(py) eval.py $(images_all) --split validation --k 1 25 --against supervised --plot runs/images$(SEED)/coverage.png
+
+gsm8k-laptop: $(plots)  ## two CPU cores, minutes: the GSM8K path on generated word problems, a model from scratch
+	$(py) -m data.word_problems.prepare
+	$(py) train.py gsm8k_laptop_sft --seed $(SEED) --out runs/gsm8k$(SEED)/base --resume auto
+	$(py) train.py gsm8k_laptop --seed $(SEED) --init runs/gsm8k$(SEED)/base --out runs/gsm8k$(SEED)/maxrl --resume auto
+	$(py) eval.py runs/gsm8k$(SEED)/{base,maxrl} --prompts 256 --samples 32 --k 1 8 32
+	$(py) sample.py runs/gsm8k$(SEED)/maxrl
 
 maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out
 	$(py) -m data.maze.prepare --size 17 --train 1000000

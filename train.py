@@ -96,7 +96,8 @@ def load(cfg: Config, split: str):
         return None
     task = load_task(cfg.task, split, **cfg.task_options)
     if cfg.max_prompt and not task.classes:
-        tokenizer = Tokenizer.load(checkpoint.find(cfg.init)) if cfg.init else Tokenizer.from_vocabulary(task.vocabulary)
+        own = checkpoint.find(cfg.init) if cfg.init else task.tokenizer
+        tokenizer = Tokenizer.load(own) if own else Tokenizer.from_vocabulary(task.vocabulary)
         task = Within(task, tokenizer, cfg.max_prompt)
         if task.left_out and distributed.rank() == 0:
             print(f"{split}: left out {task.left_out} of {task.left_out + len(task)} prompts, longer than --max-prompt "
@@ -198,6 +199,9 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
             model, tokenizer, stop = checkpoint.load_model(resumed or cfg.init)
         elif task.classes:
             model, tokenizer, stop = from_config(cfg.model | {"num_labels": len(task.classes)}), None, []
+        elif task.tokenizer:
+            model, tokenizer = from_config(cfg.model), Tokenizer.load(task.tokenizer)
+            stop = [tokenizer.id(tokenizer.special("eos_token"))]
         else:
             model, tokenizer, stop = from_config(cfg.model), Tokenizer.from_vocabulary(task.vocabulary), []
         if cfg.sync_batch_norm:

@@ -143,6 +143,36 @@ def prompts() -> Config:
                   max_prompt=1024, max_response=1024, save_every=100)  # all ours: a place to start from
 
 
+def gsm8k_laptop_sft() -> Config:
+    """Warm-up of the GSM8K path on a laptop: generated word problems, a model from scratch; every number is ours."""
+    return Config(
+        task="gsm8k", task_options={"directory": "word_problems"},
+        model=dict(  # 657,024 parameters
+            model_type="qwen2", vocab_size=512, hidden_size=128, intermediate_size=384, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6,
+            rope_theta=1e4, tie_word_embeddings=True, initializer_range=0.09),  # 1/sqrt(128)
+        estimator="supervised", aggregation="token",
+        prompts=64, rollouts=1, steps=1500, lr=2e-3, warmup_steps=50, max_response=48,
+        eval_every=25, eval_prompts=64, eval_samples=32, eval_k=(1, 8, 32), stop_at_pass=0.15,
+        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,
+        precision="float32",
+    )
+
+
+def gsm8k_laptop() -> Config:
+    """The whole GSM8K path on two cores in minutes: MaxRL on generated word problems; every number is ours."""
+    sft = gsm8k_laptop_sft()
+    return Config(
+        task="gsm8k", task_options=sft.task_options, model=sft.model,
+        init="runs/gsm8k_laptop_sft",
+        estimator="maxrl", aggregation="token",
+        prompts=32, rollouts=16, steps=160, max_response=48, lr=3e-4,
+        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,
+        precision="float32", micro_batch_tokens=8192, wave_rows=2048,
+        eval_every=40, eval_prompts=64, eval_samples=32, eval_k=(1, 8, 32),
+    )
+
+
 RECIPES = {r.__name__: r for r in (
     maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, polaris_qwen3_1_7b,
-    polaris_qwen3_4b, prompts)}
+    polaris_qwen3_4b, gsm8k_laptop_sft, gsm8k_laptop, prompts)}

@@ -318,6 +318,8 @@ PARAMETERS = {
     "maze9_laptop_sft": 308_448,
     "maze9_laptop": 308_448,
     "imagenet": 25_557_032,
+    "gsm8k_laptop_sft": 657_024,
+    "gsm8k_laptop": 657_024,
     "images_laptop": 92_312,
 }
 

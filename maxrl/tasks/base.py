@@ -3,6 +3,7 @@
 import random
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -30,6 +31,7 @@ class Task:
     """
 
     vocabulary: tuple[str, ...] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
+    tokenizer: Path | None = None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
     classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
 
@@ -78,7 +80,7 @@ class Within(Task):
         self.task = task
         self.places = [i for i in range(len(task)) if len(tokenizer.encode_prompt(task[i].prompt)) <= limit]
         self.left_out = len(task) - len(self.places)
-        for name in ("vocabulary", "stop_tokens", "classes", "verify", "verify_all", "rewards", "show"):
+        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "verify", "verify_all", "rewards", "show"):
             setattr(self, name, getattr(task, name))
 
     def __len__(self) -> int:

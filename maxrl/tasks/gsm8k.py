@@ -14,7 +14,8 @@ REQUEST = r"Let's think step by step and output the final answer within \boxed{}
 
 
 class Gsm8k(Task):
-    """What `python -m data.gsm8k.prepare` has written: {"problem", "answer", "solution", "source"} a line.
+    """What `python -m data.gsm8k.prepare` has written: {"problem", "answer", "solution", "source"} a line, or another set
+    of that layout in `directory` (a path, or one below data/), such as the generated word_problems.
 
     Without a validation file, as prepare.py leaves it, validation is the test set, which the paper's curves over the
     training show; then nothing may be chosen by it.
@@ -22,9 +23,13 @@ class Gsm8k(Task):
 
     def __init__(self, split: str = "train", directory: str | Path | None = None):
         check_split(split)
-        folder = DATA / "gsm8k" if directory is None else Path(directory)
+        folder = Path(directory or "gsm8k")
+        folder = folder if directory and (folder / "info.json").exists() else DATA / folder
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
-            raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.gsm8k.prepare")
+            name = "word_problems" if folder.name == "word_problems" else "gsm8k"
+            raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
+        if (folder / "tokenizer.json").exists():
+            self.tokenizer = folder
         self.info = json.loads((folder / "info.json").read_text())  # its "test" names the test set
         if split == "validation" and not (folder / "validation.jsonl").exists():
             split = "test"

@@ -1,0 +1,163 @@
+"""Word problems in GSM8K's format, generated:  python -m data.word_problems.prepare
+
+Writes test.jsonl, validation.jsonl, train.jsonl and info.json into data/word_problems, {"problem", "answer", "solution",
+"source"} a line as data/gsm8k/prepare.py does, and beside them tokenizer.json for a model trained from scratch. Problems
+of one and two steps with whole numbers from 1 to 20; `--task gsm8k --task.directory word_problems` trains on them.
+
+The problems are one stream that the seed alone decides, without repetitions: first those of the test set, then
+validation, then training, so that the held-out problems are the same whatever --train is.
+"""
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from data.jsonl import lines, refuse, write
+from maxrl.tasks.gsm8k import REQUEST
+from maxrl.tokenizer import SPECIAL, Tokenizer
+
+FOLDER = Path(__file__).parent
+SPLITS = ("test", "validation", "train")  # in the order of the stream
+VERSION = 1  # of the generator: another stream is another version
+VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
+LARGEST, LARGEST_DRAWN, LARGEST_SMALL = 20, 10, 5  # of results, of the numbers drawn, and of those that multiply
+
+NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Karen", "Leo", "Mia", "Noah",
+         "Olga", "Paul")
+THINGS = ("apples", "books", "cards", "coins", "cookies", "eggs", "flowers", "marbles", "pencils", "shells", "stamps", "toys")
+BOXES = ("bags", "baskets", "boxes", "drawers", "jars", "rows")
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kind of problem: a, b, c are drawn, x is the result of the first step, y of the second, {1} and {2} those written
+    out (12+7=19). Letters of `small` are drawn small: they multiply or divide."""
+
+    problem: str
+    steps: tuple[str, ...]
+    solution: str
+    small: str = ""
+
+
+TEMPLATES = (
+    Template("{n} has {a} {t}. {m} gives {n} {b} more {t}. How many {t} does {n} have now?",
+             ("a+b",), "{n} has {1} {t}."),
+    Template("There are {a} {t} on the table and {b} {t} on the floor. How many {t} are there in total?",
+             ("a+b",), "There are {1} {t}."),
+    Template("{n} has {a} {t} and loses {b} of them. How many {t} are left?",
+             ("a-b",), "There are {1} {t} left."),
+    Template("{n} has {a} {t} and {m} has {b} {t}. How many more {t} does {n} have than {m}?",
+             ("a-b",), "{n} has {1} more {t}."),
+    Template("{n} has {a} {g} with {b} {t} each. How many {t} does {n} have?",
+             ("a*b",), "{n} has {1} {t}.", "ab"),
+    Template("{n} puts {a} {t} into {b} {g}, the same number into each. How many {t} does each of the {g} hold?",
+             ("a/b",), "Each holds {1} {t}.", "b"),
+    Template("{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. How many {t} does {n} have now?",
+             ("a+b", "x-c"), "{n} had {1} {t} and then {2} {t}."),
+    Template("{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. How many {t} does {n} have now?",
+             ("a-b", "x+c"), "{n} had {1} {t} and then {2} {t}."),
+    Template("{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. How many {t} are there in total?",
+             ("a*b", "x+c"), "The {g} hold {1} {t}. There are {2} {t}.", "ab"),
+    Template("{n} has {a} {g} with {b} {t} each and sells {c} {t}. How many {t} are left?",
+             ("a*b", "x-c"), "The {g} hold {1} {t}. There are {2} {t} left.", "ab"),
+    Template("{n} has {a} {t}. {m} has {b} more {t} than {n}. How many {t} do they have together?",
+             ("a+b", "a+x"), "{m} has {1} {t}. Together they have {2} {t}."),
+    Template("{n} has {a} {t}. {m} has {b} times as many. How many {t} do they have together?",
+             ("a*b", "a+x"), "{m} has {1} {t}. Together they have {2} {t}.", "b"),
+    Template("{n} and {m} find {a} and {b} {t} and share them equally. How many {t} does each of them get?",
+             ("a+b", "x/2"), "They find {1} {t}. Each gets {2} {t}."),
+)
+
+
+def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
+    """The result of a step such as "x-c" and its text, "19-4=15"; None unless it is a whole number in 1..LARGEST."""
+    left, operator, right = step
+    p, q = values[left], values[right] if right in values else int(right)
+    if operator == "/" and p % q:
+        return None
+    result = {"+": p + q, "-": p - q, "*": p * q, "/": p // q}[operator]
+    return (result, f"{p}{operator}{q}={result}") if 1 <= result <= LARGEST else None
+
+
+def draw(rng: random.Random) -> dict:
+    """A problem: a template and words, then numbers until every step works out."""
+    template = rng.choice(TEMPLATES)
+    words = dict(zip("nm", rng.sample(NAMES, 2))) | {"t": rng.choice(THINGS), "g": rng.choice(BOXES)}
+    while True:
+        values = {letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN) for letter in "abc"}
+        written = {}
+        for number, (step, name) in enumerate(zip(template.steps, "xy"), 1):
+            if (done := compute(step, values)) is None:
+                break
+            values[name], written[str(number)] = done
+        else:
+            break
+
+    def fill(text: str) -> str:
+        return re.sub(r"\{(\w)\}", lambda place: str((words | values | written)[place[1]]), text)
+
+    return {"problem": fill(template.problem), "answer": str(values["xy"[len(template.steps) - 1]]),
+            "solution": fill(template.solution), "source": f"word-problems-{len(template.steps)}"}
+
+
+def stream(seed: int) -> Iterator[dict]:
+    """Distinct problems without end."""
+    rng, seen = random.Random(seed), set()
+    while True:
+        row = draw(rng)
+        if row["problem"] not in seen:
+            seen.add(row["problem"])
+            yield row
+
+
+def make_tokenizer(rows: list[dict]) -> Tokenizer:
+    """Byte-level BPE of what a model reads and writes: every text comes back as it was, every digit is a token."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                     pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.decoder = decoders.ByteLevel()
+    roles = {role: SPECIAL[role] for role in ("pad_token", "eos_token")}
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=list(roles.values()), show_progress=False,
+                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
+    texts = (f"{row['problem']} {REQUEST}{row['solution']}\n\\boxed{{{row['answer']}}}" for row in rows)
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(backend, {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles})
+
+
+def main(arguments: list[str] | None = None):
+    parser = argparse.ArgumentParser("prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=int, default=20_000, help="training problems (%(default)s)")
+    parser.add_argument("--validation", type=int, default=256, help="validation problems (%(default)s)")
+    parser.add_argument("--test", type=int, default=256, help="test problems (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="decides the problems (%(default)s)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="directory (data/word_problems)")
+    parser.add_argument("--force", action="store_true", help="replace files whose content differs")
+    args = parser.parse_args(arguments)
+    counts = {split: getattr(args, split) for split in SPLITS}
+    for split, count in counts.items():
+        if not 1 <= count <= 1_000_000:
+            refuse(f"--{split} must lie between 1 and 1,000,000, got {count}")
+    if args.seed < 0:
+        refuse(f"--seed must not be negative, got {args.seed}")
+    problems = stream(args.seed)
+    splits = {split: [next(problems) for _ in range(count)] for split, count in counts.items()}
+    tokenizer = make_tokenizer(splits["train"])
+    if args.force:
+        (args.out / "info.json").unlink(missing_ok=True)  # written last: without it the set is not whole
+    for split, rows in splits.items():
+        write(args.out / f"{split}.jsonl", lines(rows), args.force)
+    write(args.out / "tokenizer.json", tokenizer.backend.to_str(pretty=True), args.force)
+    write(args.out / "tokenizer_config.json", json.dumps(tokenizer.config, indent=2) + "\n", args.force)
+    info = {"test": "generated word problems", "seed": args.seed, "generator": VERSION, "counts": counts}
+    write(args.out / "info.json", json.dumps(info, indent=2) + "\n", args.force)
+
+
+if __name__ == "__main__":
+    main()

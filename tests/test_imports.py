@@ -28,6 +28,7 @@ ALLOWED = {
     "plots": {"config", "metrics"},
     "tasks": {"config", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
+    "memory": {"config", "losses", "models", "sampler"},
     "gradients": {"advantages"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},

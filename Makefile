@@ -42,9 +42,10 @@ demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with M
 test: $(test)  ## the proofs and oracles, at most five minutes on two cores
 	$(py) -m pytest
 
-bench: $(test)  ## speed of rollouts and training steps against transformers; images
+bench: $(test)  ## speed of rollouts and training steps against transformers; images; memory of log-probabilities
 	PYTHONPATH=. $(py) tests/bench.py
 	PYTHONPATH=. $(py) tests/bench_images.py
+	PYTHONPATH=. $(py) tests/bench_memory.py
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint, distributed, memory
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger
@@ -33,10 +33,10 @@ from maxrl.tokenizer import Tokenizer
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers"}
+                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing"}
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
-                  "beta", "entropy_bonus")
+                  "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -208,7 +208,8 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
             model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
         own = {} if task.classes else {"aggregation": cfg.aggregation, "micro_batch_tokens": cfg.micro_batch_tokens,
                                        "wave_rows": cfg.wave_rows, "max_tokens": cfg.max_response, "clip": cfg.clip,
-                                       "entropy_bonus": cfg.entropy_bonus, "beta": cfg.beta}
+                                       "entropy_bonus": cfg.entropy_bonus, "beta": cfg.beta, "kv_memory_gb": cfg.kv_memory_gb,
+                                       "gradient_checkpointing": cfg.gradient_checkpointing}
         if cfg.beta:
             own["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
         policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
@@ -345,11 +346,15 @@ def main(arguments: list[str]):
         for name, recipe in RECIPES.items():
             print(f"  {name:20} {recipe.__doc__.splitlines()[0]}")
         return
-    name, rest = arguments[0], arguments[1:]
+    dry, arguments = "--dry-run" in arguments, [a for a in arguments if a != "--dry-run"]
+    name, rest = (arguments or [""])[0], arguments[1:]
     if name not in RECIPES:
         raise UsageError(f"no recipe is called {name!r}; there are {', '.join(RECIPES)}")
     if "--help" in rest or "-h" in rest:
         print(f"{RECIPES[name].__doc__}\n\n{describe(RECIPES[name]())}")
+        return
+    if dry:
+        print(memory.dry_run(name, RECIPES[name](), rest))
         return
     cfg = with_overrides(RECIPES[name](), rest)
     default = f"runs/{name}" if cfg.estimator == "supervised" else f"runs/{name}-{cfg.estimator}"

@@ -67,6 +67,8 @@ class Config:
     precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.")
     micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.")
     wave_rows: int = option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.")
+    kv_memory_gb: float = option(0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.")
+    gradient_checkpointing: bool = option(False, "Makes each layer again in the backward: less memory, a third more work.")
     workers: int = option(0, "Processes that make batches ahead of time (0: none); images need some.")
     sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.")
     # evaluation and files
@@ -85,7 +87,7 @@ class Config:
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
-                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta"):
+                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):

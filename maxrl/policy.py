@@ -13,7 +13,7 @@ from maxrl import checkpoint, distributed
 from maxrl.classifier import ClassifierPolicy
 from maxrl.losses import k3, normaliser, policy_gradient_loss, score
 from maxrl.metrics import pass_at_k_table
-from maxrl.sampler import check_prompts, generate, noise, pad
+from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, noise, pad
 from maxrl.tokenizer import Tokenizer
 
 
@@ -86,7 +86,8 @@ class SequencePolicy:
 
     def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
                  micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True,
-                 clip=(0.2, 0.2), entropy_bonus: float = 0.0, beta: float = 0.0, reference=None):
+                 clip=(0.2, 0.2), entropy_bonus: float = 0.0, beta: float = 0.0, reference=None, kv_memory_gb: float = 0.0,
+                 gradient_checkpointing: bool = False):
         """stop_tokens: ids that end a response; max_tokens: longest response; reference: the frozen model of the KL
         penalty `beta`; the rest as in Config."""
         if not stop_tokens:
@@ -96,6 +97,7 @@ class SequencePolicy:
         self.max_tokens, self.seed, self.aggregation, self.share_prompt = max_tokens, seed, aggregation, share_prompt
         self.micro_batch_tokens, self.wave_rows, self.autocast = micro_batch_tokens, wave_rows, autocast
         self.clip, self.entropy_bonus, self.beta = clip, entropy_bonus, beta
+        self.kv_memory_gb, model.gradient_checkpointing = kv_memory_gb, gradient_checkpointing
         self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
         self.unwrapped = TokenLogProbs(model)
         self.scorer = distributed.data_parallel(self.unwrapped)
@@ -104,12 +106,19 @@ class SequencePolicy:
         """Matrix products in bfloat16 around float32 parameters; each weight is cast once per context, not per token."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
+    def wave_groups(self, rollouts: int) -> int:
+        """How many groups of `rollouts` rows are sampled at once."""
+        if not self.kv_memory_gb:
+            return max(1, self.wave_rows // rollouts)
+        size = 2 if self.autocast else self.model.lm_head.weight.element_size()
+        return groups_within(self.kv_memory_gb, rollouts, cache_bytes(self.model.config, self.max_tokens, size))
+
     def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, **sampling) -> Rollouts:
         """N = `rollouts` responses to each example; `indices` are the prompts' positions in the whole batch."""
         prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
         indices = range(len(prompts)) if indices is None else indices
         seed = self.seed if seed is None else seed
-        waves, per_wave = [], max(1, self.wave_rows // rollouts)
+        waves, per_wave = [], self.wave_groups(rollouts)
         for i in range(0, len(prompts), per_wave):
             uniforms = noise(seed, step, indices[i : i + per_wave], rollouts, self.max_tokens)
             with self.precision():

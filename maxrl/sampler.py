@@ -5,6 +5,7 @@ Noise rule: the token at a position is the inverse of the cumulative distributio
 number of ranks therefore change a rollout only through rounding of the logits.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
     device, P, N = model.lm_head.weight.device, len(prompts), rollouts
     last = torch.stack([p[-1] for p in prompts]).to(device)  # the rows' first input: the prompt's last token
     prefix, prefix_lengths = pad([p[:-1] for p in prompts], device)
-    cache = Cache(model.encode(prefix), prefix_lengths, N)
+    cache = Cache(model.encode(prefix), prefix_lengths, N, max_tokens)
     stop = torch.tensor(sorted(stop_tokens), device=device)
     uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
 
@@ -137,3 +138,17 @@ def check_prompts(model, prompts, max_tokens: int):
     if longest + max_tokens > limit:
         raise ValueError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
                          f"positions: lower --max-response or leave out longer prompts")
+
+
+def cache_bytes(config, max_tokens: int, element_size: int) -> int:
+    """Of the keys and values of one row's own tokens when it is max_tokens long; its group's prompt is not counted."""
+    return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * Cache.full(max_tokens) * element_size
+
+
+def groups_within(gigabytes: float, rollouts: int, row_bytes: int) -> int:
+    """How many whole groups of `rollouts` rows have room for their keys and values in so many GiB; at least one."""
+    groups = int(gigabytes * 2**30 // (rollouts * row_bytes))
+    if groups == 0:
+        warnings.warn(f"the keys and values of one group of {rollouts} rollouts can take {rollouts * row_bytes / 2**30:.3g} "
+                      f"GiB, more than --kv-memory-gb {gigabytes:g}: sampling one group at a time all the same", stacklevel=2)
+    return max(1, groups)

@@ -29,6 +29,7 @@ ALLOWED = {
     "tasks": {"config", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
     "gradients": {"advantages", "config"},
+    "memory": {"config", "losses", "models", "sampler"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},

@@ -70,8 +70,9 @@ class Cache:
 
     BLOCK = 32
 
-    def __init__(self, prefix_kv, prefix_lengths, rows: int):
-        """prefix_kv as from `Transformer.encode`, prefix_lengths (G,), rows M per group."""
+    def __init__(self, prefix_kv, prefix_lengths, rows: int, limit: int = 2**31):
+        """prefix_kv as from `Transformer.encode`, prefix_lengths (G,), rows M per group, at most `limit` own tokens."""
+        self.limit = self.full(limit)
         self.prefix_lengths, self.rows, self.length, self.capacity = prefix_lengths, rows, 0, 0
         # The projections leave (G, Lp, Hk, D) in memory, which every matrix product would copy again.
         self.prefix = [(k.contiguous(), v.contiguous()) for k, v in prefix_kv]
@@ -83,10 +84,15 @@ class Cache:
         self.own_bias = torch.zeros(0, device=padding.device)  # (C,)
         self.own = [None] * len(prefix_kv)  # per layer (2, G M, Hk, C, D): keys, values
 
+    @classmethod
+    def full(cls, limit: int) -> int:
+        """The room that a row of `limit` own tokens ends up with."""
+        return -(-limit // cls.BLOCK) * cls.BLOCK
+
     def extend(self):
         """Make room for one more token of every row."""
         if self.length == self.capacity:
-            room = max(self.BLOCK, self.capacity // 2 // self.BLOCK * self.BLOCK)
+            room = min(max(self.BLOCK, self.capacity // 2 // self.BLOCK * self.BLOCK), self.limit - self.capacity)
             self.capacity += room
             self.own_bias = F.pad(self.own_bias, (0, room), value=-torch.inf)
             for i, (k, _) in enumerate(self.prefix):
@@ -112,5 +118,6 @@ class Cache:
             self.prefix = [(k[groups], v[groups]) for k, v in self.prefix]
             self.prefix_bias = None if self.prefix_bias is None else self.prefix_bias[groups]
             self.prefix_lengths = self.prefix_lengths[groups]
-        self.own = [own.index_select(1, flat) for own in self.own]
+        for i, own in enumerate(self.own):  # one after the other: at no time are there two whole caches
+            self.own[i] = own.index_select(1, flat)
         self.rows = rows.shape[1]

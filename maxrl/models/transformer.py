@@ -16,6 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from maxrl.models.attention import Cache, attend, attend_cached, prefix_mask
 from maxrl.models.rope import Rope, rotate
@@ -145,6 +146,8 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
+    """One block; called in training for the rows and their prefix at once, so that recomputing it needs nothing else."""
+
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -164,6 +167,26 @@ class Layer(nn.Module):
     def queries(self, h, rotation):
         q = self.self_attn.q_norm(self.heads(self.self_attn.q_proj(h))).transpose(-3, -2)
         return rotate(q, rotation)  # (..., H, L, D)
+
+    def forward(self, x, prefix, rotation, prefix_rotation, mask, last: bool):
+        """States (G M, L, E) of the rows and (G, Lp, E) of the prefixes after this layer; prefix None: there are none, or,
+        in the result, after the `last` layer none are needed."""
+        prefix_kv = None
+        if prefix is not None:
+            prefix, prefix_kv = self.encode(prefix, prefix_rotation, last)
+        h = self.input_layernorm(x)
+        q, (k, v) = self.queries(h, rotation), self.keys_values(h, rotation)
+        return self.finish(x, attend(q, k, v, prefix_kv, mask)), prefix
+
+    def encode(self, x, rotation, last: bool):
+        """Of prefixes (G, Lp, E): their states after this layer and their keys and values in it.
+
+        Nothing is predicted from a prefix (its successor is the first token of the rows), so the last layer's queries
+        and MLP are left out: there the states are None.
+        """
+        h = self.input_layernorm(x)
+        k, v = self.keys_values(h, rotation)
+        return None if last else self.finish(x, attend(self.queries(h, rotation), k, v)), (k, v)
 
     def finish(self, x, attended):
         """Residual stream (..., L, E) after attention's result (..., H, L, D) and the MLP."""
@@ -187,6 +210,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
+        self.gradient_checkpointing = False  # whether the backward makes each layer again instead of keeping its inside
         self.generation_config = {}  # the file of that name beside a loaded checkpoint, written back on saving
         self.model = Decoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -204,36 +228,32 @@ class Transformer(nn.Module):
         tokens (G, M, L) continue prefix[g, :prefix_lengths[g]] of their group, (G, Lp), right-padded; without a prefix
         they stand alone. Tokens are right-padded too: a causal model needs no mask for that. Returns (G, M, L, E).
         """
-        G, M, L = tokens.shape
-        start, mask = torch.zeros(G, device=tokens.device, dtype=torch.long), None
-        kv = [None] * len(self.model.layers)
+        (G, M, L), layers = tokens.shape, self.model.layers
+        start, mask, p, prefix_rotation = torch.zeros(G, device=tokens.device, dtype=torch.long), None, None, None
         if prefix is not None and prefix.shape[1]:
-            kv, start = self.encode(prefix), prefix_lengths
-            mask = prefix_mask(prefix_lengths, prefix.shape[1], L)
+            start, mask = prefix_lengths, prefix_mask(prefix_lengths, prefix.shape[1], L)
+            p, prefix_rotation = self.embed_prefix(prefix)
         rotation = self.rotation(start[:, None] + torch.arange(L, device=tokens.device))  # (G, L, D) twice
         rotation = [r[:, None, None].expand(G, M, 1, L, -1).flatten(0, 1) for r in rotation]  # (G M, 1, L, D)
         x = self.model.embed_tokens(tokens).flatten(0, 1)  # (G M, L, E)
-        for layer, prefix_kv in zip(self.model.layers, kv):
-            h = layer.input_layernorm(x)
-            q, (k, v) = layer.queries(h, rotation), layer.keys_values(h, rotation)
-            x = layer.finish(x, attend(q, k, v, prefix_kv, mask))
+        again = self.gradient_checkpointing and torch.is_grad_enabled()
+        for layer in layers:
+            given = (x, p, rotation, prefix_rotation, mask, layer is layers[-1])
+            # Nothing here is random, so there is no generator's state to keep.
+            x, p = checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=False) if again else layer(*given)
         return self.model.norm(x).unflatten(0, (G, M))  # (G, M, L, E)
 
     def encode(self, prefix):
-        """Keys and values of every layer for prefix (G, Lp): a list of pairs, each (G, Hk, Lp, D).
-
-        Nothing is predicted from a prefix (its successor is the first token of the rows), so the last layer's queries
-        and MLP are left out.
-        """
-        rotation = self.rotation(torch.arange(prefix.shape[1], device=prefix.device))
-        x, kv = self.model.embed_tokens(prefix), []
+        """Keys and values of every layer for prefix (G, Lp): a list of pairs, each (G, Hk, Lp, D)."""
+        (x, rotation), kv = self.embed_prefix(prefix), []
         for layer in self.model.layers:
-            h = layer.input_layernorm(x)
-            k, v = layer.keys_values(h, rotation)
-            kv.append((k, v))
-            if len(kv) < len(self.model.layers):
-                x = layer.finish(x, attend(layer.queries(h, rotation), k, v))
+            x, layer_kv = layer.encode(x, rotation, layer is self.model.layers[-1])
+            kv.append(layer_kv)
         return kv
+
+    def embed_prefix(self, prefix):
+        """(G, Lp, E) and, the same for all groups, the rotation (Lp, D) twice."""
+        return self.model.embed_tokens(prefix), self.rotation(torch.arange(prefix.shape[1], device=prefix.device))
 
     def decode(self, tokens, cache: Cache):
         """Logits (G, M, V) after one more token (G, M) of every row; the cache takes up its keys and values."""

@@ -1,0 +1,193 @@
+"""What a run asks of each GPU, by arithmetic alone: `python train.py RECIPE --dry-run [--gpus 8] [--field value ...]`.
+
+Always there, with p parameters: 4 p weights, 4 p gradients, 8 p Adam (SGD 4 p), over the ranks where they are sharded, and
+4 p of a KL reference. Beside it the largest of three moments, which follow one another:
+
+    sampling  2 p for the bfloat16 weights (float32, sharded: 4 p, gathered), a wave's keys and values, every row at its
+              longest, 20 bytes a logit of a decode step (log-probabilities, then exp and cumsum in float64)
+    training  the same copies of the weights (and 2 p of the reference), a micro-batch's activations, 20 bytes a logit of a
+              chunk (maxrl.losses.CHUNK)
+    update    4 p of AdamW's temporaries
+
+Activations are what autograd keeps. With a = 2 bytes (bfloat16) or 4, hidden size E, feed-forward I, H heads and Hk key-value
+heads of size D, one layer keeps of each token
+
+    16 E + 2 a E            input and normalised input of the two norms (float32), and their outputs
+    a (2 H D + 2 Hk D)      queries, keys, values and attention's result
+    8 (H + Hk) D            Qwen3 only: the same of its norms of queries and keys
+    4 a I                   gate, silu(gate), up and their product
+    4 H                     attention's log-sum-exp
+
+and of each token of a prompt, for each row that reads it, its keys and values again (2 a Hk D). Around the layers: 8 E of the
+last norm, 2 a E of its result. With gradient checkpointing a layer keeps its input, 4 E, and one layer is whole.
+
+Not counted: the CUDA context, communication buffers, fragmentation; RESERVE of a card is left for them.
+"""
+
+import functools
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from maxrl.config import Config, UsageError, dashed, split_arguments, with_overrides
+from maxrl.losses import CHUNK
+from maxrl.models import from_config
+from maxrl.models.transformer import FAMILIES
+from maxrl.sampler import cache_bytes, groups_within
+
+PROMPT = 256  # tokens, assumed
+RESERVE = 0.1
+CARDS = {"80 GB": 79, "141 GB": 140}  # GiB that such a card has
+
+# The sizes in the config.json of models that a recipe starts from by their name on the hub.
+QWEN3 = dict(model_type="qwen3", vocab_size=151936, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
+             head_dim=128, max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True)
+PUBLISHED = {
+    "HuggingFaceTB/SmolLM2-360M-Instruct": dict(
+        model_type="llama", vocab_size=49152, hidden_size=960, intermediate_size=2560, num_hidden_layers=32,
+        num_attention_heads=15, num_key_value_heads=5, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=1e5,
+        tie_word_embeddings=True),
+    "Qwen/Qwen3-1.7B-Base": QWEN3 | dict(hidden_size=2048, intermediate_size=6144),
+    "Qwen/Qwen3-4B-Base": QWEN3 | dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
+}
+
+
+def shape(cfg: Config) -> torch.nn.Module:
+    """The recipe's model without its numbers, on the meta device: of a local --init, of a known hub id, or of cfg.model."""
+    run = Path(cfg.init)
+    latest = run / (run / "latest").read_text().strip() if (run / "latest").exists() else run
+    if cfg.init and (latest / "config.json").exists():
+        config = json.loads((latest / "config.json").read_text())
+    else:
+        config = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}.get(run.name) or cfg.model
+    if not config:
+        raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its config.json "
+                         f"as --init, or one of {', '.join(PUBLISHED)}")
+    labels = {"num_labels": 1000} if config["model_type"] not in FAMILIES else {}
+    return on_meta(json.dumps(labels | config))
+
+
+@functools.lru_cache(maxsize=8)
+def on_meta(config: str) -> torch.nn.Module:
+    with torch.device("meta"):
+        return from_config(json.loads(config))
+
+
+def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied: int = 0) -> int:
+    """Of a training forward up to the last norm; copied: prompt tokens times the rows that read each of them."""
+    E, D, H, Hk = config.hidden_size, config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    a = 2 if low else 4
+    layer = 16 * E + 2 * a * E + a * (2 * H + 2 * Hk) * D + 4 * a * config.intermediate_size + 4 * H
+    if FAMILIES[config.model_type]["qk_norm"]:
+        layer += 8 * (H + Hk) * D
+    layer = tokens * layer + copied * 2 * a * Hk * D
+    kept = layer + config.num_hidden_layers * 4 * E * tokens if checkpointing else config.num_hidden_layers * layer
+    return kept + tokens * (8 + 2 * a) * E
+
+
+def image_bytes(model, images: int, size: int, low: bool) -> int:
+    """What autograd keeps of a classifier's forward: counted in one on the meta device."""
+    storages = {}
+
+    def count(tensor):
+        storages[tensor.untyped_storage()._cdata] = tensor  # kept, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        model(torch.zeros(images, 3, size, size, device="meta"))
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    return sum(t.untyped_storage().nbytes() for key, t in storages.items() if key not in own) // (2 if low else 1)
+
+
+def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> dict[str, dict[str, int]]:
+    """Bytes of one rank: {"always" or a moment: {what: bytes}}; mean: assumed length of a response, 0: half the longest."""
+    if gpus < 1 or cfg.prompts % gpus:
+        raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
+    model, low, local, adam = shape(cfg), cfg.precision != "float32", cfg.prompts // gpus, cfg.optimizer == "adamw"
+    p, share = parameters(model), gpus if sharded else 1
+    always = {"weights": 4 * p // share, "gradients": 4 * p // share,
+              "Adam" if adam else "momentum": (8 if adam else 4) * p // share, "reference model": 4 * p * bool(cfg.beta)}
+    copy = {"weights in bfloat16" if low else "weights, gathered": 2 * p if low else 4 * p * sharded}
+    update = {"temporaries": 4 * p // share * adam}
+    if not is_language_model(model):
+        images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
+        return {"always": always, "training": copy | images, "update": update}
+    N, L, V, config = cfg.rollouts, cfg.max_response, model.config.vocab_size, model.config
+    row = cache_bytes(config, L, 2 if low else 4)
+    groups = groups_within(cfg.kv_memory_gb, N, row) if cfg.kv_memory_gb else max(1, cfg.wave_rows // N)
+    rows = min(groups, local) * N * (cfg.estimator != "supervised")
+    tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
+    copied = tokens // (mean or -(-L // 2)) * PROMPT
+    activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
+    return {"always": always,
+            "sampling": copy | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
+            "training": copy | {"weights of the reference": 2 * p * low * bool(cfg.beta),
+                                f"activations of {tokens:,} tokens": activations,
+                                "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20},
+            "update": update}
+
+
+def parameters(model) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def is_language_model(model) -> bool:
+    return hasattr(model.config, "vocab_size")
+
+
+def peak(parts: dict[str, dict[str, int]]) -> int:
+    sums = {moment: sum(items.values()) for moment, items in parts.items()}
+    return sums.pop("always") + max(sums.values())
+
+
+def fits(cfg: Config, gpus: int, card: float) -> str:
+    """What the recipe needs on cards of so many GiB: "as it is", or gradient checkpointing, sharding, both; or "no"."""
+    for sharded in (False, True)[: min(gpus, 2)]:
+        for changed in (cfg, replace(cfg, gradient_checkpointing=is_language_model(shape(cfg)))):
+            if peak(plan(changed, gpus, sharded)) <= (1 - RESERVE) * card * 2**30:
+                return " + ".join(["sharded"] * sharded + ["checkpointing"] * (changed != cfg)) or "as it is"
+    return "no"
+
+
+def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
+    """The table that --dry-run prints; `arguments` are train.py's, and --gpus G, --mean-response TOKENS."""
+    own, rest = {"gpus": "1", "mean-response": "0"}, []
+    for key, text in split_arguments(arguments):
+        if dashed(key) in own:
+            own[dashed(key)] = text or ""
+        else:
+            rest += [f"--{key}"] if text is None else [f"--{key}={text}"]
+    for key, text in own.items():
+        if not (text.isascii() and text.isdecimal()):
+            raise UsageError(f"--{key} {text} cannot be read: expected a whole number")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        lines = table(name, with_overrides(recipe, rest), int(own["gpus"]), int(own["mean-response"]))
+    return "\n".join([*lines, *dict.fromkeys(str(w.message) for w in said)])
+
+
+def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
+    model, mean = shape(cfg), mean or -(-cfg.max_response // 2)
+    plans = {"replicated": plan(cfg, gpus, mean=mean)} | ({"sharded": plan(cfg, gpus, True, mean)} if gpus > 1 else {})
+    lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
+             f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
+             f"{cfg.prompts} prompts x {cfg.rollouts} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
+    if is_language_model(model):
+        R = cfg.prompts * cfg.rollouts
+        lines.append(f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}")
+    lines += ["", f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in plans)]
+
+    def line(title, sizes):
+        return f"  {title:42}" + "".join(f"{size / 2**30:12.2f}" for size in sizes)
+
+    for moment, items in plans["replicated"].items():
+        sizes = {what: [p[moment][what] for p in plans.values()] for what in items}
+        lines += [line(f"{moment + ':':10}{what}", values) for what, values in sizes.items() if any(values)]
+    lines.append(line("peak", map(peak, plans.values())))
+    if is_language_model(model) and not cfg.gradient_checkpointing:
+        less = replace(cfg, gradient_checkpointing=True)
+        lines.append(line("peak with gradient checkpointing", (peak(plan(less, gpus, s == "sharded", mean)) for s in plans)))
+    return lines + [f"  fits {card} GPUs: {fits(cfg, gpus, size)}" for card, size in CARDS.items()]

@@ -1,0 +1,314 @@
+"""Memory: gradient checkpointing changes no gradient, a KV budget no rollout, and the plan of --dry-run is what is measured."""
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+import test_families
+import tiny
+import torch
+from bench_memory import saved_bytes
+
+from maxrl import memory
+from maxrl.config import Config, UsageError
+from maxrl.models import from_config, transformer
+from maxrl.models.attention import Cache
+from maxrl.models.transformer import TransformerConfig
+from maxrl.recipes import RECIPES, maze9_laptop, maze17
+from maxrl.sampler import cache_bytes
+from maxrl.tasks.base import Example
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+GIB = 2**30
+POLARIS = Config(init="Qwen/Qwen3-4B-Base", task="math", prompts=256, rollouts=16, max_response=4096, micro_batch_tokens=8192)
+
+
+@pytest.mark.parametrize("share", (True, False))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_are_the_same(family, share):
+    """float64, prompts of many lengths, of one, and of one token; several micro-batches; entropies too."""
+    advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for lengths in ((9, 5, 1, 7), (6, 6, 6, 6), (1, 1, 1, 1)):
+        rollouts, found = tiny.rollouts(lengths), []
+        for again in (False, True):
+            policy = tiny.policy(tiny.model(model_type=family, head_dim=8), share_prompt=share, micro_batch_tokens=70,
+                                 entropy_bonus=0.1, gradient_checkpointing=again)
+            found.append(tiny.gradient(policy, rollouts, advantages))
+        assert found[0].norm() > 0 and tiny.distance(found[1], found[0]) < 1e-12
+
+
+def forward(layers=3, *, family="qwen3", groups=2, share=True, again=False, low=False, rows=3, **sizes):
+    """What autograd keeps of a training forward in float32 of `rows` rows of 24 tokens after 8 of a prompt, ids left out."""
+    model = tiny.model(torch.float32, model_type=family, num_hidden_layers=layers, **sizes)
+    model.gradient_checkpointing = again
+    prefix = torch.ones(groups, 8, dtype=torch.long) if share else None
+    tokens, lengths = torch.ones(groups, rows, 24, dtype=torch.long), torch.full((groups,), 8)
+
+    def hidden():
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            return model(tokens, prefix, lengths)
+
+    result, size = saved_bytes(hidden, model.parameters())
+    return model, result, size - tokens.nbytes - (prefix.nbytes if share else 0)
+
+
+@pytest.mark.parametrize("share", (True, False))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_layer_keeps_its_input_alone(family, share):
+    """Also of the prefix: not its keys and values, which a second pass would have to get gradients for."""
+    few, many = (forward(n, family=family, share=share, again=True, head_dim=16)[2] for n in (3, 6))
+    tokens = 2 * 3 * 24 + 2 * 8 * share
+    assert many - few == 3 * tokens * 32 * 4
+    assert many < forward(6, family=family, share=share, head_dim=16)[2] / 5
+
+
+@pytest.mark.parametrize("again", (True, False))
+def test_the_last_layer_is_not_run_for_the_prefix(again):
+    model, runs = tiny.model(num_hidden_layers=3), []
+    model.gradient_checkpointing = again
+    for i, layer in enumerate(model.model.layers):
+        layer.mlp.register_forward_pre_hook(lambda *_, i=i: runs.append(i))
+    prefix, lengths = torch.ones(2, 8, dtype=torch.long), torch.full((2,), 8)
+    model(torch.ones(2, 3, 4, dtype=torch.long), prefix, lengths)
+    assert runs == [0, 0, 1, 1, 2]
+    model.encode(prefix)
+    assert runs[5:] == [0, 1]
+
+
+def test_only_where_gradients_are_on(monkeypatch):
+    calls = []
+    real = transformer.checkpoint
+    monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: calls.append(1) or real(*a, **k))
+    policy = tiny.policy(tiny.model(), gradient_checkpointing=True)
+    policy.record(tiny.rollouts())
+    policy.rollout([Example("UP DOWN", "")], 3)
+    assert not calls
+    layers = []
+    policy.model.model.layers[0].register_forward_pre_hook(lambda *_: layers.append(1))
+    policy.backward(tiny.rollouts(), torch.ones(4, 4))
+    assert len(calls) == 2 and len(layers) == 2  # of each layer one checkpoint; its forward twice
+    policy = tiny.policy(policy.model)
+    policy.backward(tiny.rollouts(), torch.ones(4, 4))
+    assert len(calls) == 2 and len(layers) == 3
+
+
+@pytest.mark.parametrize("share", (True, False))
+def test_the_same_under_autocast(share):
+    found = []
+    for again in (False, True):
+        model, hidden, _ = forward(again=again, low=True, share=share, head_dim=16)
+        hidden.float().square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.model.layers.parameters()]))
+    assert tiny.distance(found[1], found[0]) < 1e-6
+
+
+def rollouts_and_sizes(monkeypatch, stop=(2, 7, 31), **options):
+    """Five prompts x 4 rollouts of up to 18 tokens, and the bytes of every wave's keys and values when they were most."""
+    sizes, caches = {}, []  # caches are kept, so that no id is used twice
+
+    def extend(cache, real=Cache.extend):
+        real(cache)
+        caches.append(cache)
+        sizes[id(cache)] = max(sizes.get(id(cache), 0), sum(own.nbytes for own in cache.own))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cache, "extend", extend)
+        policy = tiny.policy(tiny.model(), seed=3, max_tokens=18, **options)
+        policy.stop_tokens = stop
+        examples = [Example(text, "") for text in ("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")]
+        return policy.rollout(examples, 4, step=2, indices=[10, 3, 4, 0, 7]), list(sizes.values())
+
+
+def test_a_budget_for_keys_and_values_changes_no_rollout(monkeypatch):
+    monkeypatch.setattr(Cache, "BLOCK", 4)  # grows to 4, 8, 12, 16 tokens, then by half as many more
+    row = 2 * 2 * 2 * 8 * 20 * 8  # layers x (keys, values) x heads x 8 x 18 tokens in blocks of 4 x float64
+    assert cache_bytes(tiny.model().config, 18, 8) == row
+    reference, _ = rollouts_and_sizes(monkeypatch)
+    assert 3 < int((reference.lengths == 18).sum()) < 17
+    for groups, waves in ((1, 5), (2, 3), (4, 2), (5, 1)):
+        budget = groups * 4 * row
+        for extra in (0, 4 * row - 1):
+            ours, sizes = rollouts_and_sizes(monkeypatch, kv_memory_gb=(budget + extra) / GIB, wave_rows=1)
+            assert len(sizes) == waves and max(sizes) <= budget
+            assert torch.equal(ours.tokens, reference.tokens) and torch.equal(ours.lengths, reference.lengths)
+            torch.testing.assert_close(ours.log_probs, reference.log_probs, atol=1e-12, rtol=0)
+        _, sizes = rollouts_and_sizes(monkeypatch, stop=[99], kv_memory_gb=budget / GIB)  # no row leaves early
+        assert max(sizes) == budget
+    with pytest.warns(UserWarning, match=r"one group of 4 rollouts can take 3.81e-05 GiB, more than --kv-memory-gb 1e-05"):
+        ours, sizes = rollouts_and_sizes(monkeypatch, kv_memory_gb=1e-5)
+    assert len(sizes) == 5 and torch.equal(ours.tokens, reference.tokens)
+
+
+def test_wave_of_a_budget():
+    model = tiny.model(torch.float32)
+    row = cache_bytes(model.config, 12, 1)  # of one-byte numbers
+    for low, size in ((False, 4), (True, 2)):
+        policy = tiny.policy(model, kv_memory_gb=30.5 * row * size / GIB, autocast=low)
+        assert [policy.wave_groups(n) for n in (1, 3, 10, 30)] == [30, 10, 3, 1]
+    assert [tiny.policy(model, wave_rows=40).wave_groups(n) for n in (1, 3, 40, 50)] == [40, 13, 1, 1]
+
+
+WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16, num_attention_heads=4, num_key_value_heads=2)
+
+
+@pytest.mark.parametrize("low", (False, True))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_activations_as_measured(family, low):
+    """Within 25 %: two groups against four, so that what does not grow with the tokens (copies of weights) drops out."""
+    for share in (True, False):
+        for changed in ({}, {"intermediate_size": 16, "num_key_value_heads": 4}):
+
+            def grown(layers, again, share=share, sizes=WIDE | changed):
+                given = dict(family=family, low=low, again=again, share=share) | sizes
+                return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
+
+            config = TransformerConfig.from_hf(tiny.SIZES | WIDE | changed | {"model_type": family, "num_hidden_layers": 4})
+            tokens, copied, plain = 2 * 3 * 24 + 2 * 8 * share, 2 * 3 * 8 * share, grown(4, False)
+            assert memory.activation_bytes(config, tokens, low, False, copied) == pytest.approx(plain, rel=0.25)
+            recomputed = grown(4, True) + plain - grown(3, False)  # and one layer while its backward runs
+            assert memory.activation_bytes(config, tokens, low, True, copied) == pytest.approx(recomputed, rel=0.25)
+
+
+def test_a_classifiers_activations_as_measured():
+    model = from_config(dict(model_type="torchvision_resnet", block="basic", depths=(1, 1, 1), width=16, num_labels=10))
+    _, size = saved_bytes(lambda: model(torch.zeros(4, 3, 32, 32)), model.parameters())
+    with torch.device("meta"):
+        same = from_config(dict(model_type="torchvision_resnet", block="basic", depths=(1, 1, 1), width=16, num_labels=10))
+    assert memory.image_bytes(same, 4, 32, False) == pytest.approx(size, rel=0.02)
+    assert memory.image_bytes(same, 4, 32, True) == memory.image_bytes(same, 4, 32, False) // 2
+
+
+@pytest.mark.parametrize("name", memory.PUBLISHED)
+def test_published_sizes(name):
+    published, count = test_families.PUBLISHED[name.split("/")[1]]
+    assert TransformerConfig.from_hf(memory.PUBLISHED[name]) == TransformerConfig.from_hf(published)
+    assert memory.parameters(memory.shape(replace(POLARIS, init=name))) == count
+
+
+def test_where_a_model_is_found(tmp_path, in_a_directory_of_its_own):
+    assert memory.parameters(memory.shape(maze17())) == 3_944_704  # init not made yet
+    run = tmp_path / "run"
+    (run / "step-000001").mkdir(parents=True)
+    (run / "step-000001" / "config.json").write_text(json.dumps(tiny.SIZES))
+    (run / "latest").write_text("step-000001\n")
+    for init in (run, run / "step-000001"):
+        assert memory.shape(replace(maze17(), init=str(init))).config.hidden_size == 32
+    assert memory.shape(replace(POLARIS, init="models/Qwen3-1.7B-Base")).config.hidden_size == 2048
+    with pytest.raises(UsageError, match="nothing is known of some/model: .*Qwen/Qwen3-4B-Base"):
+        memory.shape(replace(POLARIS, init="some/model"))
+
+
+def test_plan_of_qwen3_4b_on_32_gpus():
+    """Numbers by hand: 4,022,468,096 parameters; 36 layers x 2 x 8 heads x 128 in bfloat16 are 147,456 bytes a token."""
+    p, a_layer = 4_022_468_096, 16 * 2560 + 4 * 2560 + 2 * (64 + 16) * 128 + 8 * 40 * 128 + 8 * 9728 + 4 * 32
+    cfg, rows = replace(POLARIS, kv_memory_gb=20), 2 * 16
+    plan = memory.plan(cfg, 32)
+    assert plan["always"] == {"weights": 4 * p, "gradients": 4 * p, "Adam": 8 * p, "reference model": 0}
+    assert plan["sampling"] == {"weights in bfloat16": 2 * p, "keys and values of 32 rows": rows * 4096 * 147_456,
+                                "their logits": rows * 151_936 * 20}
+    copied = 8192 // 2048 * 256 * 2 * 2 * 8 * 128
+    assert plan["training"] == {
+        "weights in bfloat16": 2 * p, "weights of the reference": 0, "logits of a chunk": 2**25 * 20,
+        "activations of 8,192 tokens": 36 * (8192 * a_layer + copied) + 8192 * 12 * 2560}
+    assert plan["update"] == {"temporaries": 4 * p}
+    assert memory.peak(plan) == 16 * p + sum(plan["training"].values())
+    assert memory.plan(cfg, 32, mean=512)["training"]["activations of 8,192 tokens"] == (
+        plan["training"]["activations of 8,192 tokens"] + 36 * 3 * copied)
+    less = memory.plan(replace(cfg, gradient_checkpointing=True), 32)["training"]["activations of 8,192 tokens"]
+    assert less == 36 * 4 * 2560 * 8192 + 8192 * a_layer + copied + 8192 * 12 * 2560
+
+
+def test_plan_by_option():
+    cfg, p = replace(POLARIS, beta=0.1), 4_022_468_096
+    sharded = memory.plan(cfg, 8, sharded=True)
+    assert sharded["always"] == {"weights": p // 2, "gradients": p // 2, "Adam": p, "reference model": 4 * p}
+    assert sharded["training"]["weights of the reference"] == sharded["sampling"]["weights in bfloat16"] == 2 * p
+    assert sharded["update"] == {"temporaries": p // 2}
+    full = memory.plan(replace(cfg, precision="float32"), 8, sharded=True)
+    assert full["sampling"]["weights, gathered"] == 4 * p and full["training"]["weights of the reference"] == 0
+    assert memory.plan(replace(cfg, precision="float32"), 8)["sampling"]["weights, gathered"] == 0
+    assert "keys and values of 512 rows" in sharded["sampling"]  # 32 prompts a rank
+    assert "keys and values of 96 rows" in memory.plan(replace(cfg, wave_rows=100), 8)["sampling"]
+    assert "keys and values of 0 rows" in memory.plan(replace(POLARIS, estimator="supervised", rollouts=1), 8)["sampling"]
+    assert "activations of 4,352 tokens" in memory.plan(replace(cfg, micro_batch_tokens=100), 8)["training"]  # one row
+    small = replace(cfg, prompts=8, rollouts=1, max_response=10, micro_batch_tokens=10**6)
+    assert "activations of 266 tokens" in memory.plan(small, 8)["training"]  # no more than there are
+    assert memory.plan(small, 8)["training"]["logits of a chunk"] == 2**25 * 20
+    assert memory.plan(replace(small, init="", beta=0.0, model=tiny.SIZES), 8)["training"]["logits of a chunk"] == 266 * 32 * 20
+    sgd = memory.plan(replace(cfg, optimizer="sgd"), 1)
+    assert sgd["always"]["momentum"] == 4 * p and sgd["update"] == {"temporaries": 0}
+    for gpus in (0, 3):
+        with pytest.raises(UsageError, match=f"--prompts 256 must divide by the {gpus} GPUs"):
+            memory.plan(cfg, gpus)
+
+
+def test_what_fits():
+    cfg = replace(POLARIS, kv_memory_gb=10)
+    need = [memory.peak(memory.plan(replace(cfg, gradient_checkpointing=again), 8, sharded)) / GIB / (1 - memory.RESERVE)
+            for sharded in (False, True) for again in (False, True)]
+    assert need[0] > need[1] > need[2] > need[3]
+    words = ("as it is", "checkpointing", "sharded", "sharded + checkpointing")
+    assert [memory.fits(cfg, 8, size + 0.01) for size in need] == list(words)
+    assert [memory.fits(cfg, 8, size - 0.01) for size in need] == [*words[1:], "no"]
+    assert memory.fits(cfg, 1, need[1] - 1) == "no"  # one GPU shares with nobody
+
+
+def test_dry_run(shell, monkeypatch):
+    def polaris():
+        """For this test."""
+        return replace(POLARIS, kv_memory_gb=20)
+
+    monkeypatch.setitem(RECIPES, "polaris", polaris)
+    code, said = shell("train.py", "--dry-run", "polaris", "--gpus", "32")
+    assert code == 0
+    for words in ("polaris on 32 GPUs: 4,022,468,096 parameters, forward in bfloat16",
+                  "256 prompts x 16 rollouts a step, 8 prompts a rank",
+                  "tokens a step: 8,388,608 at 2,048 a response (assumed), at most 16,777,216",
+                  "replicated     sharded", "keys and values of 32 rows", "fits 80 GB GPUs: sharded",
+                  "always:   Adam                                   29.97        0.94"):
+        assert words in said
+    assert "reference" not in said  # nothing of it: no line
+    assert shell("train.py", "polaris", "--gpus=32", "--dry-run") == (0, said)
+    code, said = shell("train.py", "polaris", "--dry-run", "--mean-response", "512", "--max-response", "1024")
+    assert code == 0 and "on 1 GPU:" in said and "2,097,152 at 512 a response (assumed), at most 4,194,304" in said
+    assert "sharded" not in said and "with gradient checkpointing" in said
+    code, said = shell("train.py", "polaris", "--dry-run", "--kv-memory-gb", "1", "--gradient-checkpointing")
+    assert said.count("one group of 16 rollouts can take 9 GiB, more than --kv-memory-gb 1") == 1
+    assert "with gradient checkpointing" not in said
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["polaris9", "--dry-run"], "no recipe is called 'polaris9'"),
+    (["--dry-run"], "no recipe is called ''"),
+    (["maze17", "--dry-run", "--gpus", "3"], "--prompts 32 must divide by the 3 GPUs"),
+    (["maze17", "--dry-run", "--gpus", "two"], "--gpus two cannot be read: expected a whole number"),
+    (["maze17", "--dry-run", "--gpu", "2"], "--gpu is not an option"),
+    (["maze17", "--gpus", "2"], "--gpus is not an option"),
+])
+def test_dry_run_refuses(shell, arguments, words):
+    code, said = shell("train.py", *arguments)
+    assert code == 2 and words in said
+
+
+def test_every_recipe_has_a_plan(shell, in_a_directory_of_its_own, tmp_path):
+    """Without data, checkpoints or a GPU; and nothing is written."""
+    for name in RECIPES:
+        model = ["--init", "Qwen/Qwen3-1.7B-Base"] if name == "prompts" else []  # there the model is the user's
+        code, said = shell("train.py", name, "--dry-run", *model)
+        assert code == 0 and "peak" in said and "fits 141 GB GPUs: as it is" in said
+    assert not list(tmp_path.iterdir())
+    assert "forward in float32" in memory.dry_run("maze9_laptop", maze9_laptop(), [])
+
+
+def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
+    calls, real, norms = [], transformer.checkpoint, []
+    monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: calls.append(1) or real(*a, **k))
+    options = ["--init", "", "--entropy-bonus", 0.1, "--steps", 1]
+    for name, more in (("plain", []), ("both", ["--gradient-checkpointing", "--kv-memory-gb", "0.00005"])):
+        assert not calls
+        with pytest.warns(UserWarning, match="kv-memory-gb 5e-05") if more else contextlib.nullcontext():
+            code, said = shell("train.py", "tiny", *options, "--out", tmp_path / name, *more)
+        assert code == 0, said
+        norms.append(json.loads((tmp_path / name / "metrics.jsonl").read_text())["grad_norm"])
+    assert calls and norms[0] > 0 and norms[1] == pytest.approx(norms[0], rel=1e-5)

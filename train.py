@@ -23,6 +23,7 @@ from maxrl.config import Config, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
+from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES
 from maxrl.rewards import Rewards
@@ -33,10 +34,12 @@ from maxrl.tokenizer import Tokenizer
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing"}
+                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing",
+                  "lora_merge"}
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
-                  "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing")
+                  "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
+                  "lora_projections", "lora_merge")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -163,15 +166,17 @@ def find_run(cfg: Config) -> Path | None:
         if (run / "latest").exists():
             raise UsageError(f"{run} holds checkpoints but no recipe.json to resume from: --out DIR starts another")
         return None
-    old, new = json.loads((run / "recipe.json").read_text())["config"], json.loads(json.dumps(cfg.to_dict()))
+    default, new = (json.loads(json.dumps(c.to_dict())) for c in (Config(), cfg))
+    old = default | json.loads((run / "recipe.json").read_text())["config"]  # of before a field was there: its default
     free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # a cosine's shape depends on its length
     for name in new:
-        if name not in free and old.get(name, getattr(Config(), name)) != new[name]:
-            raise UsageError(f"{run} was started with {name} = {old.get(name)!r}, not {new[name]!r}: "
+        if name not in free and old[name] != new[name]:
+            raise UsageError(f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
     if not (run / "latest").exists():
         return None  # it ended before its first checkpoint
-    return checkpoint.find(run)
+    found = checkpoint.find(run)
+    return found / "lora" if (found / "lora").exists() else found  # of a merged model
 
 
 def start_run(cfg: Config, recipe: str, resumed: Path | None) -> Path:
@@ -197,6 +202,10 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
     try:
         if resumed or cfg.init:
             model, tokenizer, stop = checkpoint.load_model(resumed or cfg.init)
+            if not cfg.lora_rank:
+                merge(model)  # where --init is an adapter
+            elif not resumed:
+                add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, checkpoint.base_name(cfg.init))
         elif task.classes:
             model, tokenizer, stop = from_config(cfg.model | {"num_labels": len(task.classes)}), None, []
         elif task.tokenizer:
@@ -226,9 +235,10 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
 
 
 def make_optimizer(cfg: Config, model) -> torch.optim.Optimizer:
+    trained = [p for p in model.parameters() if p.requires_grad]
     if cfg.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
-    return torch.optim.AdamW(model.parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
+        return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
+    return torch.optim.AdamW(trained, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
 
 
 def restore(cfg: Config, policy, optimizer, resumed: Path | None) -> int:
@@ -335,7 +345,8 @@ def save(cfg: Config, recipe: str, policy, optimizer, state: dict):
     if distributed.rank() == 0:
         name = f"step-{state['step']:06d}"
         if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
-            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state)
+            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state,
+                        merge=cfg.lora_merge)
         checkpoint.set_latest(cfg.out, name)
     distributed.barrier()
 

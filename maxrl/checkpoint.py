@@ -6,6 +6,9 @@
         loaded checkpoint had for its tokenizer  (for transformers and vLLM; a classifier has config.json and
         model.safetensors, with torchvision's names)
         recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
+
+A run with --lora-rank writes a PEFT adapter instead (adapter_config.json, adapter_model.safetensors; the model stays where
+it was) with those three files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
 """
 
 import json
@@ -16,10 +19,11 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
 from maxrl.models import from_config
+from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
 from maxrl.tokenizer import Tokenizer
 
@@ -29,14 +33,23 @@ HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.mode
 
 def find(path) -> Path:
     """The checkpoint directory that `path` means: itself, the newest one of a run directory, or a copy from the hub."""
-    name, path = str(path), Path(path)
-    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and not (path.exists() or path.parent.exists() or name.startswith("runs/")):
-        path = download(name)
+    path = download(str(path)) if on_hub(path) else Path(path)
     if (path / "latest").exists():
         path = path / (path / "latest").read_text().strip()
-    if not (path / "config.json").exists():
+    if not any((path / name).exists() for name in ("config.json", "adapter_config.json")):
         raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
     return path
+
+
+def on_hub(path) -> bool:
+    name, path = str(path), Path(path)
+    return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)) and not (
+        path.exists() or path.parent.exists() or name.startswith("runs/"))
+
+
+def base_name(path) -> str:
+    """What an adapter calls the model it is made for: a hub id as it is, else the checkpoint directory itself."""
+    return str(path) if on_hub(path) else str(find(path).resolve())
 
 
 def download(name: str) -> Path:
@@ -62,9 +75,11 @@ class Uninitialised(TorchFunctionMode):
 def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     """Model (float32), tokenizer and stop tokens (all of generation_config's eos_token_id) of a checkpoint directory.
 
-    A classifier has neither tokenizer (None) nor stop tokens.
+    A classifier has neither tokenizer (None) nor stop tokens. A PEFT directory gives its base model with the adapter.
     """
     path = find(path)
+    if (path / "adapter_config.json").exists():
+        return load_adapted(path)
     config = json.loads((path / "config.json").read_text())
     with Uninitialised():
         model = from_config(config)
@@ -74,6 +89,33 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     if (path / "generation_config.json").exists():
         model.generation_config = json.loads((path / "generation_config.json").read_text())
     return model, Tokenizer.load(path), end_tokens(model.generation_config) or end_tokens(config)
+
+
+def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
+    """As load_model, of a PEFT directory: what it does not hold is its base model's."""
+    base = json.loads((path / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    if not base:
+        raise ValueError(f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path")
+    try:
+        model, tokenizer, stop = load_model(base)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
+                         "it is now as base_model_name_or_path into adapter_config.json") from None
+    return load_lora(model, path), Tokenizer.load(path) if (path / "tokenizer.json").exists() else tokenizer, stop
+
+
+def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:
+    """`model`, the base, with the adapter of a PEFT directory."""
+    directory = Path(directory)
+    file = directory / "adapter_model.safetensors"
+    if not file.exists():
+        raise FileNotFoundError(f"{directory} holds no {file.name}; a pickle is not read, because it can run code")
+    try:
+        return from_adapter(model, json.loads((directory / "adapter_config.json").read_text()), load_file(file))
+    except SafetensorError as error:
+        raise ValueError(f"{file} cannot be read ({error}): the file is damaged") from None
+    except ValueError as error:
+        raise ValueError(f"{directory}: {error}") from None
 
 
 def end_tokens(config: dict) -> list[int]:
@@ -139,10 +181,11 @@ def tied(model: torch.nn.Module) -> bool:
 
 
 def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
-         recipe: dict | None = None, optimizer=None, state=None, dtype: str = "float32"):
+         recipe: dict | None = None, optimizer=None, state=None, dtype: str = "float32", merge: bool = False):
     """Write a checkpoint directory that transformers loads as it is (a classifier without tokenizer: torchvision's
     names). Appears whole or not at all. What a loaded model's config.json and generation_config.json said still stands
-    in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16".
+    in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16". A model with LoRA is written as
+    its adapter, which stays float32, or with `merge` as a plain model whose folder lora/ holds what resuming needs.
 
     Everything is written to a temporary directory beside `path`, flushed to disk, then renamed. Raises FileExistsError
     if `path` exists.
@@ -155,6 +198,28 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
+    adapted = has_lora(model)
+    if not adapted or merge:
+        write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
+    training = temporary / "lora" if adapted and merge else temporary
+    if adapted:
+        training.mkdir(exist_ok=True)
+        write_json(training / "adapter_config.json", model.adapter_config)
+        tensors = {name: tensor.contiguous() for name, tensor in lora_state(model).items()}
+        save_file(tensors, training / "adapter_model.safetensors", metadata={"format": "pt"})
+    for folder in {temporary, training} if recipe is not None else ():
+        write_json(folder / "recipe.json", recipe)
+    if optimizer is not None:
+        save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
+        write_json(training / "state.json", state)
+    for file in [*temporary.rglob("*"), temporary]:
+        _flush(file)
+    os.rename(temporary, path)
+    _flush(path.parent)
+
+
+def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, beside_others: bool):
+    """Everything of a checkpoint that is not for --resume; with an index of the weights if other tensors lie beside."""
     if tokenizer is None:
         config = model.config.to_hf()
     else:
@@ -163,26 +228,18 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
             generation = generation | {"eos_token_id": sorted(stop_tokens)}
         if not set() < set(end_tokens(config)) <= set(stop_tokens):
             config["eos_token_id"] = sorted(stop_tokens)
-        write_json(temporary / "generation_config.json", generation)
-        tokenizer.save(temporary)
-    write_json(temporary / "config.json", config)
-    if recipe is not None:
-        write_json(temporary / "recipe.json", recipe)
+        write_json(directory / "generation_config.json", generation)
+        tokenizer.save(directory)
+    write_json(directory / "config.json", config)
     weights = {name: (tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()
-               for name, tensor in model.state_dict().items()}
+               for name, tensor in merged_state(model).items()}
     if tied(model):
         del weights["lm_head.weight"]  # one tensor under two names: the file holds it once
-    save_file(weights, temporary / "model.safetensors", metadata={"format": "pt"})
-    if optimizer is not None:
-        save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    if beside_others:
         # vLLM takes every *.safetensors of a directory for weights, unless an index names those that are.
         index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
-        write_json(temporary / "model.safetensors.index.json", index)
-        write_json(temporary / "state.json", state)
-    for file in [*temporary.iterdir(), temporary]:
-        _flush(file)
-    os.rename(temporary, path)
-    _flush(path.parent)
+        write_json(directory / "model.safetensors.index.json", index)
 
 
 def set_latest(run, name: str):

@@ -6,6 +6,9 @@ import math
 import typing
 from dataclasses import dataclass, field
 
+# What LoRA can be added to; models/lora.py reads it here.
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
 
 class UsageError(Exception):
     """A mistake in what the user asked for; its message is one sentence for the console."""
@@ -26,6 +29,10 @@ class Config:
     task_options: dict = option({}, "What the task's constructor takes; --task.size 9 sets one of them.")
     model: dict = option({}, "config.json of a model trained from scratch; not read when init is given.")
     init: str = option("", "Checkpoint or run directory to start from.")
+    lora_rank: int = option(0, "Trains a LoRA adapter of this rank beside the frozen model of --init (0: the model itself).")
+    lora_alpha: float = option(32.0, "What the adapter adds is scaled by lora_alpha / lora_rank.")
+    lora_projections: tuple[str, ...] = option(PROJECTIONS, "Which projections of every layer have an adapter.")
+    lora_merge: bool = option(False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.")
     # the estimator
     estimator: str = option("maxrl", "Name in maxrl.advantages.ADVANTAGES; `supervised` trains on the reference answers.")
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
@@ -87,7 +94,8 @@ class Config:
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
-                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb"):
+                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb",
+                     "lora_rank"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):
@@ -115,6 +123,7 @@ class Config:
             raise UsageError(f"--minibatches {self.minibatches} must divide --prompts {self.prompts}")
         if self.beta and not self.init:
             raise UsageError(f"--beta {self.beta} needs --init, the model that it keeps near to")
+        self.check_lora()
         if self.estimator == "supervised" and (self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus):
             raise UsageError("--estimator supervised takes none of --minibatches, --passes, --beta and --entropy-bonus")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
@@ -127,6 +136,18 @@ class Config:
             raise UsageError(f"--eval-k {min(self.eval_k)} must be at least 1")
         if self.eval_every and 0 < self.eval_samples < max(self.eval_k):
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
+
+    def check_lora(self):
+        if self.lora_rank and not self.init:
+            raise UsageError(f"--lora-rank {self.lora_rank} needs --init, the model that it is added to")
+        for name in ("lora_alpha", "lora_projections", "lora_merge"):
+            if not self.lora_rank and getattr(self, name) != getattr(Config, name):
+                raise UsageError(f"--{dashed(name)} means nothing without --lora-rank")
+        if self.lora_alpha <= 0:
+            raise UsageError(f"--lora-alpha {self.lora_alpha} must be above 0")
+        for name in self.lora_projections:
+            if name not in PROJECTIONS:
+                raise UsageError(f"--lora-projections {name!r} is not one of {', '.join(PROJECTIONS)}")
 
     def to_dict(self) -> dict:
         return dataclasses.asdict(self)

@@ -58,12 +58,13 @@ SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9,
 SCALES |= {"mn": 10**6, "bn": 10**9, "lakh": 10**5, "crore": 10**7}
 LETTER_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
 NUMBER = re.compile(
-    rf"(?<![{LETTER}])([-+] ?)?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?(?<![{LETTER}])({RUN})(?: ?/ ?({RUN}))?"
+    rf"(?<![{LETTER}])([-+] ?)?(?:([0-9]++) (?={RUN} ?/ ?{RUN}))?({RUN})(?: ?/ ?({RUN}))?"
     rf"(?:[ -]?((?i:{'|'.join(SCALES)})(?=s?(?![{LETTER}]))|[{''.join(LETTER_SCALES)}](?![{LETTER}]))s?)?"
     rf"(?:-(?=[{LETTER}]))?"  # 18-year-old
 )
-INSIDE = rf"(?<=[{LETTER}])(?:: ?| : ?|-(?=[{LETTER}]))|/ ?(?=[{LETTER}])"
-GAP = re.compile(rf"(?:[{LETTER} .,;'\"’“”()\[\]≈]|{INSIDE})*+")  # what may stand around a number
+GAP = re.compile(  # what may stand around a number; a hyphen and a slash only as in half-hour and miles/hour
+    rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])-(?=[{LETTER}])|/ ?(?=[{LETTER}]))*+"
+)
 SEPARATES = re.compile(rf"[{LETTER},;]")
 WORD = re.compile(rf"[{LETTER}]+")
 # Words that change the value of a number beside them, and letters that stand for a number.
@@ -113,7 +114,7 @@ def read_number(text: str) -> Fraction | None:
     3. hundred, thousand (k), million (M, mn), billion (B, bn), trillion directly after it multiply it. A dozen is a unit,
        and 5% is 5: GSM8K asks for dozens and for percentages.
     4. Around it may stand words, which are not read, with hyphens and unit exponents (5 ft^2, 5 miles/hour), currency
-       signs, degrees, brackets, . , ; and quotation marks. A word that changes the value (CHANGES: 2 and a half, minus 2)
+       signs, degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES: 2 and a half, minus 2)
        and every other sign or LaTeX command make the text unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
     5. Several numbers are one only where they are equal and a word, comma or semicolon parts them: $18 or 18.00 dollars.
     """
@@ -167,7 +168,7 @@ class _Worker:
         said = self._line(STARTING)
         if said != "ready":
             self.end()
-            raise UsageError(f"math-verify does not start ({said or 'its process ended'}): pip install math-verify")
+            raise UsageError(f"math-verify does not work ({said or 'its process ended'}): pip install math-verify")
 
     def _line(self, seconds: float) -> str:
         ready = wait([self.process.stdout], seconds)
@@ -192,34 +193,32 @@ def _work():
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
     answers, sys.stdout = sys.stdout, sys.stderr  # nobody else's print is an answer
-    try:
-        import math_verify
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}".replace("\n", " "), file=answers, flush=True)
-        return
     with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    print("ready", file=answers, flush=True)
+    try:
+        said = "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different"
+    except Exception as error:  # said aloud: a worker that is never right would look like a policy that is never right
+        said = f"{type(error).__name__}: {error}".replace("\n", " ")
+    print(said, file=answers, flush=True)
     for line in sys.stdin:
         box, gold, seconds = json.loads(line)
         signal.alarm(int(seconds) + 10)  # ends the process, should nobody be left to kill it
-        print(_compare(math_verify, box, gold), file=answers, flush=True)
+        print(_compare(box, gold), file=answers, flush=True)
         signal.alarm(0)
 
 
-def _compare(math_verify, box: str, gold: str) -> bool:
+def _compare(box: str, gold: str) -> bool:
+    import math_verify
+
     latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
-    try:
-        sides = [
-            # first_match: the box as a whole or nothing, never some formula found inside an unreadable one
-            math_verify.parse(rf"\boxed{{{text}}}", [latex], extraction_mode="first_match", parsing_timeout=None)
-            for text in (gold, box)
-        ]
-        return bool(math_verify.verify(*sides, timeout_seconds=None))
-    except Exception:  # whatever sympy makes of any text, MemoryError and RecursionError among it, is no equality
-        return False
+    sides = [
+        # first_match: the box as a whole or nothing, never some formula found inside an unreadable one
+        math_verify.parse(rf"\boxed{{{text}}}", [latex], extraction_mode="first_match", parsing_timeout=None)
+        for text in (gold, box)
+    ]
+    return bool(math_verify.verify(*sides, timeout_seconds=None))
 
 
 def _pool() -> queue.LifoQueue:
@@ -272,7 +271,7 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     _installed()
     pairs = []
     for response, answer in zip(responses, answers, strict=True):
-        pairs.append(((last_boxed(response) or "").strip(), (last_boxed(answer) or answer).strip()))
+        pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
     verdicts = {(box, gold): float(box == gold != "") for box, gold in pairs}
     unsure = [(box, gold) for box, gold in verdicts if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX]
     with ThreadPoolExecutor(_pool().maxsize) as threads:  # starts no more of them than there are pairs

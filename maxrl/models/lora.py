@@ -1,0 +1,129 @@
+"""LoRA (Hu et al., arXiv 2106.09685): W x becomes W x + (alpha / rank) B A x, and only A and B are trained.
+
+A (rank, in) and B (out, rank) carry PEFT's names, `q_proj.lora_A.weight` and `q_proj.lora_B.weight`; the adapter is not
+there at first, because B starts at 0. checkpoint.py reads and writes PEFT's directories.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from maxrl.config import PROJECTIONS
+
+PREFIX = "base_model.model."  # of every name in a PEFT file
+# What an adapter_config.json may say that needs nothing here: which modules have an adapter is read off the tensors'
+# names, and dropout is for training with PEFT. All else must be empty or have one of these values.
+READ = {"r", "lora_alpha", "base_model_name_or_path", "target_modules", "exclude_modules", "layers_to_transform",
+        "layers_pattern", "lora_dropout", "inference_mode", "auto_mapping", "peft_version", "megatron_core",
+        "qalora_group_size"}
+IMPLEMENTED = {"peft_type": ("LORA",), "task_type": ("CAUSAL_LM",), "bias": ("none",), "revision": ("main",),
+               "init_lora_weights": (True, "gaussian")}
+
+
+class Frozen(nn.Linear):
+    """A Linear that is not trained. Autocast keeps its low-precision copy of a weight only if that needs a gradient: for
+    this one it would make another for every token."""
+
+    def __init__(self, linear: nn.Linear):
+        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.copy, self.copy_of = None, None
+
+    def forward(self, x):
+        if not torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        now = torch.get_autocast_dtype(x.device.type), self.weight.device, self.weight._version
+        if self.copy_of != now:
+            self.copy, self.copy_of = self.weight.detach().to(now[0]), now
+        return F.linear(x, self.copy, self.bias)
+
+
+class LoRALinear(Frozen):
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float):
+        super().__init__(linear)
+        like = {"device": self.weight.device, "dtype": self.weight.dtype}
+        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **like)
+        self.lora_B = nn.Linear(rank, self.out_features, bias=False, **like)
+        self.scale = alpha / rank
+        nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x):
+        return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
+
+    def merged(self) -> torch.Tensor:
+        return self.weight.detach() + self.scale * (self.lora_B.weight @ self.lora_A.weight).detach()  # (out, in)
+
+
+def add_lora(model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS, base: str = "") -> nn.Module:
+    """Gives the projections an adapter, in place, and freezes all that was there. They are named as in PROJECTIONS, in
+    every layer, or in full; base: the checkpoint that the model came from, for the adapter's own."""
+    linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    places = {name: {name, name.split(".")[-1]} for name in linears if name.split(".")[-1] in PROJECTIONS}
+    unknown = [p for p in projections if not any(p in names for names in places.values())]
+    if has_lora(model):
+        raise ValueError("it is a LoRA adapter already: another one needs a model into which this one is merged")
+    if unknown or not projections or rank < 1:
+        raise ValueError(f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not possible: "
+                         f"the rank is at least 1, the projections are {', '.join(PROJECTIONS)}")
+    model.requires_grad_(False)
+    for name, linear in linears.items():
+        chosen = places.get(name, set()) & set(projections)
+        model.set_submodule(name, LoRALinear(linear, rank, alpha) if chosen else Frozen(linear))
+    alpha = int(alpha) if alpha == int(alpha) else alpha
+    model.adapter_config = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank, "lora_alpha": alpha,
+        "target_modules": list(projections), "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
+        "use_rslora": False, "use_dora": False, "init_lora_weights": True, "inference_mode": True}
+    return model
+
+
+def has_lora(model: nn.Module) -> bool:
+    return any(isinstance(module, LoRALinear) for module in model.modules())
+
+
+def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A and B of every adapter by PEFT's names; the tensors are the model's own."""
+    return {PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name}
+
+
+def from_adapter(model: nn.Module, config: dict, tensors: dict[str, torch.Tensor]) -> nn.Module:
+    """`model` with an adapter of PEFT's: its parsed adapter_config.json and its tensors. ValueError for one that is not a
+    plain LoRA of these projections."""
+    for key, value in config.items():
+        if key not in READ and value and value not in IMPLEMENTED.get(key, ()):
+            raise ValueError(f"adapter_config.json asks for {key} = {value!r}, which is not implemented")
+    lacking = [key for key in ("peft_type", "r", "lora_alpha") if not config.get(key)]
+    if lacking:
+        raise ValueError(f"adapter_config.json lacks {', '.join(lacking)}")
+    end = ".lora_A.weight"
+    names = [name.removeprefix(PREFIX).removesuffix(end) for name in tensors if name.endswith(end)]
+    own = lora_state(add_lora(model, config["r"], config["lora_alpha"], names))
+    wrong = [name for name in own | tensors if name not in own or name not in tensors or own[name].shape != tensors[name].shape]
+    if wrong:
+        raise ValueError(f"the adapter does not fit the model and its rank {config['r']}: {wrong[0]}"
+                         + f", the first of {len(wrong)} tensors that do not" * (len(wrong) > 1))
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+    model.adapter_config = dict(config)
+    return model
+
+
+def merged_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The state_dict of the plain model that computes the same; without LoRA the model's own."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
+    adapted = {name: module for name, module in model.named_modules() if isinstance(module, LoRALinear)}
+    return state | {f"{name}.weight": module.merged() for name, module in adapted.items()}
+
+
+def merge(model: nn.Module) -> nn.Module:
+    """Adds the adapters into the weights, in place: the plain model again, all of it trainable."""
+    for name, module in [(n, m) for n, m in model.named_modules() if isinstance(m, Frozen)]:
+        plain = nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
+        plain.weight, plain.bias = module.weight, module.bias
+        if isinstance(module, LoRALinear):
+            plain.weight.data.copy_(module.merged())
+        model.set_submodule(name, plain)
+    return model.requires_grad_(True)

@@ -24,8 +24,10 @@ from maxrl.config import UsageError
 LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
 MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
 
+# Possessive (*+, ++) stand only single characters: groups are matched wrongly by Python 3.11.2 (cpython#106052). Each of the
+# groups below can read a text in one way only, so that giving back costs linear time.
 BOX = re.compile(r"\\boxed(?![A-Za-z])\s*+(\{)?")
-EMPTY_BOX = re.compile(r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*+\}")
+EMPTY_BOX = re.compile(r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*\}")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -53,7 +55,7 @@ def last_boxed(text: str) -> str | None:
 
 LETTER = "A-Za-zÀ-ÖØ-öø-ÿ"
 DECIMAL = re.compile(r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
-RUN = r"(?:(?<!\.)\.)?[0-9]++(?:[.,][0-9]++)*+"  # possessive: a run of digits is never read as a shorter one
+RUN = r"(?:(?<!\.)\.)?[0-9]++(?:[.,][0-9]++)*(?![.,]?[0-9])"  # a run of digits is never read as a shorter one
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALES |= {"mn": 10**6, "bn": 10**9, "lakh": 10**5, "crore": 10**7}
 LETTER_SCALES = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
@@ -63,7 +65,7 @@ NUMBER = re.compile(
     rf"(?:-(?=[{LETTER}]))?"  # 18-year-old
 )
 GAP = re.compile(  # what may stand around a number; a hyphen and a slash only as in half-hour and miles/hour
-    rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])-(?=[{LETTER}])|/ ?(?=[{LETTER}]))*+"
+    rf"(?:[{LETTER} .,;:'\"’“”()\[\]≈]|(?<=[{LETTER}])-(?=[{LETTER}])|/ ?(?=[{LETTER}]))*"
 )
 SEPARATES = re.compile(rf"[{LETTER},;]")
 WORD = re.compile(rf"[{LETTER}]+")

@@ -19,6 +19,7 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
+from maxrl.checkpoint import write_json
 from maxrl.config import UsageError
 from maxrl.tasks.images import DATA, Shards, write_shard
 
@@ -155,8 +156,7 @@ def main(argv: list[str] | None = None) -> None:
                    "replace it with --overwrite")
         remove(folder)
         write(folder, args, counts)
-        (folder / "info.json.incomplete").write_text(json.dumps(info, indent=1) + "\n")
-        os.replace(folder / "info.json.incomplete", folder / "info.json")
+        write_json(folder / "info.json", info)
     except OSError as error:
         refuse(f"cannot write {folder} ({error.strerror}): choose another directory with --out")
     except KeyboardInterrupt:

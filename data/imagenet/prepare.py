@@ -43,6 +43,7 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
+from maxrl.checkpoint import write_json
 from maxrl.config import UsageError
 from maxrl.tasks.images import DATA, INDEX, pillow, write_shard
 
@@ -63,13 +64,6 @@ class Source:
 def refuse(sentence: str, code: int = 2) -> NoReturn:
     print(f"prepare.py: {sentence}", file=sys.stderr)
     raise SystemExit(code)
-
-
-def write_json(file: Path, value) -> None:
-    """Beside its place first, then renamed: the file is there whole or not at all."""
-    beside = file.with_name(f"{file.name}.incomplete")
-    beside.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(beside, file)
 
 
 def chance(name: str) -> float:

@@ -4,9 +4,7 @@ The loop in `train` is Algorithm 1 of the paper: rollouts, rewards, advantages (
 """
 
 import functools
-import json
 import math
-import shlex
 import sys
 import time
 import warnings
@@ -17,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from maxrl import checkpoint, distributed, memory
+from maxrl import checkpoint, distributed, memory, runs
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger
@@ -32,10 +30,6 @@ from maxrl.tasks import load_task
 from maxrl.tasks.base import Within, prefetched
 from maxrl.tokenizer import Tokenizer
 
-# On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
-FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing",
-                  "lora_merge"}
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
                   "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
@@ -47,12 +41,12 @@ def train(cfg: Config, recipe: str):
     rank, world, device = distributed.setup(cfg.device)
     task, validation = (load(cfg, split) for split in ("train", "validation"))
     cfg = check(cfg, task, world, validation)
-    resumed = find_run(cfg)
+    resumed = runs.find_run(cfg)
     judge = reward_functions(cfg, task, validation)
     policy = start_policy(cfg, task, resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
-    first_step = restore(cfg, policy, optimizer, resumed)
-    logger = Logger(start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
+    first_step = runs.restore(cfg, policy, optimizer, resumed)
+    logger = Logger(runs.start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
@@ -84,7 +78,7 @@ def train(cfg: Config, recipe: str):
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if finished or cfg.save_every and (step + 1) % cfg.save_every == 0:
-            save(cfg, recipe, policy, optimizer, {"step": step + 1, "reached": reached})
+            runs.save(cfg, recipe, policy, optimizer, {"step": step + 1, "reached": reached})
         if finished:
             if cfg.stop_at_pass and not reached:
                 logger.say(f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps")
@@ -153,49 +147,6 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     return cfg
 
 
-def find_run(cfg: Config) -> Path | None:
-    """The checkpoint to resume from, or None for a new run; refuses a directory in use and a recipe that differs."""
-    run = Path(cfg.out)
-    if run.is_file():
-        raise UsageError(f"--out {run} is a file, not a directory")
-    if cfg.resume == "no" and any((run / name).exists() for name in ("recipe.json", "metrics.jsonl", "latest")):
-        raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
-    if cfg.resume == "yes" and not (run / "latest").exists():
-        raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
-    if not (run / "recipe.json").exists():
-        if (run / "latest").exists():
-            raise UsageError(f"{run} holds checkpoints but no recipe.json to resume from: --out DIR starts another")
-        return None
-    default, new = (json.loads(json.dumps(c.to_dict())) for c in (Config(), cfg))
-    old = default | json.loads((run / "recipe.json").read_text())["config"]  # of before a field was there: its default
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # a cosine's shape depends on its length
-    for name in new:
-        if name not in free and old[name] != new[name]:
-            raise UsageError(f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
-                             f"resume it as it was, or start another with --out DIR")
-    if not (run / "latest").exists():
-        return None  # it ended before its first checkpoint
-    found = checkpoint.find(run)
-    return found / "lora" if (found / "lora").exists() else found  # of a merged model
-
-
-def start_run(cfg: Config, recipe: str, resumed: Path | None) -> Path:
-    """The run directory; a new one gets its recipe.json."""
-    run = Path(cfg.out)
-    distributed.barrier()  # every rank has looked into it before the first one writes
-    if distributed.rank() == 0 and not resumed:
-        run.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(run / "recipe.json", described(cfg, recipe))
-    return run
-
-
-def described(cfg: Config, recipe: str) -> dict:
-    """What recipe.json records: the resolved recipe, the exact command and the versions."""
-    command = ["python" if distributed.world_size() == 1 else f"torchrun --nproc-per-node {distributed.world_size()}"]
-    return {"recipe": recipe, "command": " ".join([*command, shlex.join(sys.argv)]), "config": cfg.to_dict(),
-            "ranks": distributed.world_size(), "torch": torch.__version__, "python": sys.version.split()[0]}
-
-
 def start_policy(cfg: Config, task, resumed: Path | None, device):
     """The policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
@@ -239,15 +190,6 @@ def make_optimizer(cfg: Config, model) -> torch.optim.Optimizer:
     if cfg.optimizer == "sgd":
         return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
     return torch.optim.AdamW(trained, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
-
-
-def restore(cfg: Config, policy, optimizer, resumed: Path | None) -> int:
-    """The step to go on with; the optimizer gets its state back."""
-    if not resumed:
-        return 0
-    checkpoint.load_optimizer(resumed, policy.model, optimizer)
-    state = json.loads((resumed / "state.json").read_text())
-    return cfg.steps if state.get("reached") else state["step"]
 
 
 class Plan:
@@ -339,16 +281,6 @@ def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:
     parts = dict(zip(("data", "rollout", "reward", "backward"), (b - a for a, b in zip(clock, clock[1:]))))
     total = clock[-1] - clock[0]
     return {"seconds": total, f"{unit}_per_second": count / total} | {f"seconds/{name}": s for name, s in parts.items()}
-
-
-def save(cfg: Config, recipe: str, policy, optimizer, state: dict):
-    if distributed.rank() == 0:
-        name = f"step-{state['step']:06d}"
-        if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
-            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state,
-                        merge=cfg.lora_merge)
-        checkpoint.set_latest(cfg.out, name)
-    distributed.barrier()
 
 
 def main(arguments: list[str]):

@@ -33,6 +33,7 @@ ALLOWED = {
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},
+    "runs": {"checkpoint", "config", "distributed"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone
 

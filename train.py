@@ -16,8 +16,8 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from maxrl import checkpoint, distributed, memory, runs
-from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config, UsageError, dashed, describe, with_overrides
+from maxrl.advantages import ADVANTAGES, RewardError
+from maxrl.config import Config, RunError, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
@@ -37,16 +37,13 @@ SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", 
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
-def train(cfg: Config, recipe: str):
-    rank, world, device = distributed.setup(cfg.device)
-    task, validation = (load(cfg, split) for split in ("train", "validation"))
-    cfg = check(cfg, task, world, validation)
-    resumed = runs.find_run(cfg)
+def train(cfg: Config, run: runs.Run, task, validation, device):
+    rank, world = distributed.rank(), distributed.world_size()
     judge = reward_functions(cfg, task, validation)
-    policy = start_policy(cfg, task, resumed, device)
+    policy = start_policy(cfg, task, run.resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
-    first_step = runs.restore(cfg, policy, optimizer, resumed)
-    logger = Logger(runs.start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
+    first_step = run.restore(policy, optimizer)
+    logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main)
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
@@ -66,6 +63,7 @@ def train(cfg: Config, recipe: str):
         clock.append(time.perf_counter())
         stats = update(cfg, policy, optimizer, judged, advantages, step)                 # backward, optimizer.step
         clock.append(time.perf_counter())
+        run.skip(step, stats["skipped_updates"], judged, rewards, advantages)
 
         metrics = step_metrics(rewards, rollouts, judge, device) | stats | timings(clock, policy.unit, stats[policy.unit])
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
@@ -77,12 +75,12 @@ def train(cfg: Config, recipe: str):
         logger.log(step, metrics)
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
-        if finished or cfg.save_every and (step + 1) % cfg.save_every == 0:
-            runs.save(cfg, recipe, policy, optimizer, {"step": step + 1, "reached": reached})
-        if finished:
-            if cfg.stop_at_pass and not reached:
-                logger.say(f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps")
+        if run.due(step, finished):
+            run.save(policy, optimizer, step, reached)
+        if finished or run.stopped:
             break
+    if cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or reached):
+        logger.say(f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps")
     logger.close()
     distributed.barrier()
 
@@ -243,10 +241,10 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
         optimizer.zero_grad(set_to_none=True)
         stats = policy.backward(rollouts, advantages, chosen)                            # gradients of all ranks
         grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-        if not grad_norm.isfinite():  # the same on all ranks; before the step, so that the weights stay what they were
-            raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
-        optimizer.step()
-        updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr})
+        finite = math.isfinite(grad_norm) and math.isfinite(stats["loss"])  # the same on all ranks
+        if finite:
+            optimizer.step()  # else the weights and the optimizer's state stay what they were
+        updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr, "skipped_updates": 1.0 - finite})
     return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
 
 
@@ -301,7 +299,14 @@ def main(arguments: list[str]):
         return
     cfg = with_overrides(RECIPES[name](), rest)
     default = f"runs/{name}" if cfg.estimator == "supervised" else f"runs/{name}-{cfg.estimator}"
-    train(replace(cfg, out=cfg.out or default), name)
+    cfg = replace(cfg, out=cfg.out or default)
+    _, world, device = distributed.setup(cfg.device, cfg.deterministic)
+    task, validation = (load(cfg, split) for split in ("train", "validation"))
+    cfg = check(cfg, task, world, validation)
+    with runs.Run(cfg, name) as run:
+        train(cfg, run, task, validation, device)
+    if run.stopped:
+        distributed.leave(runs.STOPPED)
 
 
 if __name__ == "__main__":
@@ -309,4 +314,13 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except (UsageError, FileNotFoundError) as error:
         distributed.refuse("train.py", error)
-    distributed.cleanup()  # not after a crash: the other ranks would be waited for before its traceback is printed
+    except RewardError as error:
+        distributed.refuse("train.py", RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
+    except torch.OutOfMemoryError as error:
+        distributed.refuse("train.py", RunError(f"out of GPU memory ({str(error).split('.')[0]}): lower --micro-batch-tokens, "
+                                                "--wave-rows or --kv-memory-gb, or use --gradient-checkpointing true"))
+    except KeyboardInterrupt:  # before the loop, which finishes its step
+        distributed.leave(130)
+    except Exception:
+        distributed.crashed("train.py")
+    distributed.cleanup()

@@ -283,6 +283,10 @@ def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
 
 
 # ----------------------------------------------------- the checks ---------------------------------------------------
+class RewardError(ValueError):
+    """A reward that the estimator does not take."""
+
+
 def _check_shape(name: str, rewards, group: bool) -> Tensor:
     if not isinstance(rewards, Tensor) or rewards.is_complex():
         kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
@@ -320,13 +324,13 @@ def _check_options(name: str, known: dict, options: dict, shape: torch.Size | No
 def _check_values(name: str, rewards: Tensor, domain: str) -> None:
     bad = rewards[~rewards.isfinite()]
     if bad.numel():
-        raise ValueError(f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
-                         "use 0 for a failure and leave out the whole group of a rollout that has no reward")
+        raise RewardError(f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
+                          "use 0 for a failure and leave out the whole group of a rollout that has no reward")
     if domain == "any":
         return
     bad = rewards[(rewards < 0) | (rewards > 1) if domain == "fractional" else (rewards != 0) & (rewards != 1)]
     if bad.numel():
         allowed = "[0, 1]" if domain == "fractional" else "{0, 1}"
         hint = ", or allow_fractional=True" if domain == "unit" and 0 < bad[0] < 1 else ""
-        raise ValueError(f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
-                         f"use rloo or grpo, which take any finite reward{hint}")
+        raise RewardError(f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
+                          f"use rloo or grpo, which take any finite reward{hint}")

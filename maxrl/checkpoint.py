@@ -6,13 +6,13 @@
         loaded checkpoint had for its tokenizer  (for transformers and vLLM; a classifier has config.json and
         model.safetensors, with torchvision's names)
         recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
+        checksums.json                                                                        (of all the others)
 
 A run with --lora-rank writes a PEFT adapter instead (adapter_config.json, adapter_model.safetensors; the model stays where
 it was) with those three files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
 """
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
+from maxrl.files import damage, publish, write_json, write_text  # noqa: F401 (damage: of checkpoints too)
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
@@ -198,24 +199,30 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    adapted = has_lora(model)
-    if not adapted or merge:
-        write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
-    training = temporary / "lora" if adapted and merge else temporary
-    if adapted:
-        training.mkdir(exist_ok=True)
-        write_json(training / "adapter_config.json", model.adapter_config)
-        tensors = {name: tensor.contiguous() for name, tensor in lora_state(model).items()}
-        save_file(tensors, training / "adapter_model.safetensors", metadata={"format": "pt"})
-    for folder in {temporary, training} if recipe is not None else ():
-        write_json(folder / "recipe.json", recipe)
-    if optimizer is not None:
-        save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
-        write_json(training / "state.json", state)
-    for file in [*temporary.rglob("*"), temporary]:
-        _flush(file)
-    os.rename(temporary, path)
-    _flush(path.parent)
+    try:
+        adapted = has_lora(model)
+        training = temporary / "lora" if adapted and merge else temporary
+        if not adapted or merge:
+            write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
+        if adapted:
+            write_adapter(training, model)
+        for folder in {temporary, training} if recipe is not None else ():
+            write_json(folder / "recipe.json", recipe)
+        if optimizer is not None:
+            save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
+            write_json(training / "state.json", state)
+        publish(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)  # a disk that is full gets back what it had
+        raise
+
+
+def write_adapter(directory: Path, model):
+    """What PEFT reads of a model with LoRA."""
+    directory.mkdir(exist_ok=True)
+    write_json(directory / "adapter_config.json", model.adapter_config)
+    tensors = {name: tensor.contiguous() for name, tensor in lora_state(model).items()}
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
 def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, beside_others: bool):
@@ -244,11 +251,7 @@ def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, besi
 
 def set_latest(run, name: str):
     """Point RUN/latest at a checkpoint, which must be whole already."""
-    temporary = Path(run) / "latest.incomplete"
-    temporary.write_text(name + "\n")
-    _flush(temporary)
-    os.replace(temporary, Path(run) / "latest")
-    _flush(run)
+    write_text(Path(run) / "latest", name + "\n")
 
 
 def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
@@ -268,19 +271,3 @@ def load_optimizer(path, model, optimizer):
             if key != "step":  # Adam counts on the CPU
                 value = torch.empty_like(parameter).copy_(value)  # its device, its memory format
             optimizer.state[parameter][key] = value
-
-
-def write_json(path: Path, value):
-    """Appears whole or not at all."""
-    temporary = path.with_name(path.name + ".incomplete")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, path)
-
-
-def _flush(path):
-    """fsync of a file or directory, so that a rename never gets ahead of the bytes."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

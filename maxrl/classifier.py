@@ -28,6 +28,10 @@ class Draws:
     def text(self, i: int, j: int) -> str:
         return self.classes[self.drawn[i, j]]
 
+    def row(self, i: int, j: int) -> dict:
+        """A rollout for people to look at."""
+        return {"label": self.classes[self.labels[i]], "drawn": self.text(i, j), "logits": self.logits[i].tolist()}
+
     def statistics(self) -> dict[str, float]:
         """Exact means over the images of all ranks: the pass rate p (whatever was drawn), top-1 accuracy, entropy in nats."""
         log_probs = self.logits.detach().double().log_softmax(-1)                                  # (P_local, C)

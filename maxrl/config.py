@@ -11,7 +11,17 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 
 class UsageError(Exception):
-    """A mistake in what the user asked for; its message is one sentence for the console."""
+    """A mistake in what the user asked for; its message is one sentence for the console, said once."""
+
+    code = 2  # of the process that ends with it
+
+
+class RunError(UsageError):
+    """What went wrong on one rank of a run; that rank says it."""
+
+    def __init__(self, sentence: str, code: int = 2):
+        super().__init__(sentence)
+        self.code = code
 
 
 def option(default, sentence: str):
@@ -77,6 +87,7 @@ class Config:
     kv_memory_gb: float = option(0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.")
     gradient_checkpointing: bool = option(False, "Makes each layer again in the backward: less memory, a third more work.")
     workers: int = option(0, "Processes that make batches ahead of time (0: none); images need some.")
+    deterministic: bool = option(False, "Only CUDA kernels that give the same bits every time: slower.")
     sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.")
     # evaluation and files
     eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).")
@@ -85,17 +96,20 @@ class Config:
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
     stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
+    save_every_minutes: float = option(0.0, "Minutes between checkpoints, beside save_every (0: none by the clock).")
+    keep: int = option(0, "Checkpoints that stay, the newest ones (0: all).")
+    max_skipped: int = option(5, "End after so many steps in a row whose gradient was not finite; their updates are left out.")
     out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
 
     def __post_init__(self):
         for name in ("prompts", "rollouts", "max_response", "micro_batch_tokens", "wave_rows", "max_grad_norm",
-                     "minibatches", "passes"):
+                     "minibatches", "passes", "max_skipped"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
                      "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb",
-                     "lora_rank"):
+                     "lora_rank", "save_every_minutes", "keep"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):

@@ -1,8 +1,11 @@
 """One process or many, started by plain python or by torchrun: the same script."""
 
 import contextlib
+import json
 import os
 import sys
+import time
+import traceback
 from datetime import timedelta
 
 import torch
@@ -10,8 +13,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from maxrl.config import RunError, UsageError
 
-def setup(device: str = "auto") -> tuple[int, int, torch.device]:
+
+def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
     rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
     if device == "auto":
@@ -21,8 +26,12 @@ def setup(device: str = "auto") -> tuple[int, int, torch.device]:
     where = torch.device("cuda", local) if device == "cuda" else torch.device(device)
     if where.type == "cuda":
         torch.cuda.set_device(where)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
+    torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # An hour: a rank may wait for another one's long rollouts or evaluation, a dead one is noticed by torchrun.
+        # An hour: a rank may wait that long for another one's rollouts or evaluation. One that has died is noticed at once, by
+        # the launcher, which ends the others; the time-out ends those that wait for one that hangs.
         dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=timedelta(hours=1))
     return rank, world, where
 
@@ -32,11 +41,33 @@ def cleanup():
         dist.destroy_process_group()
 
 
-def refuse(program: str, error: Exception):
-    """End with one sentence, printed once per machine, and exit code 2."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+def refuse(program: str, error: UsageError | FileNotFoundError):
+    """End with one sentence and the error's exit code: said once per machine, or by the rank that it happened on."""
+    if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, RunError):
         tqdm.write(f"{program}: {error}", file=sys.stderr)  # on a line of its own, where a bar is open
-    sys.exit(2)
+    else:
+        time.sleep(2)  # the launcher ends the others when the first has ended: let that one speak
+    leave(getattr(error, "code", 2))
+
+
+def crashed(program: str):
+    """End after an exception that nobody expected: with its traceback, or a sentence where another rank was the first."""
+    error = sys.exception()
+    if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
+        time.sleep(2)  # the launcher may have ended this one by then
+        tqdm.write(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
+    else:
+        traceback.print_exc()
+    leave(1)
+
+
+def leave(code: int):
+    """Exit, on several ranks without any farewell: destroying the group would wait for those that still work."""
+    if not dist.is_initialized():
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def world_size() -> int:
@@ -52,10 +83,28 @@ def barrier():
         dist.barrier()
 
 
-def all_reduce(numbers: dict[str, float], op: str = "sum", device="cpu") -> dict[str, float]:
+def from_main(value):
+    """A JSON value of the main rank's, on all of them: as text, since torch would send an object as a pickle."""
+    if not dist.is_initialized():
+        return value
+    text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=group_device())
+    size = torch.tensor(len(text), device=text.device)
+    dist.broadcast(size, 0)
+    text = text if rank() == 0 else text.new_empty(int(size))
+    dist.broadcast(text, 0)
+    return json.loads(bytes(text.tolist()))
+
+
+def group_device() -> torch.device:
+    """Where the tensors lie that the ranks exchange."""
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def all_reduce(numbers: dict[str, float], op: str = "sum", device=None) -> dict[str, float]:
     """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
     if not dist.is_initialized():
         return numbers
+    device = device or group_device()
     values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=device)
     dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
     return dict(zip(sorted(numbers), values.tolist()))

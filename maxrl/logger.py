@@ -1,6 +1,7 @@
 """A progress bar for people, metrics.jsonl for programs."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -38,7 +39,8 @@ class Logger:
     def log(self, step: int, metrics: dict[str, float]):
         if not self.main:
             return
-        self.file.write(json.dumps({"step": step, **metrics}) + "\n")
+        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}  # JSON has no NaN
+        self.file.write(json.dumps({"step": step, **known}) + "\n")
         self.shown |= {BAR[k]: f"{v:.3g}" if v < 1000 else f"{v:,.0f}" for k, v in metrics.items() if k in BAR}
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(1)

@@ -37,6 +37,10 @@ class Rollouts:
     def text(self, i: int, j: int) -> str:
         return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
 
+    def row(self, i: int, j: int) -> dict:
+        """A rollout for people to look at."""
+        return {"prompt": self.tokenizer.decode(self.prompts[i].tolist()), "response": self.text(i, j)}
+
     def completion(self, i: int, j: int) -> str:
         """What reward functions read: the response without its end token and without special tokens."""
         ids = self.tokens[i, j, : self.lengths[i, j] - int(self.finished[i, j])].tolist()

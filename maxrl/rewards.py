@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 from maxrl import distributed
-from maxrl.config import UsageError
+from maxrl.config import RunError, UsageError
 
 GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
 
@@ -121,7 +121,7 @@ class Rewards:
         file = self.save(name, batch, error)
         sentence = f"the reward function {name} {error}; its batch is in {file}"
         if self.errors == "stop":
-            raise UsageError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
+            raise RunError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
         warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=2)
         return [math.nan] * count, error
 

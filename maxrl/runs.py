@@ -1,78 +1,261 @@
-"""A run directory: what is in it (checkpoint.py lists the files), who may write there, and how a run goes on from it."""
+"""A run directory: who may write there, how a run goes on from it, when it is saved, and what may stop it.
 
+checkpoint.py lists the files; files.py makes sure that each of them is whole. Beside them lies `lock` while a run goes on.
+"""
+
+import contextlib
+import errno
+import fcntl
 import json
+import os
+import re
 import shlex
+import shutil
+import signal
+import socket
 import sys
+import time
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
-from maxrl import checkpoint, distributed
-from maxrl.config import Config, UsageError
+from maxrl import checkpoint, distributed, files
+from maxrl.config import Config, RunError, UsageError
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing",
-                  "lora_merge"}
+                  "eval_prompts", "eval_samples", "eval_k", "save_every", "save_every_minutes", "keep", "workers",
+                  "kv_memory_gb", "gradient_checkpointing", "lora_merge", "max_skipped", "deterministic", "reward_timeout"}
+STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
+NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
+NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+STARTED = ("step", "command", "ranks", "torch", "python")  # what recipe.json says of each start of the run
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # schedulers send the first or (Slurm) the last, people the second
 
 
-def find_run(cfg: Config) -> Path | None:
-    """The checkpoint to resume from, or None for a new run; refuses a directory in use and a recipe that differs."""
-    run = Path(cfg.out)
-    if run.is_file():
-        raise UsageError(f"--out {run} is a file, not a directory")
-    if cfg.resume == "no" and any((run / name).exists() for name in ("recipe.json", "metrics.jsonl", "latest")):
-        raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
-    if cfg.resume == "yes" and not (run / "latest").exists():
-        raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
-    if not (run / "recipe.json").exists():
-        if (run / "latest").exists():
-            raise UsageError(f"{run} holds checkpoints but no recipe.json to resume from: --out DIR starts another")
+class Run:
+    """This process's hold on a run directory, from `with` to its end; on several ranks the main one decides for all.
+
+    .resumed is the checkpoint to go on from, or None; .stopped, after `due`, says that a signal has asked for the end.
+    """
+
+    def __init__(self, cfg: Config, recipe: str):
+        self.cfg, self.recipe, self.path = cfg, recipe, Path(cfg.out)
+        self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
+        self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
+
+    def __enter__(self):
+        found, refusal = None, None
+        if self.main:
+            try:
+                found = str(self.claim() or "")
+            except (UsageError, OSError) as error:
+                self.release()
+                refusal = str(error)
+        found, refusal = distributed.from_main([found, refusal])
+        if refusal:
+            raise UsageError(refusal)
+        self.resumed = Path(found) if found else None
+        return self
+
+    def claim(self) -> Path | None:
+        """Takes the directory for this run; the newest whole checkpoint in it, None for a new run."""
+        run = self.path
+        if run.is_file():
+            raise UsageError(f"--out {run} is a file, not a directory")
+        if self.cfg.resume == "yes" and not run.is_dir():
+            raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
+        self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
+        run.mkdir(parents=True, exist_ok=True)
+        self.lock = lock(run)
+        there = [run / name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
+        there += checkpoints(run)
+        if self.cfg.resume == "no" and there:
+            raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
+        found = newest_whole(run)
+        if self.cfg.resume == "yes" and not found:
+            raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
+        if there:
+            old = recorded(found, run)
+            compare(self.cfg, old, run)
+            self.earlier = [*old["earlier"], {name: old[name] for name in STARTED}]
+        for left in (path for ending in ("incomplete", "removed") for path in run.glob(f"step-*.{ending}")):
+            shutil.rmtree(left)  # of a run that was killed while it wrote or removed a checkpoint
+        if found:
+            checkpoint.set_latest(run, found.name)
+        return found / "lora" if found and (found / "lora").exists() else found  # of a merged model
+
+    def restore(self, policy, optimizer) -> int:
+        """The step to go on with; the optimizer gets its state back."""
+        if not self.resumed:
+            return 0
+        checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
+        state, world = json.loads((self.resumed / "state.json").read_text()), distributed.world_size()
+        self.skipped = state["skipped"]
+        if state["ranks"] != world and self.main:
+            print(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
+                  "order, what is computed is equal up to rounding", file=sys.stderr)
+        return self.cfg.steps if state["reached"] else state["step"]
+
+    def start(self, step: int) -> Path:
+        """The directory, with this run's recipe.json; from here on a signal waits for the end of the step."""
+        started = step, command(), distributed.world_size(), torch.__version__, sys.version.split()[0]
+        self.record = {"recipe": self.recipe, **dict(zip(STARTED, started)), "config": self.cfg.to_dict(),
+                       "earlier": self.earlier}
+        if self.main:
+            files.write_json(self.path / "recipe.json", self.record)
+        self.process, self.saved = os.getpid(), time.monotonic()
+        for number in SIGNALS:
+            self.old_handlers[number] = signal.signal(number, self.hear)
+        return self.path
+
+    def hear(self, number: int, frame):
+        """A signal: the step is finished and saved; another one, a second later, ends the process as it is."""
+        if os.getpid() != self.process:  # a process that this one has forked: its parent has heard it too
+            return
+        if self.heard and time.monotonic() - self.heard[1] > 1:  # torchrun hands on what the terminal has sent already
+            os._exit(128 + number)
+        if not self.heard:
+            self.heard = number, time.monotonic()
+            os.write(2, f"\n{signal.Signals(number).name}: finishing this step, then saving; again to end at once\n".encode())
+
+    def due(self, step: int, finished: bool) -> bool:
+        """Whether to save after this step; all ranks agree on it, and on whether to stop."""
+        minutes = self.main and self.cfg.save_every_minutes
+        asked = distributed.all_reduce({
+            "stop": self.heard is not None, "save": minutes and time.monotonic() - self.saved >= 60 * minutes}, "max")
+        self.stopped = bool(asked["stop"]) and not finished
+        every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
+        return bool(finished or every or asked["stop"] or asked["save"])
+
+    def save(self, policy, optimizer, step: int, reached: bool):
+        """A checkpoint of after `step`; then `latest` names it, then the oldest ones may go."""
+        name = f"step-{step + 1:06d}"
+        state = {"step": step + 1, "reached": reached, "skipped": self.skipped, "ranks": distributed.world_size()}
+        if self.main:
+            files.flush(self.path / "metrics.jsonl")  # its lines are on disk before the checkpoint that follows them
+            policy.save(self.path / name, recipe=self.record, optimizer=optimizer, state=state, merge=self.cfg.lora_merge)
+            checkpoint.set_latest(self.path, name)
+            for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
+                files.remove(old)
+        self.saved = time.monotonic()
+        distributed.barrier()
+
+    def skip(self, step: int, skipped: float, rollouts, rewards, advantages):
+        """Counts the steps in a row that had an update whose gradient was not finite; keeps the batch of the first."""
+        self.skipped = self.skipped + 1 if skipped else 0
+        if self.skipped == 1:
+            file = self.path / f"not_finite_step{step:06d}_rank{distributed.rank()}.jsonl"
+            rows = ({"reward": float(rewards[i, j]), "advantage": float(advantages[i, j]), **rollouts.row(i, j)}
+                    for i in range(len(rewards)) for j in range(rewards.shape[1]))
+            files.write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
+            print(f"the gradient of step {step} is not finite, its update is left out; the batch is in {file}", file=sys.stderr)
+        if self.skipped >= self.cfg.max_skipped:
+            raise UsageError(f"the gradient is not finite: {self.skipped} steps in a row, up to step {step} (--max-skipped "
+                             f"{self.cfg.max_skipped}): try a lower --lr, or --precision float32")
+
+    def __exit__(self, kind, error, traceback):
+        for number, handler in self.old_handlers.items():
+            signal.signal(number, handler)
+        self.release()
+        said = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
+        number = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
+        if number in NO_ROOM_ERRORS:
+            whole = checkpoints(self.path)
+            left = f"{whole[-1].name} is whole" if whole else "there is no checkpoint yet"
+            raise RunError(f"{self.path} cannot be written to ({os.strerror(number)}): make room, then go on with --resume "
+                           f"auto; {left}", NO_ROOM) from error
+
+    def release(self):
+        if self.lock:
+            (self.path / "lock").unlink(missing_ok=True)
+            self.lock.close()
+            self.lock = None
+            with contextlib.suppress(OSError):  # not empty: as a rule
+                for folder in self.made:
+                    folder.rmdir()  # refused before anything was done
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The run's checkpoints, the oldest first."""
+    found = [path for path in run.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def newest_whole(run: Path) -> Path | None:
+    """The newest checkpoint that is what its checksums say; newer ones that are damaged get another name."""
+    damaged = []
+    for path in reversed(checkpoints(run)):
+        if not (why := files.damage(path)):
+            break
+        damaged.append((path, why))
+    else:
+        if damaged:
+            raise UsageError(f"{run} holds no checkpoint that is whole ({damaged[0][1]}): start another run with --out DIR")
         return None
+    for bad, why in damaged:
+        aside = bad.with_name(f"{bad.name}.damaged")
+        while aside.exists():
+            aside = aside.with_name(aside.name + "_")
+        os.rename(bad, aside)
+        print(f"{why}: going on from {path.name}, what is damaged is now {aside}", file=sys.stderr)
+    return path
+
+
+def recorded(found: Path | None, run: Path) -> dict:
+    """The recipe.json of a checkpoint, or of a run that has none yet."""
+    file = (found or run) / "recipe.json"
+    try:
+        recipe = json.loads(file.read_text())
+        if {"config", "earlier", *STARTED} <= set(recipe):
+            return recipe
+        raise ValueError
+    except FileNotFoundError:
+        raise UsageError(f"{run} holds no recipe.json to resume its run from: --out DIR starts another") from None
+    except (ValueError, TypeError):
+        raise UsageError(f"{file} cannot be read: it is damaged; --out DIR starts another run") from None
+
+
+def compare(cfg: Config, recipe: dict, run: Path):
+    """Refuses to resume a run under a recipe that differs from its own."""
     default, new = (json.loads(json.dumps(c.to_dict())) for c in (Config(), cfg))
-    old = default | json.loads((run / "recipe.json").read_text())["config"]  # of before a field was there: its default
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # a cosine's shape depends on its length
+    old = default | recipe["config"]  # of before a field was there: its default
+    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # its shape depends on its length
     for name in new:
         if name not in free and old[name] != new[name]:
             raise UsageError(f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
-    if not (run / "latest").exists():
-        return None  # it ended before its first checkpoint
-    found = checkpoint.find(run)
-    return found / "lora" if (found / "lora").exists() else found  # of a merged model
 
 
-def start_run(cfg: Config, recipe: str, resumed: Path | None) -> Path:
-    """The run directory; a new one gets its recipe.json."""
-    run = Path(cfg.out)
-    distributed.barrier()  # every rank has looked into it before the first one writes
-    if distributed.rank() == 0 and not resumed:
-        run.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_json(run / "recipe.json", described(cfg, recipe))
-    return run
+def lock(run: Path):
+    """The open file RUN/lock, which this process holds until it closes it or ends, however that happens."""
+    while True:
+        file = open(run / "lock", "a+")  # noqa: SIM115 (it stays open as long as the run goes on)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of the process, not inherited by those that it forks
+        except OSError as error:
+            file.seek(0)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                print(f"{run}: this file system has no locks ({error.strerror}); a second run there would not be noticed",
+                      file=sys.stderr)
+                return file
+            raise UsageError(f"{run} is in use by {file.read().strip() or 'another process'}: wait until it has ended, or name "
+                             "another directory with --out") from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(run / "lock")):
+                break
+        file.close()  # the run that had it has removed it in the meantime
+    file.seek(0)
+    if stale := file.read().strip():
+        print(f"{run}: taking over from {stale}, which ended without giving it back", file=sys.stderr)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.flush()
+    return file
 
 
-def described(cfg: Config, recipe: str) -> dict:
-    """What recipe.json records: the resolved recipe, the exact command and the versions."""
-    command = ["python" if distributed.world_size() == 1 else f"torchrun --nproc-per-node {distributed.world_size()}"]
-    return {"recipe": recipe, "command": " ".join([*command, shlex.join(sys.argv)]), "config": cfg.to_dict(),
-            "ranks": distributed.world_size(), "torch": torch.__version__, "python": sys.version.split()[0]}
-
-
-def restore(cfg: Config, policy, optimizer, resumed: Path | None) -> int:
-    """The step to go on with; the optimizer gets its state back."""
-    if not resumed:
-        return 0
-    checkpoint.load_optimizer(resumed, policy.model, optimizer)
-    state = json.loads((resumed / "state.json").read_text())
-    return cfg.steps if state.get("reached") else state["step"]
-
-
-def save(cfg: Config, recipe: str, policy, optimizer, state: dict):
-    if distributed.rank() == 0:
-        name = f"step-{state['step']:06d}"
-        if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
-            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state,
-                        merge=cfg.lora_merge)
-        checkpoint.set_latest(cfg.out, name)
-    distributed.barrier()
+def command() -> str:
+    """What was typed to start this run."""
+    world = distributed.world_size()
+    return " ".join(["python" if world == 1 else f"torchrun --nproc-per-node {world}", shlex.join(sys.argv)])

@@ -149,6 +149,7 @@ def test_only_safetensors(tmp_path):
         "recipe.json",
         "optimizer.safetensors",
         "state.json",
+        "checksums.json",
     }
     assert "lm_head.weight" not in load_file(tmp_path / "a" / "model.safetensors"), "a tied head is held once"
     index = tmp_path / "a" / "model.safetensors.index.json"  # without it vLLM loads the optimizer's tensors as weights
@@ -167,7 +168,7 @@ def test_only_safetensors(tmp_path):
 
 @pytest.mark.parametrize(
     "broken",
-    ["maxrl.checkpoint.save_file", "os.rename", "maxrl.checkpoint._flush", "maxrl.checkpoint.optimizer_tensors"],
+    ["maxrl.checkpoint.save_file", "os.rename", "maxrl.files.flush", "maxrl.checkpoint.optimizer_tensors"],
 )
 def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken):
     """Killed anywhere before the rename there is nothing under the name, the run's newest checkpoint is the old one,
@@ -185,6 +186,7 @@ def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken)
         save(tmp_path / "step-2", model, optimizer)
     assert not (tmp_path / "step-2").exists()
     assert checkpoint.find(tmp_path) == tmp_path / "step-1"
+    (tmp_path / "step-2.incomplete").mkdir()
     (tmp_path / "step-2.incomplete" / "rubbish.safetensors").write_bytes(b"?")
     save(tmp_path / "step-2", model, optimizer)
     assert not (tmp_path / "step-2.incomplete").exists() and not (tmp_path / "step-2" / "rubbish.safetensors").exists()
@@ -321,7 +323,7 @@ def test_what_came_with_a_checkpoint_leaves_with_it(tmp_path):
         model, tokenizer, stop = checkpoint.load_model(before)
         assert stop == [7, 2]
         checkpoint.save(tmp_path / name, model, tokenizer, stop, recipe={})
-        for file in sorted({f.name for f in before.iterdir()} - {"model.safetensors", "recipe.json", "state.json"}):
+        for file in sorted({f.name for f in before.iterdir()} - {"model.safetensors", "recipe.json", "checksums.json"}):
             old, new = ((d / file).read_text() for d in (before, tmp_path / name))
             if file in ("config.json", "generation_config.json", "tokenizer_config.json"):
                 change = {"torch_dtype": "float32"} if file == "config.json" else {}

@@ -16,7 +16,8 @@ ALLOWED = {
     "advantages": set(),
     "losses": set(),
     "metrics": set(),
-    "distributed": set(),
+    "distributed": {"config"},
+    "files": set(),
     "logger": set(),
     "chat": set(),
     "tokenizer": {"chat"},
@@ -32,8 +33,8 @@ ALLOWED = {
     "memory": {"config", "losses", "models", "sampler"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
-    "checkpoint": {"models", "tokenizer", "config"},
-    "runs": {"checkpoint", "config", "distributed"},
+    "checkpoint": {"models", "tokenizer", "config", "files"},
+    "runs": {"checkpoint", "config", "distributed", "files"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone
 

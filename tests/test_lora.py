@@ -85,7 +85,7 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
     model = adapted(base(case), CASES[case][2])
     write(tmp_path / "ours", model)
     assert {f.name for f in (tmp_path / "ours").iterdir()} == {
-        "adapter_config.json", "adapter_model.safetensors", "recipe.json"}
+        "adapter_config.json", "adapter_model.safetensors", "recipe.json", "checksums.json"}
     theirs = peft.PeftModel.from_pretrained(read_by_transformers(base(case)), tmp_path / "ours", is_trainable=True)
     both = logits(model), theirs(TOKENS).logits
     close(*both)
@@ -218,7 +218,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
     assert code == 0, said
     found = checkpoint.find("rl")
     assert {f.name for f in found.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "recipe.json",
-                                                "optimizer.safetensors", "state.json"}
+                                                "optimizer.safetensors", "state.json", "checksums.json"}
     config = json.loads((found / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(checkpoint.find(warm).resolve()) and config["r"] == 3
     assert config["lora_alpha"] == 5 and config["target_modules"] == ["q_proj", "down_proj"]
@@ -239,7 +239,7 @@ def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
     run = (*RL, "--init", warm, "--steps", 4, "--save-every", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
     for name, options in (("cut", ()), ("cut-merged", ("--lora-merge",))):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
             patch.setattr(SequencePolicy, "backward", die(4))
             shell("train.py", *run, "--out", name, *options)
         code, said = shell("train.py", *run, "--out", name, "--resume", *options)

@@ -28,6 +28,7 @@ NAMES = {
     "loss",
     "grad_norm",
     "lr",
+    "skipped_updates",
     "tokens",
     "seconds",
     "seconds/data",
@@ -149,7 +150,7 @@ def die(at):
     def dying(self, *arguments):
         calls.append(1)
         if len(calls) == at:
-            raise KeyboardInterrupt
+            raise tiny.Killed
         return backward(self, *arguments)
 
     return dying
@@ -161,7 +162,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(warm, shell, monkeypatch, 
     after one it repeats the steps since, whose lines are cut from metrics.jsonl first."""
     run = (*SHORT, "--init", warm, "--save-every", 2, "--schedule", "cosine", "--warmup-steps", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(SequencePolicy, "backward", die(at))
         shell("train.py", *run, "--out", "cut")
     assert len(metrics("cut")) == at - 1
@@ -190,10 +191,10 @@ def test_killed_between_a_checkpoint_and_its_announcement(warm, shell, monkeypat
 
     def dying(where, name):
         if name == "step-000004":
-            raise KeyboardInterrupt
+            raise tiny.Killed
         announce(where, name)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(checkpoint, "set_latest", dying)
         shell("train.py", *run, "--out", "cut")
     code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
@@ -203,7 +204,7 @@ def test_killed_between_a_checkpoint_and_its_announcement(warm, shell, monkeypat
 
 def test_another_run_without_a_checkpoint_is_not_overwritten(warm, shell, monkeypatch):
     """--resume auto starts again where nothing was saved yet; but only the same run."""
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(SequencePolicy, "backward", die(3))
         shell("train.py", *SHORT, "--init", warm, "--out", "rl")
     before = Path("rl/recipe.json").read_text(), metrics("rl")
@@ -388,7 +389,9 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(warm, monkey
         return rollout(self, examples, rollouts, step=step, indices=indices)
 
     monkeypatch.setattr(SequencePolicy, "rollout", spy)
-    monkeypatch.setattr(train.distributed, "setup", lambda device: (rank, world, torch.device("cpu")))
+    monkeypatch.setattr(train.distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
+    monkeypatch.setattr(train.distributed, "rank", lambda: rank)
+    monkeypatch.setattr(train.distributed, "world_size", lambda: world)
     train.main([*map(str, SHORT), "--init", str(warm), "--out", str(tmp_path / "rl"), "--steps", "3"])
     task = train.load_task("maze", "train", **RECIPES["tiny"]().task_options)
     for step, (given, indices, prompts) in enumerate(calls):

@@ -22,6 +22,10 @@ SIZES = dict(
 )
 
 
+class Killed(BaseException):
+    """What a test raises where a run is killed: nothing but `finally` notices."""
+
+
 def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
     """A transformer of SIZES, all of whose parameters are random: zero biases and unit norms would hide mistakes."""
     torch.manual_seed(seed)

@@ -19,8 +19,8 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.checkpoint import write_json
 from maxrl.config import UsageError
+from maxrl.files import write_json
 from maxrl.tasks.images import DATA, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")

@@ -43,8 +43,8 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.checkpoint import write_json
 from maxrl.config import UsageError
+from maxrl.files import write_json
 from maxrl.tasks.images import DATA, INDEX, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version

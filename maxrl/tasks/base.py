@@ -1,6 +1,7 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
+import signal
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,10 +128,16 @@ class Batches(Dataset):
             return error
 
 
+def deaf(worker: int):
+    """A worker leaves signals to its run, which finishes the step and then the worker."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
     """Yields the batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
     loader = DataLoader(Batches(task, plan), batch_size=None, sampler=range(first, len(plan)), num_workers=workers,
-                        pin_memory=torch.cuda.is_available())
+                        pin_memory=torch.cuda.is_available(), worker_init_fn=deaf)
     for batch in loader:
         if isinstance(batch, UsageError):
             raise batch

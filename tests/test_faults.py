@@ -1,0 +1,382 @@
+"""Nothing is lost: signals, locks, full disks, damaged checkpoints, gradients that are no numbers, ranks that die.
+
+tests/torture.py kills runs at every moment; here each fault has its own small proof.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+from safetensors import SafetensorError
+from test_train import SHORT, metrics, refused, timeless, weights
+
+from maxrl import checkpoint, distributed, files, runs
+from maxrl.config import RunError
+from maxrl.policy import SequencePolicy
+
+
+@pytest.fixture
+def run(warm):
+    """Five steps that save after every second."""
+    return ("train.py", *SHORT, "--init", warm, "--save-every", 2)
+
+
+def at_call(number, act):
+    """SequencePolicy.backward that acts at its call of this number, the first is 1."""
+    calls, backward = [], SequencePolicy.backward
+
+    def patched(self, *arguments):
+        calls.append(1)
+        result = backward(self, *arguments)
+        if len(calls) == number:
+            act(self)
+        return result
+
+    return patched
+
+
+@pytest.mark.parametrize("number", runs.SIGNALS)
+def test_a_signal_finishes_the_step_and_saves(run, shell, monkeypatch, number):
+    """Exit code 75, a checkpoint of the step in which it came, and from there the same bytes as without it."""
+    shell(*run, "--out", "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(SequencePolicy, "backward", at_call(3, lambda _: os.kill(os.getpid(), number)))
+        code, said = shell(*run, "--out", "cut")
+    assert code == runs.STOPPED == 75, said
+    assert Path("cut/latest").read_text() == "step-000003\n" and len(metrics("cut")) == 3
+    assert signal.getsignal(number) not in (signal.SIG_IGN, runs.Run.hear), "the handlers are given back"
+    assert shell(*run, "--out", "cut", "--resume", "auto")[0] == 0
+    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
+    recipe = json.loads(Path("cut/recipe.json").read_text())
+    assert recipe["step"] == 3 and "--resume auto" in recipe["command"]
+    assert [start["step"] for start in recipe["earlier"]] == [0] and "--resume" not in recipe["earlier"][0]["command"]
+
+
+def test_a_signal_in_the_last_step_is_no_interruption(run, shell, monkeypatch):
+    monkeypatch.setattr(SequencePolicy, "backward", at_call(5, lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+    assert shell(*run, "--out", "run")[0] == 0
+
+
+def test_a_second_signal_ends_at_once(run, shell, monkeypatch):
+    """But not one within a second: torchrun hands on what the terminal has sent to the ranks already."""
+    ended, now = [], [0.0]
+
+    def signals(_):
+        for at in (1000.0, 1000.5, 1002.0):
+            now[0] = at
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)  # lets the handler run
+            ended.append((at, list(codes)))
+
+    codes = []
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runs.os, "_exit", codes.append)
+    monkeypatch.setattr(SequencePolicy, "backward", at_call(1, signals))
+    shell(*run, "--out", "run")
+    assert ended == [(1000.0, []), (1000.5, []), (1002.0, [128 + signal.SIGINT])]
+
+
+def start(*arguments, **options):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | options.pop("env", {})
+    return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env=environment, **options)
+
+
+def ended(process, seconds=90):
+    """Exit code and what was said, of a process that ends by itself."""
+    try:
+        said = process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"still running after {seconds} s: {process.communicate()[0]}")
+    return process.returncode, said
+
+
+def until(true, process, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            pytest.fail(process.communicate()[0])
+        time.sleep(0.02)
+
+
+def steps(run="run"):
+    file = Path(run) / "metrics.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+@pytest.fixture
+def endless(mazes):
+    """A supervised run of a recipe that every process knows."""
+    return [ROOT / "train.py", "maze9_laptop_sft", "--task.size", 7, "--task.directory", mazes, "--prompts", 8,
+            "--max-response", 20, "--eval-every", 0, "--stop-at-pass", 0, "--precision", "float32", "--device", "cpu",
+            "--out", "run"]  # fmt: skip
+
+
+def port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_a_signal_to_one_of_two_ranks(endless, shell, in_a_directory_of_its_own):
+    """Both end with code 75 after the same step, at most one after that in which it came; one process can go on."""
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
+    ranks = [start(*endless, "--steps", 100_000, env=group | {"RANK": r, "LOCAL_RANK": r}) for r in "01"]
+    until(lambda: steps() >= 3, ranks[0])
+    ranks[1].send_signal(signal.SIGUSR1)
+    before = steps()
+    codes = [ended(rank)[0] for rank in ranks]
+    assert codes == [75, 75]
+    stopped = steps()
+    assert stopped <= before + 2 and Path("run/latest").read_text() == f"step-{stopped:06d}\n"
+    code, said = shell("train.py", *endless[1:], "--steps", stopped + 2, "--resume", "yes")
+    assert code == 0 and "was saved by 2 ranks and goes on with 1" in said
+    assert [row["step"] for row in metrics("run")] == list(range(stopped + 2))
+
+
+def test_torchrun_hands_on_its_signal_and_a_dead_rank_ends_the_others(endless, in_a_directory_of_its_own):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, *endless, "--steps", 100_000]
+    process = start(*torchrun)
+    until(lambda: steps() >= 3, process)
+    process.terminate()
+    before = steps()
+    code, said = ended(process)
+    stopped = steps()
+    assert code != 0 and said.count("SIGTERM: finishing this step, then saving") == 2
+    assert stopped <= before + 2 and not files.damage(f"run/step-{stopped:06d}")
+    process = start(*torchrun, "--resume", "auto")
+    until(lambda: steps() >= stopped + 2, process)
+    main = int(Path("run/lock").read_text().split()[1])
+    os.kill(main, signal.SIGKILL)
+    code, said = ended(process, seconds=40)
+    assert code != 0 and ("rank 1 lost another one" in said or "Signal 9 (SIGKILL)" in said)
+    assert Path("run/lock").read_text().startswith(f"process {main} on "), "of a rank that cannot give it back"
+
+
+def test_a_directory_in_use(run, shell):
+    """A second run is refused with the name of the first; that of one that was killed is taken over."""
+    Path("run").mkdir()
+    hold = "from pathlib import Path; from maxrl import runs; file = runs.lock(Path('run')); print('held', flush=True); input()"
+    holder = start("-c", hold, stdin=subprocess.PIPE)
+    assert holder.stdout.readline() == "held\n"
+    refused(shell(*run, "--out", "run"), f"run is in use by process {holder.pid} on", "--out")
+    assert [f.name for f in Path("run").iterdir()] == ["lock"]
+    holder.kill()
+    holder.communicate()
+    code, said = shell(*run, "--out", "run", "--resume", "auto")
+    assert code == 0 and f"taking over from process {holder.pid} on" in said and not Path("run/lock").exists()
+
+
+def test_a_refused_run_leaves_no_directory(run, shell):
+    Path("mine").mkdir()
+    refused(shell(*run, "--out", "mine/a/b", "--init", "nowhere"), "nowhere is neither")
+    assert not list(Path("mine").iterdir())
+
+
+def test_a_full_disk(endless, in_a_directory_of_its_own):
+    """A limit on the size of files between those of the weights and of Adam's state: the save that meets it ends the run
+    with a sentence and code 74, takes nothing with it, and the run goes on when there is room."""
+    assert ended(start(*endless, "--steps", 4))[0] == 0
+    os.rename("run", "whole")
+    assert ended(start(*endless, "--steps", 2))[0] == 0
+    limit = Path("run/step-000002/optimizer.safetensors").stat().st_size - 1
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    code, said = ended(start(*endless, "--steps", 4, "--resume", "auto", preexec_fn=limited))
+    assert code == runs.NO_ROOM == 74, said
+    assert "run cannot be written to (File too large)" in said and "step-000002 is whole" in said and "Traceback" not in said
+    assert {f.name for f in Path("run").iterdir()} == {"recipe.json", "metrics.jsonl", "latest", "step-000002"}
+    assert not files.damage("run/step-000002")
+    assert ended(start(*endless, "--steps", 4, "--resume", "auto"))[0] == 0
+    assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"),
+                                   SafetensorError("Error while serializing: I/O error: No space left (os error 28)")], ids=str)
+def test_a_full_disk_by_another_name(run, shell, monkeypatch, error):
+    def full(*_, **__):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        code, said = shell(*run, "--out", "run")
+    assert code == 74 and "No space left" in said and "there is no checkpoint yet" in said
+    assert not list(Path("run").glob("step-*"))
+    assert shell(*run, "--out", "run", "--resume", "auto")[0] == 0
+
+
+def test_other_errors_are_not_taken_for_a_full_disk(run, shell, monkeypatch):
+    def broken(*_, **__):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(checkpoint, "save_file", broken)
+    code, said = shell(*run, "--out", "run")
+    assert code == 1 and "Traceback" in said and "Permission denied" in said
+
+
+def flip(path, place=-1):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_checkpoint_is_passed_over(run, shell):
+    shell(*run, "--out", "whole")
+    shell(*run, "--out", "run")
+    assert not files.damage("run/step-000005")
+    flip(Path("run/step-000005/optimizer.safetensors"))
+    Path("run/step-000004/state.json").unlink()
+    assert files.damage("run/step-000005").startswith("run/step-000005/optimizer.safetensors is damaged: it is not what its")
+    assert files.damage("run/step-000004") == "run/step-000004/state.json is missing"
+    code, said = shell(*run, "--out", "run", "--resume", "yes")
+    assert code == 0 and "going on from step-000002, what is damaged is now run/step-000005.damaged" in said
+    assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
+    assert Path("run/step-000004.damaged").is_dir() and not files.damage("run/step-000005")
+    flip(Path("run/step-000005/optimizer.safetensors"))
+    assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
+    assert Path("run/step-000005.damaged_").is_dir() and weights("run") == weights("whole")
+
+
+def test_no_checkpoint_is_whole(run, shell):
+    """Then nothing is begun anew in its place, and nothing is renamed."""
+    shell(*run, "--out", "run")
+    for step in (2, 4, 5):
+        (Path(f"run/step-00000{step}") / "checksums.json").unlink()
+    before = sorted(Path("run").rglob("*"))
+    none = "run holds no checkpoint that is whole (run/step-000005/checksums.json is missing)"
+    for resume, words in (("yes", none), ("auto", none), ("no", "already holds a run")):
+        refused(shell(*run, "--out", "run", "--resume", resume), words)
+        assert sorted(Path("run").rglob("*")) == before
+
+
+def test_the_newest_checkpoint_counts_not_what_latest_says(run, shell):
+    shell(*run, "--out", "run")
+    for text in ("step-000002\n", "../../elsewhere", ""):
+        Path("run/latest").write_text(text)
+        assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
+        assert Path("run/latest").read_text() == "step-000005\n" and len(metrics("run")) == 5
+
+
+def test_remains_of_a_killed_save_are_cleared(run, shell):
+    shell(*run, "--out", "run")
+    for name in ("step-000006.incomplete", "step-000001.removed"):
+        (Path("run") / name).mkdir()
+        (Path("run") / name / "file").touch()
+    assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
+    assert {f.name for f in Path("run").glob("step-*")} == {"step-000002", "step-000004", "step-000005"}
+
+
+def test_keep(run, shell):
+    assert shell(*run, "--out", "run", "--save-every", 1, "--keep", 2)[0] == 0
+    assert {f.name for f in Path("run").glob("step-*")} == {"step-000004", "step-000005"}
+    assert shell(*run, "--out", "all", "--save-every", 1)[0] == 0
+    assert len(list(Path("all").glob("step-*"))) == 5
+
+
+def test_nothing_is_removed_before_the_new_one_is_announced(run, shell, monkeypatch):
+    def removing(old):
+        assert Path("run/latest").read_text().strip() > old.name and not files.damage(checkpoint.find("run"))
+        gone.append(old.name)
+
+    gone = []
+    monkeypatch.setattr(files, "remove", removing)
+    shell(*run, "--out", "run", "--save-every", 1, "--keep", 1)
+    assert gone[:1] == ["step-000001"] and "step-000004" in gone and "step-000005" not in gone
+
+
+def test_checkpoints_by_the_clock(run, shell, monkeypatch):
+    """The clock stands but in backward, where 40 seconds go by: every second step is a minute."""
+    now = [0.0]
+    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    backward = SequencePolicy.backward
+
+    def slow(self, *arguments):
+        now[0] += 40
+        return backward(self, *arguments)
+
+    monkeypatch.setattr(SequencePolicy, "backward", slow)
+    shell(*run, "--out", "run", "--save-every", 0, "--save-every-minutes", 1)
+    assert {f.name for f in Path("run").glob("step-*")} == {"step-000002", "step-000004", "step-000005"}
+
+
+def spoil(policy):
+    next(policy.model.parameters()).grad.fill_(float("nan"))
+
+
+def test_an_update_that_is_not_finite_is_left_out(run, shell, monkeypatch):
+    """The weights and Adam's state stay as they were, the batch is kept, the run goes on."""
+    with monkeypatch.context() as patch:
+        patch.setattr(SequencePolicy, "backward", at_call(2, spoil))
+        code, said = shell(*run, "--out", "run", "--save-every", 1)
+    assert code == 0 and "the gradient of step 1 is not finite, its update is left out" in said
+    rows = metrics("run")
+    assert [row["skipped_updates"] for row in rows] == [0, 1, 0, 0, 0] and rows[1]["grad_norm"] is None
+    one, two, three = (Path(f"run/step-00000{i}") for i in (1, 2, 3))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (one / name).read_bytes() == (two / name).read_bytes() != (three / name).read_bytes()
+    kept = [json.loads(line) for line in Path("run/not_finite_step000001_rank0.jsonl").read_text().splitlines()]
+    assert len(kept) == 16 and set(kept[0]) == {"prompt", "response", "reward", "advantage"}
+    assert kept[0]["prompt"].startswith("<bos> GRID_START") and len(list(Path("run").glob("not_finite*"))) == 1
+
+
+def test_the_count_of_such_steps_in_a_row_is_resumed(run, shell, monkeypatch):
+    """Two before the checkpoint and one after it are three in a row."""
+    spoiled = SequencePolicy.backward
+
+    def always(self, *arguments):
+        stats = spoiled(self, *arguments)
+        spoil(self)
+        return stats
+
+    monkeypatch.setattr(SequencePolicy, "backward", always)
+    assert shell(*run, "--out", "run", "--steps", 2, "--max-skipped", 3)[0] == 0
+    code, said = shell(*run, "--out", "run", "--max-skipped", 3, "--resume", "auto")
+    assert code == 2 and "3 steps in a row, up to step 2" in said and len(metrics("run")) == 2
+
+
+def test_a_loss_that_is_not_finite_counts_too(run, shell, monkeypatch):
+    def infinite(self, *arguments):
+        return backward(self, *arguments) | {"loss": float("inf")}
+
+    backward = SequencePolicy.backward
+    monkeypatch.setattr(SequencePolicy, "backward", infinite)
+    code, said = shell(*run, "--out", "run", "--max-skipped", 2)
+    assert code == 2 and "2 steps in a row" in said
+
+
+def test_a_run_repeated_is_the_same_bit_for_bit(run, shell):
+    """Also under --deterministic, which on a CPU changes nothing."""
+    for name, options in (("one", ()), ("two", ()), ("three", ("--deterministic", "true"))):
+        assert shell(*run, "--out", name, *options)[0] == 0
+        assert torch.are_deterministic_algorithms_enabled() == bool(options)
+    distributed.setup("cpu")
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert weights("one") == weights("two") == weights("three") and timeless("one") == timeless("two") == timeless("three")
+
+
+def test_what_the_ranks_say_at_the_end(capsys, monkeypatch):
+    """A sentence that all ranks would say is said once per machine; one that happened to a rank by that rank."""
+    monkeypatch.setattr(distributed.time, "sleep", lambda _: None)
+    every, one = runs.UsageError("all"), RunError("me")
+    for local, error, words in (("0", every, "all"), ("1", every, ""), ("1", one, "me")):
+        monkeypatch.setenv("LOCAL_RANK", local)
+        with pytest.raises(SystemExit) as end:
+            distributed.refuse("x", error)
+        assert end.value.code == 2 and capsys.readouterr().err == (f"x: {words}\n" if words else "")
+    with pytest.raises(SystemExit) as end:
+        distributed.refuse("x", RunError("disk", 74))
+    assert end.value.code == 74

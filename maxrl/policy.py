@@ -4,6 +4,7 @@ SequencePolicy, here, samples the tokens of a language model; ClassifierPolicy, 
 image. Both give (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
 """
 
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from maxrl import checkpoint, distributed
 from maxrl.classifier import ClassifierPolicy
 from maxrl.losses import k3, normaliser, policy_gradient_loss, score
 from maxrl.metrics import pass_at_k_table
-from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, noise, pad
+from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, in_waves, noise, pad
 from maxrl.tokenizer import Tokenizer
 
 
@@ -103,6 +104,7 @@ class SequencePolicy:
         self.clip, self.entropy_bonus, self.beta = clip, entropy_bonus, beta
         self.kv_memory_gb, model.gradient_checkpointing = kv_memory_gb, gradient_checkpointing
         self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
+        self.rows_in_memory = sys.maxsize  # how many rollouts fit at once: fewer after an out-of-memory error
         self.unwrapped = TokenLogProbs(model)
         self.scorer = distributed.data_parallel(self.unwrapped)
 
@@ -122,18 +124,17 @@ class SequencePolicy:
         prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
         indices = range(len(prompts)) if indices is None else indices
         seed = self.seed if seed is None else seed
-        waves, per_wave = [], self.wave_groups(rollouts)
-        for i in range(0, len(prompts), per_wave):
-            uniforms = noise(seed, step, indices[i : i + per_wave], rollouts, self.max_tokens)
+
+        def sample(groups: slice, columns: slice):
+            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens)[:, columns]
             with self.precision():
-                waves.append(generate(self.model, prompts[i : i + per_wave], rollouts, self.max_tokens, self.stop_tokens,
-                                      uniforms, **sampling))
-        L = max(w.tokens.shape[-1] for w in waves)
-        tokens, log_probs, entropies = (
-            torch.cat([nn.functional.pad(getattr(w, name), (0, L - w.tokens.shape[-1])) for w in waves])
-            for name in ("tokens", "log_probs", "entropies"))
-        lengths, finished = (torch.cat([getattr(w, name) for w in waves]) for name in ("lengths", "finished"))
-        return Rollouts(prompts, tokens, lengths, finished, self.tokenizer, log_probs, entropies)
+                return generate(self.model, prompts[groups], uniforms.shape[1], self.max_tokens, self.stop_tokens, uniforms,
+                                **sampling)
+
+        rows = min(self.wave_groups(rollouts) * rollouts, self.rows_in_memory)
+        out, fitting = in_waves(sample, len(prompts), rollouts, rows)
+        self.rows_in_memory = fitting if fitting < rows else self.rows_in_memory
+        return Rollouts(prompts, out.tokens, out.lengths, out.finished, self.tokenizer, out.log_probs, out.entropies)
 
     def demonstrate(self, examples) -> Rollouts:
         """The reference answers as rollouts, N = 1: with advantage 1, maximum likelihood of demonstrations."""

@@ -107,7 +107,8 @@ class Run:
             files.write_json(self.path / "recipe.json", self.record)
         self.process, self.saved = os.getpid(), time.monotonic()
         for number in SIGNALS:
-            self.old_handlers[number] = signal.signal(number, self.hear)
+            if signal.getsignal(number) != signal.SIG_IGN:  # as a shell has it for Ctrl-C and what runs in the background
+                self.old_handlers[number] = signal.signal(number, self.hear)
         return self.path
 
     def hear(self, number: int, frame):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from maxrl.models.attention import Cache
 
@@ -108,6 +109,42 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
     L = max(int(lengths.max()), 1)
     return Samples(tokens[:, :L].view(P, N, L), lengths.view(P, N), log_probs[:, :L].view(P, N, L),
                    entropies[:, :L].view(P, N, L), finished.view(P, N))
+
+
+def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, int]:
+    """Samples of P = `prompts` groups of N = `rollouts`, at most `rows` rows at once, and how many rows there was memory for.
+
+    sample(groups, columns), two slices, gives the Samples of a part. Where it runs out of memory the waves are halved, down to
+    slices of a group: the noise rule keeps the rollouts the same.
+    """
+    waves, g = [], 0
+    while g < prompts:
+        groups = slice(g, min(g + max(1, rows // rollouts), prompts))
+        columns = [slice(n, n + rows) for n in range(0, rollouts, rows)] if rows < rollouts else [slice(rollouts)]
+        try:
+            waves.append(joined([sample(groups, part) for part in columns], 1))
+            g = groups.stop
+            continue
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if rows == 1 or not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+                raise
+        # Not within `except`, where the error still holds the tensors of the call that failed.
+        rows = max(1, min(rows, (groups.stop - g) * rollouts) // 2)
+        warnings.warn(f"out of memory in sampling: at most {rows} rollouts at once from now on", stacklevel=2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return joined(waves, 0), rows
+
+
+def joined(parts: list[Samples], dim: int) -> Samples:
+    """Samples of several groups (dim 0) or of several rows of the same groups (dim 1) as one."""
+    L = max(part.tokens.shape[-1] for part in parts)
+
+    def cat(name):
+        values = [getattr(part, name) for part in parts]
+        return torch.cat([F.pad(v, (0, L - v.shape[-1])) if v.dim() == 3 else v for v in values], dim)
+
+    return Samples(*map(cat, Samples.__dataclass_fields__))
 
 
 def live_slots(alive):

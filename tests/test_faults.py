@@ -23,6 +23,17 @@ from maxrl.config import RunError
 from maxrl.policy import SequencePolicy
 
 
+@pytest.fixture(autouse=True)
+def handlers():
+    """As they are by default, whatever started the tests has made of them; what a test changes ends with it."""
+    before = {number: signal.getsignal(number) for number in runs.SIGNALS}
+    for number in runs.SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def run(warm):
     """Five steps that save after every second."""
@@ -47,17 +58,25 @@ def at_call(number, act):
 def test_a_signal_finishes_the_step_and_saves(run, shell, monkeypatch, number):
     """Exit code 75, a checkpoint of the step in which it came, and from there the same bytes as without it."""
     shell(*run, "--out", "whole")
+    signal.signal(number, signal.SIG_DFL)
     with monkeypatch.context() as patch:
         patch.setattr(SequencePolicy, "backward", at_call(3, lambda _: os.kill(os.getpid(), number)))
         code, said = shell(*run, "--out", "cut")
     assert code == runs.STOPPED == 75, said
     assert Path("cut/latest").read_text() == "step-000003\n" and len(metrics("cut")) == 3
-    assert signal.getsignal(number) not in (signal.SIG_IGN, runs.Run.hear), "the handlers are given back"
+    assert signal.getsignal(number) == signal.SIG_DFL, "the handlers are given back"
     assert shell(*run, "--out", "cut", "--resume", "auto")[0] == 0
     assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
     recipe = json.loads(Path("cut/recipe.json").read_text())
     assert recipe["step"] == 3 and "--resume auto" in recipe["command"]
     assert [start["step"] for start in recipe["earlier"]] == [0] and "--resume" not in recipe["earlier"][0]["command"]
+
+
+def test_what_is_ignored_stays_ignored(run, shell, monkeypatch):
+    """A shell starts what runs in its background so that Ctrl-C does not reach it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    monkeypatch.setattr(SequencePolicy, "backward", at_call(3, lambda _: os.kill(os.getpid(), signal.SIGINT)))
+    assert shell(*run, "--out", "run")[0] == 0 and len(metrics("run")) == 5
 
 
 def test_a_signal_in_the_last_step_is_no_interruption(run, shell, monkeypatch):

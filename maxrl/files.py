@@ -35,41 +35,42 @@ def flush(path):
 def publish(temporary: Path, path: Path):
     """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
     names = sorted(file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file())
-    (temporary / CHECKSUMS).write_text(checksums(temporary, names))
+    (temporary / CHECKSUMS).write_text(written({name: checksum(temporary / name) for name in names}))
     for file in [*temporary.rglob("*"), temporary]:
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)
 
 
-def checksums(directory: Path, names: list[str]) -> str:
-    """What the directory's checksums.json says: the SHA-256 of each file."""
-    sums = {}
-    for name in names:
-        with open(directory / name, "rb") as file:
-            sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
+def checksum(file) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def written(sums: dict[str, str]) -> str:
     return json.dumps(sums, indent=2) + "\n"
 
 
-def damage(directory) -> str:
+def damage(directory, but=()) -> str:
     """What is wrong with a directory that `publish` made: the first file that is damaged or missing; "" if it is whole.
 
-    Files that were added later do not count.
+    but: names of files that are not looked at. Those that were added later do not count.
     """
-    directory = Path(directory)
+    file = Path(directory) / CHECKSUMS
     try:
-        said = (directory / CHECKSUMS).read_bytes()
-        names = list(json.loads(said))
-        now = checksums(directory, names)
-    except FileNotFoundError as error:
-        return f"{error.filename} is missing"
+        said = file.read_bytes()
+        sums = json.loads(said)
+        if said != written(sums).encode():
+            return f"{file} is damaged"
+        for name in sums:
+            file = Path(directory) / name
+            if name not in but and checksum(file) != sums[name]:
+                return f"{file} is damaged: it is not what its checksum says"
+    except FileNotFoundError:
+        return f"{file} is missing"
     except (ValueError, TypeError, OSError):  # no JSON, or names that cannot be those of files
-        return f"{directory / CHECKSUMS} is damaged"
-    if said == now.encode():
-        return ""
-    before, after = json.loads(said), json.loads(now)
-    name = next((name for name in names if before[name] != after[name]), CHECKSUMS)
-    return f"{directory / name} is damaged: it is not what its checksum says"
+        return f"{file} is damaged"
+    return ""
 
 
 def remove(directory: Path):

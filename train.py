@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from maxrl import checkpoint, distributed, memory, runs
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config, UsageError, dashed, describe, with_overrides
-from maxrl.logger import Logger
+from maxrl.logger import Logger, check_trackers
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
@@ -46,7 +46,8 @@ def train(cfg: Config, recipe: str):
     policy = start_policy(cfg, task, resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
     first_step = runs.restore(cfg, policy, optimizer, resumed)
-    logger = Logger(runs.start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0)
+    logger = Logger(runs.start_run(cfg, recipe, resumed), first_step, cfg.steps, f"{recipe} {cfg.estimator}", main=rank == 0,
+                    track=cfg.track)
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
@@ -74,7 +75,7 @@ def train(cfg: Config, recipe: str):
         if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-        logger.log(step, metrics)
+        logger.log(step, metrics | distributed.peak_memory(device))
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if finished or cfg.save_every and (step + 1) % cfg.save_every == 0:
@@ -139,6 +140,7 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
                          ("its pass@k is exact, use 0" if task.classes else "use at least the largest --eval-k"))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
+    check_trackers(cfg.track)
     per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
@@ -235,7 +237,8 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
 
 
 def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, step: int) -> dict[str, float]:
-    """One update from all of the rollouts, or several from shares of them; the mean of their statistics."""
+    """One update from all of the rollouts, or several from shares of them; the mean of their statistics, and of tokens or
+    images the sum over a pass."""
     lr, updates = learning_rate(cfg, step), []
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -247,7 +250,8 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
             raise UsageError(f"the gradient of step {step} is not finite: try a lower --lr, or --precision float32")
         optimizer.step()
         updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr})
-    return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
+    sums = {name: sum(update[name] for update in updates) for name in updates[0]}
+    return {name: value / (cfg.passes if name == policy.unit else len(updates)) for name, value in sums.items()}
 
 
 def minibatches(cfg: Config, policy, rollouts, step: int):
@@ -287,7 +291,7 @@ def main(arguments: list[str]):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"{__doc__}\nRecipes:")
         for name, recipe in RECIPES.items():
-            print(f"  {name:20} {recipe.__doc__.splitlines()[0]}")
+            print(f"  {name:24} {recipe.__doc__.splitlines()[0]}")
         return
     dry, arguments = "--dry-run" in arguments, [a for a in arguments if a != "--dry-run"]
     name, rest = (arguments or [""])[0], arguments[1:]

@@ -13,7 +13,7 @@ from maxrl.config import Config, UsageError
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
                   "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing",
-                  "lora_merge"}
+                  "lora_merge", "track"}
 
 
 def find_run(cfg: Config) -> Path | None:

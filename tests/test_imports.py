@@ -17,7 +17,7 @@ ALLOWED = {
     "losses": set(),
     "metrics": set(),
     "distributed": set(),
-    "logger": set(),
+    "logger": {"config"},
     "chat": set(),
     "tokenizer": {"chat"},
     "verifiers": {"config"},

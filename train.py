@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from maxrl import checkpoint, distributed, memory, runs
 from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.config import Config, RunError, UsageError, dashed, describe, with_overrides
-from maxrl.logger import Logger
+from maxrl.logger import Logger, check_trackers
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
@@ -43,7 +43,8 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
     policy = start_policy(cfg, task, run.resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
     first_step = run.restore(policy, optimizer)
-    logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main)
+    logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main,
+                    track=cfg.track)
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
@@ -72,7 +73,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-        logger.log(step, metrics)
+        logger.log(step, metrics | distributed.peak_memory(device))
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if run.due(step, finished):
@@ -137,6 +138,7 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
                          ("its pass@k is exact, use 0" if task.classes else "use at least the largest --eval-k"))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
+    check_trackers(cfg.track)
     per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
@@ -233,7 +235,8 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
 
 
 def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, step: int) -> dict[str, float]:
-    """One update from all of the rollouts, or several from shares of them; the mean of their statistics."""
+    """One update from all of the rollouts, or several from shares of them; the mean of their statistics, and of tokens or
+    images the sum over a pass."""
     lr, updates = learning_rate(cfg, step), []
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -245,7 +248,8 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
         if finite:
             optimizer.step()  # else the weights and the optimizer's state stay what they were
         updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr, "skipped_updates": 1.0 - finite})
-    return {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
+    sums = {name: sum(update[name] for update in updates) for name in updates[0]}
+    return {name: value / (cfg.passes if name == policy.unit else len(updates)) for name, value in sums.items()}
 
 
 def minibatches(cfg: Config, policy, rollouts, step: int):
@@ -285,7 +289,7 @@ def main(arguments: list[str]):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"{__doc__}\nRecipes:")
         for name, recipe in RECIPES.items():
-            print(f"  {name:20} {recipe.__doc__.splitlines()[0]}")
+            print(f"  {name:24} {recipe.__doc__.splitlines()[0]}")
         return
     dry, arguments = "--dry-run" in arguments, [a for a in arguments if a != "--dry-run"]
     name, rest = (arguments or [""])[0], arguments[1:]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 # What LoRA can be added to; models/lora.py reads it here.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TRACKERS = ("tensorboard", "wandb")  # logger.py has them
 
 
 class UsageError(Exception):
@@ -100,6 +101,7 @@ class Config:
     keep: int = option(0, "Checkpoints that stay, the newest ones (0: all).")
     max_skipped: int = option(5, "End after so many steps in a row whose gradient was not finite; their updates are left out.")
     out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
+    track: tuple[str, ...] = option((), "Where metrics go beside metrics.jsonl: tensorboard, wandb or both, with a comma.")
     resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.")
 
     def __post_init__(self):
@@ -127,6 +129,9 @@ class Config:
                              "reward_errors": ("stop", "drop")}.items():
             if getattr(self, name) not in values:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} is not one of {', '.join(values)}")
+        for name in self.track:
+            if name not in TRACKERS:
+                raise UsageError(f"--track {name!r} is not one of {', '.join(TRACKERS)}")
         if not 0 <= self.stop_at_pass <= 1:
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} is no pass rate: it lies in [0, 1]")
         if self.stop_at_pass and not (self.eval_every and 1 in self.eval_k):

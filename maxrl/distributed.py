@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -108,6 +109,16 @@ def all_reduce(numbers: dict[str, float], op: str = "sum", device=None) -> dict[
     values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=device)
     dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
     return dict(zip(sorted(numbers), values.tolist()))
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """The most memory a rank has held, in GiB: on a GPU since this was asked last, on a CPU since the process began."""
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"memory/peak_gb": all_reduce({"peak": peak / 2**30}, "max", device)["peak"]}
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:

@@ -1,11 +1,16 @@
-"""A progress bar for people, metrics.jsonl for programs."""
+"""A progress bar for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
 
 import json
 import math
 import os
+import secrets
+import warnings
 from pathlib import Path
 
 from tqdm import tqdm
+
+from maxrl import files
+from maxrl.config import UsageError
 
 BAR = {  # metric: what the bar calls it
     "reward": "reward",
@@ -17,23 +22,87 @@ BAR = {  # metric: what the bar calls it
 }
 
 
+class TensorBoard:
+    """Event files in RUN/tensorboard, as float32. What a killed run wrote from first_step on stays in its file, and every
+    reader of TensorBoard's own takes it back."""
+
+    @staticmethod
+    def package():
+        from torch.utils.tensorboard import SummaryWriter
+        return SummaryWriter
+
+    def __init__(self, run: Path, recipe: dict, first_step: int):
+        self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
+        self.writer.add_text("recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step)
+
+    def log(self, step: int, metrics: dict[str, float]):
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()  # a killed run has every step, as metrics.jsonl has: the next one goes on without a gap
+
+    def close(self):
+        self.writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases whose id is kept in RUN/wandb_id. Without a key (WANDB_API_KEY, or `wandb login` and
+    WANDB_MODE=online) it stays in RUN/wandb, for `wandb sync` to send later.
+
+    A resumed run goes on under the same id, and the server takes no step for a second time: what a killed run had sent
+    already keeps its times. Offline each start has a folder of its own, so the steps between the last checkpoint and the
+    end of a killed run are in two of them; how `wandb sync` joins these is not ours to promise.
+    """
+
+    @staticmethod
+    def package():
+        from wandb import init  # not the module: a folder called wandb, which W&B likes to make, can be imported too
+        return init
+
+    def __init__(self, run: Path, recipe: dict, first_step: int):
+        file, own = run / "wandb_id", os.environ.get
+        if not file.exists():
+            file.write_text(secrets.token_hex(4) + "\n")
+        mode = None if own("WANDB_MODE") or own("WANDB_API_KEY") else "offline"
+        try:
+            self.run = self.package()(project=own("WANDB_PROJECT", "maxrl"), name=own("WANDB_NAME", run.resolve().name),
+                                      id=file.read_text().strip(), resume="allow", dir=str(run), config=recipe, mode=mode)
+        except Exception as error:  # of a network there are many kinds
+            raise UsageError(f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
+                             "keeps the run here") from None
+
+    def log(self, step: int, metrics: dict[str, float]):
+        self.run.log(metrics, step=step, commit=True)
+
+    def close(self):
+        self.run.finish()
+
+
+TRACKERS = {"tensorboard": TensorBoard, "wandb": WandB}
+
+
+def check_trackers(names):
+    """Refuse before any work a tracker whose package is not there."""
+    for name in names:
+        try:
+            TRACKERS[name].package()
+        except ImportError:
+            raise UsageError(f'--track {name} needs a package that is not installed: pip install -e ".[track]"') from None
+
+
 class Logger:
     """Writes on the main rank only; the others hold one that does nothing."""
 
-    def __init__(self, run, first_step: int, steps: int, name: str, main: bool):
-        """run: the run directory. metrics.jsonl is cut back to the steps before first_step."""
+    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=()):
+        """run: the run directory. metrics.jsonl is cut back to the steps before first_step. track: names in TRACKERS, which
+        get the recipe from the directory's recipe.json."""
         self.main = main
         if not main:
             return
         self.path, self.shown = Path(run) / "metrics.jsonl", {}
-        kept = []
-        if self.path.exists():
-            kept = [line for line in self.path.read_text().splitlines(keepends=True)
-                    if line.endswith("\n") and json.loads(line)["step"] < first_step]
-        whole = self.path.with_suffix(".jsonl.incomplete")
-        whole.write_text("".join(kept))
-        os.replace(whole, self.path)
+        files.write_text(self.path, "".join(before(self.path, first_step)))
         self.file = self.path.open("a", buffering=1)  # a line is on disk when the step is over
+        recipe = json.loads((Path(run) / "recipe.json").read_text()) if track else {}
+        self.trackers = [TRACKERS[tracker](Path(run), recipe, first_step) for tracker in dict.fromkeys(track)]
         self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
 
     def log(self, step: int, metrics: dict[str, float]):
@@ -41,6 +110,8 @@ class Logger:
             return
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}  # JSON has no NaN
         self.file.write(json.dumps({"step": step, **known}) + "\n")
+        for tracker in self.trackers:
+            tracker.log(step, metrics)
         self.shown |= {BAR[k]: f"{v:.3g}" if v < 1000 else f"{v:,.0f}" for k, v in metrics.items() if k in BAR}
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(1)
@@ -52,4 +123,19 @@ class Logger:
     def close(self):
         if self.main:
             self.bar.close()
+            for tracker in self.trackers:
+                tracker.close()
             self.file.close()
+
+
+def before(path: Path, step: int) -> list[str]:
+    """The lines of metrics.jsonl that were written before a step; those that a crash of the machine has spoilt are left out."""
+    lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+    kept = []
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.endswith("\n") and json.loads(line)["step"] < step:
+                kept.append(line)
+        except (ValueError, TypeError, KeyError):
+            warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)
+    return kept

@@ -186,7 +186,7 @@ class SequencePolicy:
                 largest = max(largest, float(difference.max()))
         sums = distributed.all_reduce(sums, device=self.device)
         largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
-        return self.named(rollouts, sums, largest) | {"tokens": counts["tokens"]}
+        return self.named(rollouts, sums, largest, counts["tokens"]) | {"tokens": counts["tokens"]}
 
     def loss(self, rollouts, batch, advantages, log_probs, entropies, divisor: float, sums: dict) -> torch.Tensor:
         """A micro-batch's share of the loss; adds to `sums` what is logged of it."""
@@ -208,13 +208,14 @@ class SequencePolicy:
             sums["high"] += float(((ratio > 1 + self.clip[1]) & (A > 0)).sum())
         return loss
 
-    def named(self, rollouts: Rollouts, sums: dict, largest: float) -> dict[str, float]:
-        """The statistics of backward() by the names of metrics.jsonl, those that there are."""
+    def named(self, rollouts: Rollouts, sums: dict, largest: float, count: float) -> dict[str, float]:
+        """The statistics of backward() by the names of metrics.jsonl, those that there are; count: all response tokens, those
+        of groups that were not scored too, where there is nothing to clip."""
         stats, tokens = {"loss": sums["loss"]}, max(sums["scored"], 1)
         if rollouts.log_probs is not None and rollouts.old_log_probs is None:
             stats |= {"sampling/logprob_abs_diff/mean": sums["difference"] / tokens, "sampling/logprob_abs_diff/max": largest}
         if rollouts.old_log_probs is not None:
-            stats |= {"clip_ratio/low_mean": sums["low"] / tokens, "clip_ratio/high_mean": sums["high"] / tokens}
+            stats |= {f"clip_ratio/{side}_mean": sums[side] / max(count, 1) for side in ("low", "high")}
         return stats | ({"kl": sums["kl"] / tokens} if self.beta else {})
 
     def evaluate(self, task, prompts: int, ks, samples: int) -> dict[str, float]:

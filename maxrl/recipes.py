@@ -120,6 +120,11 @@ def gsm8k_smollm2() -> Config:
     )
 
 
+def gsm8k_smollm2_1gpu() -> Config:
+    """gsm8k_smollm2 on one GPU of 80 GB: the same objective and batch, only larger waves and micro-batches (51 GiB)."""
+    return replace(gsm8k_smollm2(), micro_batch_tokens=32768, kv_memory_gb=40.0)
+
+
 def polaris_qwen3_1_7b() -> Config:
     """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun."""
     return Config(
@@ -137,6 +142,20 @@ def polaris_qwen3_1_7b() -> Config:
 def polaris_qwen3_4b() -> Config:
     """Qwen3-4B-Base on POLARIS-53K, Table 6: as polaris_qwen3_1_7b."""
     return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
+
+
+def polaris_qwen3_1_7b_1gpu() -> Config:
+    """polaris_qwen3_1_7b on one GPU of 80 GB: the same objective and batch, only larger waves (64 GiB)."""
+    return replace(polaris_qwen3_1_7b(), kv_memory_gb=35.0)
+
+
+def polaris_qwen3_4b_1gpu() -> Config:
+    """polaris_qwen3_4b on one GPU of 141 GB (113 GiB): the same objective and batch, layers made again in the backward.
+
+    80 GB with a tenth left free, 71 GiB, do not hold it whatever these options are: weights, gradients and Adam are 60 GiB,
+    beside them in turn AdamW's temporaries, 15, and bfloat16 weights with one group's keys and values, 17 (--dry-run).
+    """
+    return replace(polaris_qwen3_4b(), gradient_checkpointing=True, micro_batch_tokens=32768, kv_memory_gb=45.0)
 
 
 def prompts() -> Config:
@@ -177,5 +196,6 @@ def gsm8k_laptop() -> Config:
 
 
 RECIPES = {r.__name__: r for r in (
-    maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, polaris_qwen3_1_7b,
-    polaris_qwen3_4b, gsm8k_laptop_sft, gsm8k_laptop, prompts)}
+    maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, gsm8k_smollm2_1gpu,
+    polaris_qwen3_1_7b, polaris_qwen3_1_7b_1gpu, polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop,
+    prompts)}

@@ -26,7 +26,8 @@ from maxrl.config import Config, RunError, UsageError
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
                   "eval_prompts", "eval_samples", "eval_k", "save_every", "save_every_minutes", "keep", "workers",
-                  "kv_memory_gb", "gradient_checkpointing", "lora_merge", "max_skipped", "deterministic", "reward_timeout"}
+                  "kv_memory_gb", "gradient_checkpointing", "lora_merge", "max_skipped", "deterministic", "reward_timeout",
+                  "track"}
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
 NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -107,7 +108,7 @@ class Run:
             files.write_json(self.path / "recipe.json", self.record)
         self.process, self.saved = os.getpid(), time.monotonic()
         for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as a shell has it for Ctrl-C and what runs in the background
+            if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
                 self.old_handlers[number] = signal.signal(number, self.hear)
         return self.path
 

@@ -80,6 +80,19 @@ def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
     assert ranks[0]["counts"] == ranks[1]["counts"] == alone["counts"] and 0 < sum(alone["counts"]) < 30
 
 
+def test_metrics_equal_the_single_process(ranks, alone):
+    """Every one that is a function of the rollouts, and none of them trivial; of memory both ranks log the larger one."""
+    expected = alone["metrics"]
+    assert {"kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "completions/clipped_ratio", "reward_std",
+            "frac_reward_zero_mean", "rewards/even/std", "rewards/second_letter/mean", "tokens"} < set(expected)  # fmt: skip
+    zero = {name for name, value in expected.items() if value == 0}
+    assert zero <= {"rewards/failed_calls", "rewards/groups_left_out", "frac_reward_zero_mean", "frac_reward_one_mean"}
+    for rank in ranks:
+        assert rank["metrics"] == pytest.approx(expected, abs=1e-12)
+    (one, logged), (two, too) = (rank["memory"] for rank in ranks)
+    assert logged == too == pytest.approx(max(one, two), rel=0.05) and logged > 0.05
+
+
 @pytest.mark.parametrize("name", ["plain", "residual, eval mode"])
 def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
     """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""
@@ -147,7 +160,7 @@ def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
     assert len(one) == len(two) == 3 and one[0].keys() == two[0].keys()
     for a, b in zip(one, two):
         for key in a:
-            if "second" not in key and "abs_diff" not in key:
+            if not any(word in key for word in ("second", "abs_diff", "memory")):
                 assert b[key] == pytest.approx(a[key], rel=1e-3 if key == "grad_norm" else 1e-5, abs=1e-5), (
                     a["step"],
                     key,
@@ -179,6 +192,14 @@ def test_a_refusal_is_said_once(mazes, warm, in_a_directory_of_its_own):
     )
     assert said.count("--prompts 9 must divide by the 2 ranks; use 8 or 10") == 1
     assert not Path("none").exists()
+
+
+def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):
+    """GiB since it was asked last; a process alone knows its own."""
+    peaks, device = [3 * 2**30, 2**29], torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda where: peaks[0] if where == device else 0)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda where: peaks.pop(0))
+    assert [distributed.peak_memory(device)["memory/peak_gb"] for _ in range(2)] == [3.0, 0.5] and not peaks
 
 
 def test_one_process_needs_no_group():

@@ -290,6 +290,16 @@ def test_the_newest_checkpoint_counts_not_what_latest_says(run, shell):
         assert Path("run/latest").read_text() == "step-000005\n" and len(metrics("run")) == 5
 
 
+def test_a_spoilt_line_of_metrics_is_left_out(run, shell):
+    shell(*run, "--out", "run")
+    file = Path("run/metrics.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(lines[0] + b"\0" * 40 + b"\xff\n" + b"[1]\n" + b"{}\n" + b"".join(lines[1:]) + lines[0][:9])
+    with pytest.warns(UserWarning, match=r"metrics.jsonl, line [234], cannot be read") as said:
+        assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
+    assert len(said) == 3 and file.read_bytes().splitlines(keepends=True) == lines
+
+
 def test_remains_of_a_killed_save_are_cleared(run, shell):
     shell(*run, "--out", "run")
     for name in ("step-000006.incomplete", "step-000001.removed"):

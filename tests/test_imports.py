@@ -18,7 +18,7 @@ ALLOWED = {
     "metrics": set(),
     "distributed": {"config"},
     "files": set(),
-    "logger": set(),
+    "logger": {"config", "files"},
     "chat": set(),
     "tokenizer": {"chat"},
     "verifiers": {"config"},

@@ -16,6 +16,7 @@ from maxrl.models import from_config, transformer
 from maxrl.models.attention import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze9_laptop, maze17
+from maxrl.runs import FREE_ON_RESUME
 from maxrl.sampler import cache_bytes
 from maxrl.tasks.base import Example
 
@@ -312,3 +313,24 @@ def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
         assert code == 0, said
         norms.append(json.loads((tmp_path / name / "metrics.jsonl").read_text())["grad_norm"])
     assert calls and norms[0] > 0 and norms[1] == pytest.approx(norms[0], rel=1e-5)
+
+
+# ---------------------------------------------------- recipes of one GPU ---------------------------------------------
+@pytest.mark.parametrize("name, card", [("gsm8k_smollm2", 79), ("polaris_qwen3_1_7b", 79), ("polaris_qwen3_4b", 140)])
+def test_one_gpu_recipes_change_memory_alone(name, card):
+    """Of the published recipe's fields only those that a run may change when it is resumed; and the docstring's number of GiB
+    is the plan's, on the card that it names."""
+    published, variant = RECIPES[name](), RECIPES[f"{name}_1gpu"]()
+    fields = {f for f, value in published.to_dict().items() if getattr(variant, f) != value}
+    assert fields and fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
+    peak, said = memory.peak(memory.plan(variant, 1)), RECIPES[f"{name}_1gpu"].__doc__
+    assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
+    assert memory.fits(variant, 1, card) == "as it is"
+
+
+def test_no_option_fits_4b_on_80_gb():
+    """What the docstring of polaris_qwen3_4b_1gpu says: its parts, and that the smallest settings are still too large."""
+    small = replace(RECIPES["polaris_qwen3_4b_1gpu"](), micro_batch_tokens=1, kv_memory_gb=0.0, wave_rows=1)
+    parts = {moment: sum(items.values()) / GIB for moment, items in memory.plan(small, 1).items()}
+    assert [round(parts[moment]) for moment in ("always", "update", "sampling")] == [60, 15, 17]
+    assert memory.fits(small, 1, 79) == "no" and memory.fits(small, 1, 140) == "as it is"

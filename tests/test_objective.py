@@ -80,6 +80,20 @@ def test_the_first_update_is_the_plain_one():
     assert stats["clip_ratio/low_mean"] == stats["clip_ratio/high_mean"] == 0
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_clip_ratio_is_a_share_of_all_tokens(beta):
+    """Also of those in groups without an advantage, which are scored with --beta alone: one name, one number."""
+    policy, rollouts = tiny.policy(tiny.model(), beta=beta, reference=tiny.model(seed=1)), tiny.rollouts()
+    policy.record(rollouts)
+    rollouts.old_log_probs = rollouts.old_log_probs + torch.tensor([-0.3, 0.3, 0, 0])[:, None]  # by row
+    advantages = torch.zeros(4, 4, dtype=torch.float64)
+    advantages[0] = torch.tensor([1.0, -1, 1, -1])
+    advantages[2, 1] = 1.0  # less likely than it was, and good: never let go
+    stats, lengths = policy.backward(rollouts, advantages), rollouts.lengths
+    assert stats["clip_ratio/high_mean"] == pytest.approx(lengths[0, 0].item() / lengths.sum().item())
+    assert stats["clip_ratio/low_mean"] == pytest.approx(lengths[0, 1].item() / lengths.sum().item())
+
+
 def test_recorded_log_probs_do_not_depend_on_micro_batches():
     whole, parts = tiny.rollouts(), tiny.rollouts()
     tiny.policy(tiny.model()).record(whole)
@@ -151,7 +165,7 @@ def test_several_updates_per_batch(warm, shell):
     rows = metrics("many")
     assert all(0 <= row["clip_ratio/low_mean"] < 1 for row in rows)
     assert any(row["clip_ratio/high_mean"] > 0 for row in rows)
-    assert rows[0]["tokens"] * 4 == pytest.approx(rows[0]["completions/mean_length"] * 64)
+    assert rows[0]["tokens"] == pytest.approx(rows[0]["completions/mean_length"] * 64)
     shell("train.py", *RUN, "--init", warm, "--out", "one")
     assert "clip_ratio/low_mean" not in metrics("one")[0] and weights("one") != weights("many")
 

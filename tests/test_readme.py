@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from test_own_data import own  # noqa: F401  (a fixture)
+from test_classifier import recipe, set_of_glyphs  # noqa: F401  (fixtures)
+from test_own_data import own  # noqa: F401
 from test_train import metrics, weights
 
 from maxrl.advantages import ADVANTAGES
@@ -41,9 +42,35 @@ def test_your_own_task(own, warm, shell, monkeypatch):  # noqa: F811
     assert said[0] == 0 and len(metrics("run")) == 1, said[1]
 
 
+def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
+    """What runs of every kind write is what the table has, no more and no less. In a row of it the names after one with a
+    slash share its first part."""
+    runs, short = {"warm": warm}, ("tiny", "--init", warm, "--prompts", 4, "--rollouts", 4, "--steps", 1)
+    for name, arguments in {
+        "rl": (*short, "--eval-every", 1, "--eval-prompts", 4),
+        "several": (*short, "--passes", 2, "--beta", 0.1),
+        "rewards": (*own, "--reward", "rewards.py:half", "--estimator", "rloo"),
+        "images": ("glyphs", "--steps", 1, "--eval-every", 1),
+    }.items():
+        code, said = shell("train.py", *arguments, "--out", name)
+        assert code == 0, said
+        runs[name] = name
+    written = {re.sub(r"@\d+$", "@k", key).replace("/half/", "/NAME/") for run in runs.values() for key in metrics(run)[0]}
+    documented = set()
+    for row in re.findall(r"^\| (`.*?) \|", README.split("\n## Metrics\n")[1].split("\n## ")[0], re.M):
+        first = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            documented.add(name if "/" in name else first + name)
+            first = name.rpartition("/")[0] + "/" if "/" in name else first
+    assert written - {"step"} == documented
+
+
 OPTIONS = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
-OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--nnodes",
-          "--nproc-per-node", "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator"}  # fmt: skip
+OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--help", "--out",
+          "--dry-run", "--gpus", "--task", "--estimator"} | {
+          f"--{name}" for name in ("nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id")} | {  # torchrun
+          f"--{name}" for name in ("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal",
+                                   "requeue", "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
 
 
 def test_every_option_exists():

@@ -36,6 +36,7 @@ NAMES = {
     "seconds/reward",
     "seconds/backward",
     "tokens_per_second",
+    "memory/peak_gb",
     "completions/mean_length",
     "completions/max_length",
     "completions/min_length",
@@ -49,7 +50,7 @@ def metrics(run):
 
 
 def timeless(run):
-    return [{k: v for k, v in row.items() if "second" not in k} for row in metrics(run)]
+    return [{k: v for k, v in row.items() if "second" not in k and "memory" not in k} for row in metrics(run)]
 
 
 def weights(run):

@@ -1,5 +1,6 @@
 """One rank of test_distributed.py, started by torchrun: writes what it computed to FILE.rank."""
 
+import resource
 import sys
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import train  # noqa: E402
 from maxrl import distributed  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.policy import count_successes  # noqa: E402
+from maxrl.rewards import Rewards  # noqa: E402
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
 
@@ -55,6 +58,30 @@ CASES = [
 ]
 
 
+def even(completions):
+    return [float(len(text.split()) % 2 == 0) for text in completions]
+
+
+def second_letter(completions):
+    """Of short completions there is no verdict."""
+    return [ord(text[1]) / 100 if len(text) > 12 else None for text in completions]
+
+
+def metrics(mine: list[int]) -> dict:
+    """What a step logs of stored rollouts: some cut, with ratios far from 1, KL, entropy bonus and two reward functions."""
+    rollouts = tiny.rollouts((20, 3, 17, 1, 25, 2), N=N)
+    rollouts.finished = rollouts.lengths > 2
+    rollouts.entropies = torch.rand(rollouts.tokens.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    chosen = torch.zeros(P, dtype=torch.bool).index_fill(0, torch.tensor(mine), True)
+    rollouts = rollouts.select(chosen)
+    policy = tiny.policy(tiny.model(), beta=0.3, entropy_bonus=0.2, reference=tiny.model(seed=1), micro_batch_tokens=30)
+    policy.record(rollouts)
+    rollouts.old_log_probs += torch.arange(-2, 2)[: rollouts.tokens.shape[1], None] * 0.3  # by row
+    stats = policy.backward(rollouts, advantages("mixed")[mine])
+    judge, examples = Rewards([even, second_letter]), [Example("", "") for _ in mine]
+    return stats | train.step_metrics(judge.judge(examples, rollouts), rollouts, judge, "cpu")
+
+
 def compute(rank: int, world: int) -> dict:
     """Gradients and statistics of every case on the same stored rollouts, rollouts of step one, counts."""
     mine, results = list(range(rank, P, world)), {}
@@ -69,6 +96,8 @@ def compute(rank: int, world: int) -> dict:
     policy = tiny.policy(tiny.model(), seed=7)
     rollouts = policy.rollout([Parity()[i] for i in mine], N, step=1, indices=mine)
     results["rollouts"] = {i: [rollouts.text(g, j) for j in range(N)] for g, i in enumerate(mine)}
+    results["metrics"], own = metrics(mine), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    results["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
     results["counts"] = count_successes(policy, Parity(), [3, 0, 5, 4, 2], 6, seed=9).tolist()
     return results
 

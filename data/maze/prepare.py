@@ -1,8 +1,10 @@
-"""Make a set of distinct mazes:  python -m data.maze.prepare --size 17 --train 1000000
+"""Make a set of distinct mazes:     python -m data.maze.prepare --size 17 --train 1000000
+or convert a published one:       python -m data.maze.prepare --size 17 --source FILE.parquet   (or a directory of them)
 
 Writes test.npy, validation.npy and train.npy (packed rows, see maxrl/tasks/maze.py) and info.json into
 data/maze/17x17/. The mazes are one stream that the seed alone decides, without repetitions: first those of the test
-set, then validation, then training, so that the held-out mazes are the same whatever --train and --workers are.
+set, then validation, then training, so that the held-out mazes are the same whatever --train and --workers are. What
+is read of a published set, and which of its rows are left out: data/maze/published.py.
 """
 
 import argparse
@@ -22,9 +24,12 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
+from data.maze import published
+from data.maze.published import HELD_OUT
 from maxrl.tasks.maze import DIRECTORY, generate
 
 SPLITS = ("test", "validation", "train")  # in the order of the stream
+DEFAULTS = {"train": 1_000_000, "test": 256, "validation": 256, "seed": 0, "workers": os.cpu_count()}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
 TRIES, FEWEST_TRIES = 20, 1_000_000  # draws per maze wanted, and the least: the rarest 7x7 comes once in 33,000
@@ -72,7 +77,8 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
 
 
 def sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:
@@ -80,15 +86,21 @@ def refuse(sentence: str, code: int = 2) -> NoReturn:
     raise SystemExit(code)
 
 
-def check(args: argparse.Namespace, wanted: int) -> None:
-    """Refuse what cannot be made, before any work."""
+def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
+    """Refuse what cannot be made, before any work; fills in the defaults."""
     if args.size < 5 or args.size % 2 == 0:
         refuse(f"a maze has an odd size of at least 5, got --size {args.size}: try --size {max(5, args.size | 1)}")
+    for name in ("train", "seed", "workers", *HELD_OUT):
+        if files and getattr(args, name) is not None and (name not in HELD_OUT or files[name]):
+            refuse(f"--{name} {getattr(args, name)} means nothing to --source {args.source}, which is taken as it is: "
+                   "leave it out")
+    vars(args).update({name: value for name, value in DEFAULTS.items() if getattr(args, name) is None})
     for name, least in {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1}.items():
         if (value := getattr(args, name)) < least:
             refuse(f"--{name} must be at least {least}, got {value}: give --{name} {least} or more")
     # Beyond 17x17 there are more than 10^26, and counting them takes time.
-    if args.size <= 17 and wanted > (exist := count_mazes(args.size)):
+    wanted = args.test + args.validation + args.train
+    if not files and args.size <= 17 and wanted > (exist := count_mazes(args.size)):
         refuse(f"only {exist:,} distinct mazes of {args.size}x{args.size} exist, {wanted:,} were asked for (--test "
                f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size")
 
@@ -100,10 +112,10 @@ def holds(folder: Path, request: dict) -> bool:
         return False
     try:
         info = json.loads((folder / "info.json").read_text())
-        if info == request | {"sha256": {name: sha256(folder / name) for name in names}}:
+        if info == {"counts": info["counts"]} | request | {"sha256": {name: sha256(folder / name) for name in names}}:
             return True
         what = "another set (or a damaged one)"
-    except (OSError, ValueError):  # info.json is written last
+    except (OSError, ValueError, KeyError, TypeError):  # info.json is written last
         what = "a half-written set"
     refuse(f"{folder} holds {what}: choose another directory with --out, or replace it with --overwrite")
 
@@ -114,47 +126,59 @@ def write(folder: Path, parts: dict[str, np.ndarray], request: dict) -> None:
         beside = Path(beside)
         for split, rows in parts.items():
             np.save(beside / f"{split}.npy", rows, allow_pickle=False)
-        info = request | {"sha256": {f"{split}.npy": sha256(beside / f"{split}.npy") for split in parts}}
+        info = request | {"counts": {split: len(rows) for split, rows in parts.items()}}
+        info |= {"sha256": {f"{split}.npy": sha256(beside / f"{split}.npy") for split in parts}}
         (beside / "info.json").write_text(json.dumps(info, indent=2) + "\n")
         (folder / "info.json").unlink(missing_ok=True)
         for name in (*(f"{split}.npy" for split in parts), "info.json"):
             os.replace(beside / name, folder / name)
 
 
+def made(args: argparse.Namespace, counts: dict[str, int]) -> dict[str, np.ndarray]:
+    """The mazes of every split, (M, bytes), from the stream."""
+    wanted = sum(counts.values())
+    rows = draw_mazes(args.size, wanted, args.seed, args.workers)
+    if len(rows) < wanted:
+        refuse(f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
+               "for: lower --train", code=1)
+    ends = np.cumsum([0, *counts.values()])
+    return {split: rows[a:b] for split, a, b in zip(counts, ends, ends[1:], strict=False)}
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.maze.prepare", description="Make a set of distinct mazes.")
     parser.add_argument("--size", type=int, default=17, help="odd, 5 or more (default %(default)s)")
-    parser.add_argument("--train", type=int, default=1_000_000, help="training mazes (default %(default)s)")
-    parser.add_argument("--test", type=int, default=256, help="test mazes (default %(default)s)")
-    parser.add_argument("--validation", type=int, default=256, help="validation mazes (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides the mazes (default %(default)s)")
+    parser.add_argument("--source", type=Path, help="parquet file, or directory of such files, to convert instead")
+    parser.add_argument("--train", type=int, help="training mazes (default 1000000; of a source all)")
+    for name in ("test", "validation"):
+        parser.add_argument(f"--{name}", type=int, help=f"{name} mazes (default 256; of a source that has such files all)")
+    parser.add_argument("--seed", type=int, help="decides the mazes (default 0)")
     parser.add_argument("--out", type=Path, help="directory to write (default data/maze/SIZExSIZE)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
+    parser.add_argument("--workers", type=int, help=f"processes (default {os.cpu_count()})")
     parser.add_argument("--overwrite", action="store_true", help="replace the set that the directory holds")
     args = parser.parse_args(argv)
 
+    files = published.parquet_files(args.source) if args.source else {}
+    check(args, files)
     counts = {split: getattr(args, split) for split in SPLITS}
-    wanted = sum(counts.values())
-    check(args, wanted)
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
+    if files:
+        request = {"size": args.size, "source": {str(file): sha256(file) for part in files.values() for file in part},
+                   "held_out": {split: counts[split] for split in HELD_OUT if not files[split]}}
     folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not args.overwrite and holds(folder, request):
             print(f"{folder} holds this set already")
             return
-        rows = draw_mazes(args.size, wanted, args.seed, args.workers)
-        if len(rows) < wanted:
-            refuse(f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
-                   "for: lower --train", code=1)
-        ends = np.cumsum([0, *counts.values()])
-        write(folder, {split: rows[a:b] for split, a, b in zip(counts, ends, ends[1:], strict=False)}, request)
+        parts = published.read_mazes(files, args.size, request["held_out"]) if files else made(args, counts)
+        write(folder, parts, request)
     except OSError as error:
         refuse(f"cannot write {folder} ({error.strerror}): choose another directory with --out", code=1)
     except KeyboardInterrupt:
         refuse("interrupted, nothing was written", code=130)
     mebibytes = sum(file.stat().st_size for file in folder.glob("*.npy")) / 2**20
-    print(f"wrote {wanted:,} mazes of {args.size}x{args.size} to {folder} ({mebibytes:.1f} MiB)")
+    print(f"wrote {sum(map(len, parts.values())):,} mazes of {args.size}x{args.size} to {folder} ({mebibytes:.1f} MiB)")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,12 @@ def unpack(packed: np.ndarray, size: int) -> np.ndarray:
     return walls
 
 
+def pack(walls: np.ndarray) -> np.ndarray:
+    """The reverse of `unpack`: the openings of walls (M, n, n) as packed rows, uint8 (M, bytes); nothing else is looked at."""
+    right, down = ~walls[:, 1::2, 2:-1:2], ~walls[:, 2:-1:2, 1::2]
+    return np.packbits(np.concatenate([right.reshape(len(walls), -1), down.reshape(len(walls), -1)], 1), axis=1)
+
+
 def solve(walls: np.ndarray) -> list[str]:
     """The moves of the shortest path from start to goal; walls (n, n). Breadth first from the goal, so no reversal."""
     n, wall = len(walls), walls.ravel().tolist()

@@ -39,7 +39,7 @@ def test_tensorboard_holds_metrics_jsonl(warm, shell, monkeypatch):
     pytest.importorskip("tensorboard")
     run = (*SHORT, "--init", warm, "--save-every", 2, "--out", "rl", "--track", "tensorboard", "--eval-every", 2,
            "--eval-prompts", 4)  # fmt: skip
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(SequencePolicy, "backward", die(4))
         shell("train.py", *run)
     assert scalars("rl")[1] == expected("rl") and [step for step, _ in scalars("rl")[1]["reward"]] == [0, 1, 2]
@@ -85,7 +85,7 @@ def wandb(monkeypatch):
 
 def test_wandb_goes_on_under_one_id(warm, shell, monkeypatch, wandb):
     run = (*SHORT, "--init", warm, "--save-every", 2, "--out", "rl", "--resume", "auto")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(SequencePolicy, "backward", die(4))
         shell("train.py", *run, "--track", "wandb,wandb")
     first = list(wandb.calls)

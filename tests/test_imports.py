@@ -34,6 +34,7 @@ ALLOWED = {
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config"},
     "runs": {"checkpoint", "config", "distributed"},
+    "evaluation": {"checkpoint", "config", "distributed", "policy", "rewards", "sampler", "tasks"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone
 

@@ -1,11 +1,13 @@
-"""pass@k of checkpoints, with standard errors over prompts.
+"""pass@k and majority vote of checkpoints, with standard errors over prompts.
 
     python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --samples 256 --plot runs/coverage.png
+    python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024 --max-response 4096
     python eval.py runs/imagenet-maxrl --split validation --k 1 16 128        exact for a classifier, with top-1 accuracy
     python eval.py runs/imagenet-maxrl --split validation --gradient-norms --prompts 1000 --plot norms.png
 
 NAME=PATH names a row of the table; a name given to several checkpoints (seeds) is one row, averaged per prompt. Works
-under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task.
+under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task. A task
+whose responses end in an answer has a column maj@n: is the answer that most of the n samples give right?
 --gradient-norms: the norm of each prompt's gradient against its pass rate, for each estimator (Figures 6 and 8), exact
 for a classifier, from --samples rollouts for a language model (the same rollouts for every estimator).
 """
@@ -20,15 +22,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint, distributed, evaluation
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import UsageError, guess, split_arguments
+from maxrl.config import UsageError
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
-from maxrl.policy import count_successes, make_policy
-from maxrl.rewards import Rewards
-from maxrl.sampler import check_prompts
-from maxrl.tasks import load_task
+from maxrl.policy import judge_samples
 
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -37,46 +36,25 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 8, 64], help="the k of pass@k, at most n (1 8 64)")
     parser.add_argument("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
-    parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
-    parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
-    parser.add_argument("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set of this probability (1: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"),
-                        help="of the forward (the checkpoint's own; float32 for --gradient-norms)")
+    evaluation.add_options(parser, "test")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images (0: none)")
     parser.add_argument("--against", help="row to which the others are compared (the last)")
     parser.add_argument("--json", type=Path, help="write counts and table to this file")
     parser.add_argument("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    parser.add_argument("--gradient-norms", action="store_true", help="study gradient norms instead of pass@k")
+    parser.add_argument("--gradient-norms", action="store_true",
+                        help="study gradient norms instead of pass@k, in float32 unless told otherwise")
     parser.add_argument("--estimators", nargs="+", help=f"of --gradient-norms ({' '.join(ESTIMATORS)})")
     parser.add_argument("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
                         "have with N rollouts (their limit of many)")
-    args, rest = parser.parse_known_args(arguments)
-    pairs = split_arguments(rest)
-    unknown = [key for key, _ in pairs if not key.startswith("task.")]
-    if unknown:
-        raise UsageError(f"--{unknown[0]} is not an option (eval.py --help lists all)")
-    args.task_options = {key.removeprefix("task."): guess(value) for key, value in pairs}
-    return check(args)
+    return check(evaluation.read_options(parser, arguments, ("samples", "prompts", "rollouts")))
 
 
 def check(args: argparse.Namespace) -> argparse.Namespace:
     """Refuse what could not be evaluated before any sampling; `checkpoints` becomes a list of (name, directory)."""
-    for name in ("samples", "prompts", "rollouts"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name} {getattr(args, name)} must be at least 1")
     if min(args.k) < 1:
         raise UsageError(f"--k {min(args.k)} must be at least 1")
-    for name in ("seed", "workers"):
-        if getattr(args, name) < 0:
-            raise UsageError(f"--{name} {getattr(args, name)} must not be negative")
-    if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
-        raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
-                         "temperature and top-k must not be negative, top-p lies in (0, 1]")
+    if args.workers < 0:
+        raise UsageError(f"--workers {args.workers} must not be negative")
     if (args.estimators or args.rollouts) and not args.gradient_norms:
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
     if args.gradient_norms and (args.temperature, args.top_k, args.top_p, args.against) != (1, 0, 1, None):
@@ -98,27 +76,19 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     args.against = args.against or names[-1]
     if args.against not in names:
         raise UsageError(f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}")
-    recipe = args.checkpoints[0][1] / "recipe.json"
-    trained = json.loads(recipe.read_text())["config"] if recipe.exists() else {}
-    if not (args.task or trained):
-        raise UsageError(f"{recipe.parent} does not say what it was trained on: name it with --task")
-    args.precision = args.precision or ("float32" if args.gradient_norms else trained.get("precision", "auto"))
-    args.own_max_response, args.trained = trained.get("max_response") or 180, trained
-    if not args.task or args.task == trained.get("task"):
-        args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
+    if args.gradient_norms:
+        args.precision = args.precision or "float32"
+    evaluation.complete(args, args.checkpoints[0][1])
     return args
 
 
 def check_task(args: argparse.Namespace, task):
     """What depends on whether the task is for a classifier: the defaults, and what means nothing to it."""
-    if len(task) == 0:
-        raise UsageError(f"the {args.split} split of task {args.task} is empty")
     if task.classes:
-        if args.samples or (args.temperature, args.top_k, args.top_p) != (1, 0, 1) or args.max_response:
-            raise UsageError("a classifier's pass@k is exact: leave out --samples, --temperature, --top-k, --top-p and "
-                             "--max-response")
+        if args.samples or args.temperature != 1:
+            raise UsageError("a classifier's pass@k is exact: leave out --samples and --temperature")
     else:
-        args.samples, args.max_response = args.samples or 64, args.max_response or args.own_max_response
+        args.samples = args.samples or 64
         if max(args.k) > args.samples and not args.gradient_norms:
             raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}")
         if args.rollouts or "supervised" in (args.estimators or ()):
@@ -133,32 +103,17 @@ def check_task(args: argparse.Namespace, task):
             raise UsageError(f"--estimators {name}: {error.args[0]}") from None
 
 
-def load_policy(args: argparse.Namespace, path: Path, task, device):
-    try:
-        model, tokenizer, stop = checkpoint.load_model(path)
-        own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
-        policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed, workers=args.workers,
-                             autocast=distributed.use_bfloat16(args.precision, device), **own)
-        if not task.classes:
-            check_prompts(model, [tokenizer.encode_prompt(task[i].prompt) for i in range(args.prompts)], args.max_response)
-        return policy
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
 def evaluate(args: argparse.Namespace) -> dict:
     """For every checkpoint, over the same prompts and the same noise: counts of right samples, a classifier's exact pass
     rates, or gradient norms."""
     rank, world, device = distributed.setup(args.device)
-    task = load_task(args.task, args.split, **args.task_options)
+    task = evaluation.find_task(args, args.checkpoints[0][1])
     check_task(args, task)
-    if args.trained.get("reward"):
-        task.rewards = Rewards(args.trained["reward"], args.trained["reward_weights"]).judge
     if args.gradient_norms and world > 1:
         raise UsageError("--gradient-norms runs in one process: start it without torchrun")
     rows = []
     for name, path in args.checkpoints:
-        policy = load_policy(args, path, task, device)
+        policy = evaluation.load_policy(args, path, task, device, range(args.prompts), workers=args.workers)
         row = {"name": name, "path": str(path)}
         with tqdm(total=args.prompts, desc=f"{name} ({path})", unit=" prompts", leave=False, disable=rank > 0) as bar:
             if args.gradient_norms:
@@ -169,12 +124,14 @@ def evaluate(args: argparse.Namespace) -> dict:
                 p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
                 row |= {"pass_rates": digits(p), "top1": right.long().tolist()}
             else:
-                counts = count_successes(policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
-                                         temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
-                row["counts"] = counts.tolist()
+                counts, majority = judge_samples(
+                    policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
+                    temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+                row |= {"counts": counts.tolist()} | ({} if majority is None else {"majority": digits(majority)})
         rows.append(row)
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
-            "task_options": args.task_options, "split": args.split, "prompts": args.prompts, "samples": args.samples,
+            "task_options": args.task_options, "split": args.split, "reward": args.reward, "prompts": args.prompts,
+            "left_out": getattr(task, "left_out", 0), "samples": args.samples, "max_response": args.max_response,
             "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
             "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes),
             "rollouts": args.rollouts, "checkpoints": rows}
@@ -201,10 +158,12 @@ def per_prompt(results: dict, k: int) -> dict[str, list]:
 
 
 def print_table(results: dict, ks: list[int], against: str):
-    """pass@k (standard error over prompts), and each row's difference to `against`, paired over prompts."""
+    """pass@k and majority vote (standard error over prompts), and each row's difference to `against`, paired over prompts."""
     values = {f"pass@{k}": per_prompt(results, k) for k in ks}
     if results["classes"]:
         values["top-1"] = over_seeds(results, lambda row: np.array(row["top1"]))
+    if all("majority" in row for row in results["checkpoints"]):
+        values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: np.array(row["majority"]))
     ks, names = list(values), list(values[f"pass@{ks[0]}"])
     width = max(map(len, names)) + 2
     print(f"{results['split']}: {drawn(results)} (± standard error over prompts)")

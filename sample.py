@@ -1,37 +1,28 @@
-"""Look at rollouts: `python sample.py runs/maze9_laptop-maxrl` draws right and wrong paths of held-out mazes."""
+"""Look at rollouts, a right one beside a wrong one: `python sample.py runs/maze9_laptop-maxrl` draws held-out mazes.
+
+    python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --max-response 2048 --rollouts 8
+"""
 
 import argparse
-import json
 import os
 import sys
 
 import torch
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint, distributed, evaluation
 from maxrl.config import UsageError
-from maxrl.policy import make_policy
-from maxrl.rewards import Rewards
-from maxrl.tasks import load_task
 
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("sample.py", description=__doc__)
+    parser = argparse.ArgumentParser("sample.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", help="checkpoint or run directory")
     parser.add_argument("--prompts", type=int, default=2, help="how many prompts to show (2)")
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
     parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
-    parser.add_argument("--split", default="validation", choices=("train", "validation", "test"))
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
+    evaluation.add_options(parser, "validation")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
                         help="auto: in a terminal, unless NO_COLOR is set")
-    args = parser.parse_args(arguments)
-    for name in ("prompts", "rollouts"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name} {getattr(args, name)} must be at least 1")
-    if not 0 <= args.temperature < float("inf") or args.seed < 0:
-        raise UsageError(f"--temperature {args.temperature} and --seed {args.seed} must not be negative")
-    return args
+    return evaluation.read_options(parser, arguments, ("prompts", "rollouts"))
 
 
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:
@@ -55,26 +46,18 @@ def plain(line: str) -> str:
 def main(arguments: list[str]):
     args = read_arguments(arguments)
     path = checkpoint.find(args.checkpoint)
-    if not (path / "recipe.json").exists():
-        raise UsageError(f"{path} does not say what it was trained on: it holds no recipe.json")
-    trained = json.loads((path / "recipe.json").read_text())["config"]
-    task = load_task(trained["task"], args.split, **trained["task_options"])
-    if trained.get("reward"):
-        task.rewards = Rewards(trained["reward"], trained["reward_weights"]).judge
+    evaluation.complete(args, path)
+    task = evaluation.find_task(args, path)
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
-    device = distributed.setup()[2]
-    try:
-        model, tokenizer, stop = checkpoint.load_model(path)
-        own = {} if task.classes else {"max_tokens": trained["max_response"]}
-        policy = make_policy(model, tokenizer, stop, task, device, **own)
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
-    policy.model.eval()
+    device = distributed.setup(args.device)[2]
     indices = range(args.first, min(args.first + args.prompts, len(task)))
+    policy = evaluation.load_policy(args, path, task, device, indices)
+    policy.model.eval()
     examples = task.batch(indices)
+    cut = {} if task.classes else {"top_k": args.top_k, "top_p": args.top_p}
     with torch.no_grad():
-        rollouts = policy.rollout(examples, args.rollouts, indices=indices, seed=args.seed, temperature=args.temperature)
+        rollouts = policy.rollout(examples, args.rollouts, indices=indices, seed=args.seed, temperature=args.temperature, **cut)
     rewards = task.rewards(examples, rollouts).cpu()  # (P, N)
     colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for i, index in enumerate(indices):

@@ -92,12 +92,16 @@ def load(cfg: Config, split: str):
         return None
     task = load_task(cfg.task, split, **cfg.task_options)
     if cfg.max_prompt and not task.classes:
-        own = checkpoint.find(cfg.init) if cfg.init else task.tokenizer
-        tokenizer = Tokenizer.load(own) if own else Tokenizer.from_vocabulary(task.vocabulary)
-        task = Within(task, tokenizer, cfg.max_prompt)
+        try:
+            if cfg.init:
+                tokenizer = checkpoint.load_tokenizer(cfg.init)
+            else:
+                tokenizer = Tokenizer.load(task.tokenizer) if task.tokenizer else Tokenizer.from_vocabulary(task.vocabulary)
+            task = Within(task, tokenizer, cfg.max_prompt)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         if task.left_out and distributed.rank() == 0:
-            print(f"{split}: left out {task.left_out} of {task.left_out + len(task)} prompts, longer than --max-prompt "
-                  f"{cfg.max_prompt} tokens", file=sys.stderr)
+            print(f"{split}: {task.told}", file=sys.stderr)
     return task
 
 

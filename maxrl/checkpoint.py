@@ -94,15 +94,28 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
 
 def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     """As load_model, of a PEFT directory: what it does not hold is its base model's."""
-    base = json.loads((path / "adapter_config.json").read_text()).get("base_model_name_or_path")
-    if not base:
-        raise ValueError(f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path")
     try:
-        model, tokenizer, stop = load_model(base)
+        model, tokenizer, stop = load_model(base_of(path))
     except FileNotFoundError as error:
         raise ValueError(f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
                          "it is now as base_model_name_or_path into adapter_config.json") from None
     return load_lora(model, path), Tokenizer.load(path) if (path / "tokenizer.json").exists() else tokenizer, stop
+
+
+def base_of(path: Path) -> str:
+    """What the adapter in a PEFT directory is made for."""
+    base = json.loads((path / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    if not base:
+        raise ValueError(f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path")
+    return base
+
+
+def load_tokenizer(path) -> Tokenizer:
+    """The tokenizer of a checkpoint; of an adapter that has none it is the base model's."""
+    path = find(path)
+    if (path / "adapter_config.json").exists() and not (path / "tokenizer.json").exists():
+        return load_tokenizer(base_of(path))
+    return Tokenizer.load(path)
 
 
 def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:

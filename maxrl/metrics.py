@@ -1,4 +1,4 @@
-"""What is measured: pass@k with its standard error, samples to match a coverage, statistics of reward groups.
+"""What is measured: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
@@ -44,6 +44,32 @@ def exact_pass_at_k(p, k):
                          "use pass_at_k for counts")
     with np.errstate(divide="ignore"):
         return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
+
+
+def majority_vote(answers, right) -> np.ndarray:
+    """Whether the answer that most of a prompt's N samples give is right: one value in [0, 1] per prompt, (P,).
+
+    answers: P lists of N final answers, None where a sample has none and does not vote. right (P, N): which samples are
+    right, 0 or 1. An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks at nothing
+    else. Between answers with equally many votes one is drawn, so the value is their mean; without any vote it is 0.
+    ValueError where the shapes differ or `right` holds other values.
+    """
+    right = _array(right)                                                      # (P, N)
+    if right.ndim != 2 or [len(row) for row in answers] != [right.shape[1]] * len(right):
+        raise ValueError(f"majority_vote takes as many answers as verdicts, P lists of N and (P, N), not verdicts of shape "
+                         f"{right.shape} for {len(answers)} lists of answers")
+    if not np.isin(right, (0, 1)).all():
+        raise ValueError("majority_vote takes verdicts of 0 and 1; use rewards == 1")
+    values = np.zeros(len(right))
+    for i, (row, verdicts) in enumerate(zip(answers, right)):
+        votes = {}
+        for answer, verdict in zip(row, verdicts):
+            if answer is not None:
+                votes.setdefault(answer, []).append(verdict)
+        most = max(map(len, votes.values()), default=0)
+        tied = [np.mean(given) for given in votes.values() if len(given) == most]
+        values[i] = np.mean(tied) if tied else 0
+    return values
 
 
 def mean_and_se(values) -> tuple[float, float]:

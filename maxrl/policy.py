@@ -13,7 +13,7 @@ from torch import nn
 from maxrl import checkpoint, distributed
 from maxrl.classifier import ClassifierPolicy
 from maxrl.losses import k3, normaliser, policy_gradient_loss, score
-from maxrl.metrics import pass_at_k_table
+from maxrl.metrics import majority_vote, pass_at_k_table
 from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, in_waves, noise, pad
 from maxrl.tokenizer import Tokenizer
 
@@ -299,23 +299,34 @@ class MicroBatch:
         return self
 
 
-@torch.no_grad()
-def count_successes(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling) -> torch.Tensor:
-    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),).
+def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
+    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),)."""
+    return judge_samples(policy, task, indices, samples, **options)[0]
 
-    The ranks share the prompts and all get all counts. The noise depends on (seed, place in `indices`, rollout, position).
+
+@torch.no_grad()
+def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
+    """count_successes, and for the same prompts whether the answer of most rollouts is right (metrics.majority_vote), float64
+    (len(indices),), None where the task has no `final`.
+
+    The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
     """
-    counts = torch.zeros(len(indices), dtype=torch.float64, device=policy.device)
+    results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
         places = mine[i : i + at_once]
         examples = [task[int(indices[place])] for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        counts[list(places)] = (task.rewards(examples, rollouts) == 1).sum(1).to(counts)
+        right = task.rewards(examples, rollouts) == 1                                              # (places, samples)
+        results[0, list(places)] = right.sum(1).to(results)
+        if task.final:
+            answers = [[task.final(response) for response in group] for group in task.responses(rollouts)]
+            results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
         if progress:
             progress(len(places))
-    return distributed.sum_tensor(counts).long()
+    counts, majority = distributed.sum_tensor(results)
+    return counts.long(), majority if task.final else None
 
 
 def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,

@@ -174,7 +174,7 @@ def check_prompts(model, prompts, max_tokens: int):
         raise ValueError("a prompt without tokens: every prompt needs at least one")
     if longest + max_tokens > limit:
         raise ValueError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
-                         f"positions: lower --max-response or leave out longer prompts")
+                         f"positions: lower --max-response, or leave out longer prompts with --max-prompt")
 
 
 def cache_bytes(config, max_tokens: int, element_size: int) -> int:

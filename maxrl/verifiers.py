@@ -144,8 +144,14 @@ def verify_number(response: str, answer: str) -> float:
 
     Numbers outside the box do not count, and an answer that is no number is matched by nothing.
     """
-    box, gold = last_boxed(response), read_number(answer)
-    return float(box is not None and gold is not None and read_number(box) == gold)
+    gold = read_number(answer)
+    return float(gold is not None and final_number(response) == gold)
+
+
+def final_number(response: str) -> Fraction | None:
+    r"""The number in the last \boxed{...} of a response (read_number), or None."""
+    box = last_boxed(response)
+    return None if box is None else read_number(box)
 
 
 # --- LaTeX -----------------------------------------------------------------------------------------------------------
@@ -289,3 +295,15 @@ def verify_math(response: str, answer: str) -> float:
     or MEMORY counts as unequal; its process is killed and replaced.
     """
     return verify_math_batch([response], [answer])[0]
+
+
+SAME = [(re.compile(pattern), to) for pattern, to in (
+    (r"\\(?:left|right)(?![A-Za-z])", ""), (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
+    (r"\s+", " "), (r" (?!\w)|(?<!\w) ", ""))]
+
+
+def normal_form(box: str) -> str:
+    r"""A box's text without blanks (but between two words or numbers), dollars, \left and \right, \dfrac as \frac."""
+    for pattern, to in SAME:
+        box = pattern.sub(to, box)
+    return box.removesuffix(".")

@@ -35,6 +35,7 @@ ALLOWED = {
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config", "files"},
     "runs": {"checkpoint", "config", "distributed", "files"},
+    "evaluation": {"checkpoint", "config", "distributed", "policy", "rewards", "sampler", "tasks"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone
 

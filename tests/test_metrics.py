@@ -11,6 +11,7 @@ import torch
 from maxrl.metrics import (
     group_means,
     group_sums,
+    majority_vote,
     mean_and_se,
     pass_at_k,
     pass_at_k_table,
@@ -139,3 +140,28 @@ def test_group_sums_add_up_over_ranks():
     total = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
     assert group_means(total) == pytest.approx(group_statistics(rewards))
     assert math.isnan(group_means(ranks[2])["reward"])
+
+
+def test_majority_vote_is_the_expectation_over_drawn_ties():
+    """All ways in which up to four samples answer a, b, c or nothing, and all orders in which ties could be broken."""
+    orders = list(itertools.permutations("abc"))
+    for n in range(1, 5):
+        rows = list(itertools.product(["a", "b", "c", None], repeat=n))
+        right = np.array([[answer == "b" for answer in row] for row in rows])
+        got = majority_vote(rows, torch.tensor(right))
+        for row, value in zip(rows, got):
+            chosen = [max(order, key=row.count) for order in orders]  # the first of those with most votes
+            expected = np.mean([answer == "b" for answer in chosen]) if any(row) else 0
+            assert value == pytest.approx(expected, abs=1e-15), row
+
+
+def test_majority_vote_by_hand():
+    """Samples without an answer are no majority; an answer on whose samples the verdicts differ is right in part."""
+    assert majority_vote([[None, None, None, "5"]], [[0, 0, 0, 1]]).tolist() == [1]
+    assert majority_vote([["a", "a", "b"], ["a", "b", None], [None] * 3], np.eye(3)).tolist() == [0.5, 0.5, 0]
+    assert majority_vote([], np.zeros((0, 4))).shape == (0,)
+    for answers, right in (([["a"]], [[0, 1]]), ([["a"], ["b"]], [[1]]), (["a"], [1]), ([["a", "b"], ["a"]], [[1, 0], [1, 0]])):
+        with pytest.raises(ValueError, match="as many answers as verdicts"):
+            majority_vote(answers, right)
+    with pytest.raises(ValueError, match="rewards == 1"):
+        majority_vote([["a"]], [[0.5]])

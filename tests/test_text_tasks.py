@@ -30,6 +30,7 @@ def verifiers(monkeypatch):
     """The verifiers by a stand-in: right where the response's text in the box is the answer."""
     module = types.ModuleType("maxrl.verifiers")
     module.verify_number = module.verify_math = lambda response, answer: float(f"\\boxed{{{answer}}}" in response)
+    module.final_number = lambda response: None
     module.verify_math_batch = lambda responses, answers: list(map(module.verify_math, responses, answers))
     monkeypatch.setitem(sys.modules, "maxrl.verifiers", module)
 
@@ -151,6 +152,50 @@ def test_what_is_tolerated(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name, response, answer",
+    [
+        ("gsm8k", r"12 and \boxed{15}", "15"),
+        ("gsm8k", r"\boxed{0.50}", "1/2"),
+        ("gsm8k", r"\boxed{1} no, \boxed{\frac12}", "1/2"),
+        ("gsm8k", r"\boxed{-1,024 dollars}<eos>", "-1024"),
+        ("gsm8k", r"\boxed{7} as asked in \boxed{}", "7"),
+        ("gsm8k", "15", None),
+        ("gsm8k", r"\boxed{x}", None),
+        ("gsm8k", r"\boxed{7} \boxed{15", None),
+        ("math", r"\boxed{033}", "33"),
+        ("math", r"\boxed{x = 0.5}", "1/2"),
+        ("math", r"\boxed{\left( 1, \dfrac{\pi}{2} \right)}", r"(1,\frac{\pi}{2})"),
+        ("math", r"$\boxed{$(1,\,\frac{\pi}{2})$.}$", r"(1,\frac{\pi}{2})"),
+        ("math", r"\boxed{2 \pi r}", r"2\pi r"),
+        ("math", r"\boxed{1 2}", "1 2"),
+        ("math", r"\boxed{x\leftarrow y}", r"x\leftarrow y"),
+        ("math", r"\boxed{3 \\ x}", "3\\\\x"),
+        ("math", "x", None),
+        ("math", r"\boxed{x} \boxed{y", None),
+        ("math", r"\boxed{$.$}", None),
+    ],
+)
+def test_final_answers(name, response, answer):
+    """What a majority vote counts."""
+    assert TASKS[name].final(None, response) == answer
+    assert TASKS["subset_sum"].final is None
+
+
+def test_shown_with_its_verdict(gsm8k):
+    """Prompt, response, what was read and the reference; narrow, and without what a terminal would obey."""
+    task = TASKS["gsm8k"]("train", directory=gsm8k)
+    right, wrong = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}", "x" * 200
+    lines = task.show(right, task[0], False).split("\n")
+    assert max(map(len, lines)) <= 60 and lines[0].startswith("user: What is 2 + 3?") and "--- response" in lines
+    assert lines[-1] == "read 5, answer 5: right" and lines[-2:-4:-1] == [r"\boxed{5.0}", ""] and lines[-4].endswith("so")
+    assert "\x1b" not in "".join(lines) and "\r" not in "".join(lines)
+    assert task.show(wrong, task[0], False).endswith("\nread no answer, answer 5: wrong")
+    coloured = [task.show(text, task[0], True) for text in (right, wrong)]
+    assert coloured[0].endswith("answer 5: \x1b[32mright\x1b[0m") and coloured[1].endswith("answer 5: \x1b[1;31mwrong\x1b[0m")
+    assert "read" not in ReverseText("train").show("r", ReverseText("train")[0], False)
+
+
+@pytest.mark.parametrize(
     "response, right",
     [
         ("5 5", 1),
@@ -166,6 +211,8 @@ def test_what_is_tolerated(tmp_path):
         ("3 3 4", 0),
         ("", 0),
         (r"\boxed{}", 0),
+        (r"\boxed{5, 5}, as asked in \boxed{}", 1),
+        (r"\boxed{5, 5} \boxed{5, 5", 0),
         ("5 5 is it", 0),
         ("-5 15", 0),
         ("5.5 4.5", 0),
@@ -292,4 +339,5 @@ def test_within_a_length(tmp_path):
     task = load_task("prompts", "train", train=str(put(tmp_path / "p.jsonl", *rows)))
     short = Within(task, tokenizer, 3)
     assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
+    assert short.told == "left out 1 of 4 prompts, longer than --max-prompt 3 tokens" and Within(task, tokenizer, 5).told == ""
     assert short.stop_tokens == () and short.batch([1])[0].prompt == "a"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 from test_train import SHORT, die, metrics, refused
 
 from maxrl import config, logger

@@ -2,7 +2,9 @@
 
 import random
 import signal
+import textwrap
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from maxrl.config import UsageError
+
+WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Task:
     tokenizer: Path | None = None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
     classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
+    # A method final(response) -> str | None of tasks whose responses end in an answer: what a majority vote counts.
+    final: Callable[[str], str | None] | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -58,31 +64,47 @@ class Task:
     def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
         """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it; of a classifier,
         1 where the class drawn is the label.
-
-        The text of a task that names its stop tokens has them, otherwise it is without end token and special tokens.
         """
         if self.classes:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         P, N = rollouts.lengths.shape
-        text = rollouts.text if self.stop_tokens else rollouts.completion
-        responses = [text(i, j) for i in range(P) for j in range(N)]
+        responses = [response for group in self.responses(rollouts) for response in group]
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
+    def responses(self, rollouts) -> list[list[str]]:
+        """The texts that are judged, P_local lists of N: those of a task that names its stop tokens have them, otherwise they
+        are without end token and special tokens."""
+        P, N = rollouts.lengths.shape
+        text = rollouts.text if self.stop_tokens else rollouts.completion
+        return [[text(i, j) for j in range(N)] for i in range(P)]
+
     def show(self, response: str, example: Example, colour: bool) -> str:
-        """A rollout for people to look at; `colour` allows ANSI escapes."""
-        return f"{prompt_text(example.prompt)}\n--- response\n{response}"
+        """A rollout for people to look at, WIDTH columns wide; `colour` allows ANSI escapes. Where the task has `final`, the
+        last line says what was read in the response and whether it is right."""
+        parts = [wrapped(prompt_text(example.prompt)), "--- response", wrapped(response)]
+        if self.final:
+            verdict = "right" if self.verify(response, example) == 1 else "wrong"
+            gold = example.columns.get("answer", example.answer)
+            parts.append(wrapped(f"read {self.final(response) or 'no answer'}, answer {gold}: {verdict}"))
+            if colour:
+                parts[-1] = f"{parts[-1].removesuffix(verdict)}{COLOURS[verdict]}{verdict}\x1b[0m"
+        return "\n".join(parts)
 
 
 class Within(Task):
-    """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others."""
+    """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others, and
+    `told` says so in words if there are any."""
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
         self.places = [i for i in range(len(task)) if len(tokenizer.encode_prompt(task[i].prompt)) <= limit]
         self.left_out = len(task) - len(self.places)
-        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "verify", "verify_all", "rewards", "show"):
+        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "final", "verify", "verify_all", "rewards",
+                     "responses", "show"):
             setattr(self, name, getattr(task, name))
+        self.told = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
+                     if self.left_out else "")
 
     def __len__(self) -> int:
         return len(self.places)
@@ -113,6 +135,15 @@ def drawn(make, split: str, seed: int, index: int):
 def prompt_text(prompt: str | list[dict]) -> str:
     """A prompt for people to read, messages as "role: content"."""
     return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+
+
+COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
+
+
+def wrapped(text: str) -> str:
+    """A text in lines of at most WIDTH columns; what is no character to print, such as an escape, is shown as a dot."""
+    lines = ("".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4)) for line in text.split("\n"))
+    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 
 class Batches(Dataset):

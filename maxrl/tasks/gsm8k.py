@@ -47,3 +47,9 @@ class Gsm8k(Task):
     def verify(self, response: str, example: Example) -> float:
         from maxrl.verifiers import verify_number
         return verify_number(response, example.columns["answer"])
+
+    def final(self, response: str) -> str | None:
+        r"""The number that verify_number reads in the last box, exactly, or None: 0.50 and \frac12 are both 1/2."""
+        from maxrl.verifiers import final_number
+        number = final_number(response)
+        return None if number is None else str(number)

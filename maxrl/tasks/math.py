@@ -51,3 +51,11 @@ class Math(Task):
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
         from maxrl.verifiers import verify_math_batch
         return verify_math_batch(responses, [example.columns["answer"] for example in examples])
+
+    def final(self, response: str) -> str | None:
+        r"""What a majority vote counts: the last box. Two boxes are one answer where both are the same number (read_number),
+        or the same text but for blanks, \left and \right, and the size of fractions (normal_form). math-verify is not
+        asked: it compares pairs, and finds some equal that this counts apart, such as (x+1)^2 and x^2+2x+1."""
+        from maxrl.verifiers import final_number, last_boxed, normal_form
+        number = final_number(response)
+        return (normal_form(last_boxed(response) or "") or None) if number is None else str(number)

@@ -7,14 +7,15 @@ import re
 from collections import Counter
 
 from maxrl.tasks.base import Example, Task, check_split, drawn
+from maxrl.verifiers import last_boxed
 
 NUMBERS = r"\s*[0-9]{1,12}(?:[\s,+]+[0-9]{1,12})*\s*"
 
 
 def chosen(response: str) -> list[int] | None:
     r"""The numbers of the last \boxed{...}, or of the whole response where there is none; None where it is no such list."""
-    boxes = re.findall(r"\\boxed\{([^{}]*)\}", response)
-    text = boxes[-1] if boxes else response
+    box = last_boxed(response)
+    text = response if box is None else box
     return [int(n) for n in re.findall("[0-9]+", text)] if re.fullmatch(NUMBERS, text) else None
 
 

@@ -50,7 +50,7 @@ def test_tensorboard_holds_metrics_jsonl(warm, shell, monkeypatch):
     assert ours == expected("rl") and {"eval/pass@1", "memory/peak_gb"} < set(ours)
     assert [step for step, _ in ours["reward"]] == [0, 1, 2, 3, 4]
     text = found.Tensors("recipe/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert json.loads(text)["config"] == json.loads(Path("rl/recipe.json").read_text())["config"]
+    assert json.loads(text)["config"] == json.loads(Path("rl/recipe.json").read_text())["config"] | {"resume": "no"}
 
 
 def test_a_killed_run_leaves_no_gap(tmp_path):

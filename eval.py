@@ -99,7 +99,10 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     if args.against not in names:
         raise UsageError(f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}")
     recipe = args.checkpoints[0][1] / "recipe.json"
-    trained = json.loads(recipe.read_text())["config"] if recipe.exists() else {}
+    try:
+        trained = checkpoint.recorded(recipe.parent) if recipe.exists() else {}
+    except ValueError as error:
+        raise UsageError(f"{error}: name the task with --task and move that file away") from None
     if not (args.task or trained):
         raise UsageError(f"{recipe.parent} does not say what it was trained on: name it with --task")
     args.precision = args.precision or ("float32" if args.gradient_norms else trained.get("precision", "auto"))
@@ -273,6 +276,6 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, FileNotFoundError) as error:
+    except (UsageError, OSError) as error:
         distributed.refuse("eval.py", error)
     distributed.cleanup()

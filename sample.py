@@ -1,7 +1,6 @@
 """Look at rollouts: `python sample.py runs/maze9_laptop-maxrl` draws right and wrong paths of held-out mazes."""
 
 import argparse
-import json
 import os
 import sys
 
@@ -57,7 +56,10 @@ def main(arguments: list[str]):
     path = checkpoint.find(args.checkpoint)
     if not (path / "recipe.json").exists():
         raise UsageError(f"{path} does not say what it was trained on: it holds no recipe.json")
-    trained = json.loads((path / "recipe.json").read_text())["config"]
+    try:
+        trained = checkpoint.recorded(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     task = load_task(trained["task"], args.split, **trained["task_options"])
     if trained.get("reward"):
         task.rewards = Rewards(trained["reward"], trained["reward_weights"]).judge
@@ -87,5 +89,5 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, FileNotFoundError) as error:
+    except (UsageError, OSError) as error:
         distributed.refuse("sample.py", error)

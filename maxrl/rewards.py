@@ -121,7 +121,10 @@ class Rewards:
         file = self.save(name, batch, error)
         sentence = f"the reward function {name} {error}; its batch is in {file}"
         if self.errors == "stop":
-            raise UsageError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
+            sentence += " (--reward-errors drop leaves the groups of such a call out)"
+            if os.environ.get("LOCAL_RANK", "0") != "0":  # the front door speaks on the first rank of a machine only
+                say(sentence)
+            raise UsageError(sentence)
         warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=2)
         return [math.nan] * count, error
 

@@ -232,6 +232,6 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, FileNotFoundError) as error:
+    except (UsageError, OSError) as error:
         distributed.refuse("eval.py", error)
     distributed.cleanup()

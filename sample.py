@@ -70,5 +70,5 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, FileNotFoundError) as error:
+    except (UsageError, OSError) as error:
         distributed.refuse("sample.py", error)

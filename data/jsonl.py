@@ -19,6 +19,8 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
+from maxrl.files import parse
+
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called
 
@@ -49,7 +51,7 @@ def read(file: Path) -> list[dict]:
     if data.startswith(b"PAR1"):
         return _parquet(file)
     if data.lstrip().startswith(b"["):
-        data = b"\n".join(json.dumps(row).encode() for row in _parse(data, f"{file}"))
+        data = b"\n".join(json.dumps(row).encode() for row in _parse(data.removeprefix(b"\xef\xbb\xbf"), f"{file}"))
     rows = [_parse(line, f"{file}, line {i}") for i, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
             if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
@@ -59,9 +61,9 @@ def read(file: Path) -> list[dict]:
 
 def _parse(text: bytes, where: str):
     try:
-        return json.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        refuse(f"{where} is neither JSON nor parquet: {str(error)[:100]}")
+        return parse(text, where)
+    except ValueError as error:
+        refuse(f"{where} is neither JSON nor parquet: {str(error).removeprefix(where)[:100]}")
 
 
 def _parquet(file: Path) -> list[dict]:

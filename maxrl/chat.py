@@ -1,23 +1,24 @@
 """Chat templates: the jinja text of a checkpoint that turns messages into a prompt, rendered as transformers does.
 
-A template comes with a checkpoint, so it is somebody else's program. jinja's immutable sandbox keeps it away from Python;
-bounded here are what it writes, the lines it runs (an endless loop, a recursive macro) and products and powers of constants.
-jinja itself bounds range(). Not bounded: memory that one step of a template asks for by other ways, such as the doubling
-`ns.s ~ ns.s` or the filter center(10 ** 9). jinja2 comes with torch.
+A template comes with a checkpoint, so it is somebody else's program. jinja's immutable sandbox keeps it away from Python, but
+bounds neither its time nor its memory ({% set s = s ~ s %}, center(10 ** 9), 10 ** 10 ** 9): it is rendered in a process of
+its own (Unix), which is killed after SECONDS and has MEMORY. jinja2 comes with torch.
 """
 
+import atexit
 import functools
 import json
+import os
+import queue
 import re
-import sys
 from datetime import datetime
 
-CHARACTERS, LINES = 10_000_000, 1_000_000  # what a template may write and run
-NAME = "<template>"  # jinja's file name for a template's code
+from maxrl.worker import Worker, serve
 
-
-class _TooMuch(Exception):
-    pass
+CHARACTERS = 10_000_000  # what a template may write
+SECONDS = 10.0  # for one rendering, of 0.0002 as a rule
+MEMORY = 1 << 30  # bytes of address space
+_WORKERS: dict[int, queue.LifoQueue] = {}  # the one worker of a process, or None; a fork gets its own
 
 
 @functools.lru_cache(maxsize=8)
@@ -36,16 +37,6 @@ def compiled(template: str):
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return jinja2.nodes.Scope(body, lineno=line)
-
-    class Environment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset({"*", "**"})
-
-        def call_binop(self, context, operator, left, right):
-            sizes = [value if isinstance(value, int) else len(value) for value in (left, right)
-                     if isinstance(value, (int, str, list, tuple))]
-            if len(sizes) == 2 and (abs(sizes[0] * sizes[1]) > CHARACTERS if operator == "*" else abs(sizes[1]) > 64):
-                raise _TooMuch(f"{operator} of {sizes[0]} and {sizes[1]}")
-            return super().call_binop(context, operator, left, right)
 
     class Namespace(jinja2.utils.Namespace):
         """No underscored attributes, which could reach Python's own (as transformers has it)."""
@@ -66,7 +57,7 @@ def compiled(template: str):
             if str(name).startswith("_"):
                 raise jinja2.exceptions.SecurityError(f"a namespace takes no attribute {name!r}")
 
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "namespace": Namespace}
     return environment.from_string(template)
@@ -90,37 +81,58 @@ def render(template: str, messages: list[dict], add_generation_prompt: bool, **v
     import jinja2
     if [int(n) for n in re.findall("[0-9]+", jinja2.__version__)[:3]] < [3, 1, 6]:
         raise ValueError(f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2")
-    lines = 0
-
-    def count(frame, event, argument):  # the tracer of the template's own code, not of what it calls
-        nonlocal lines
-        if frame.f_code.co_filename != NAME:
-            return None
-        lines += event == "line"
-        if lines > LINES:
-            raise _TooMuch("an endless loop")
-        return count
-
-    before = sys.gettrace()
+    if os.getpid() not in _WORKERS:
+        place = queue.LifoQueue()
+        place.put(None)
+        _WORKERS.setdefault(os.getpid(), place)
+    place = _WORKERS[os.getpid()]
+    worker = place.get()
     try:
-        stream = compiled(template).generate(messages=messages, tools=None, documents=None,
-                                             add_generation_prompt=add_generation_prompt, **variables)
-        sys.settrace(count)
-        return _joined(stream)
-    except _TooMuch as error:
-        raise ValueError(f"the chat template does too much: {error}") from None
-    except (Exception, RecursionError) as error:  # it runs somebody else's program: anything may come out of it
-        said = " ".join(str(error).split())[:300]
-        raise ValueError(f"the chat template does not take these messages: {type(error).__name__}: {said}") from None
+        if worker is None or not worker.alive:
+            worker = Worker("maxrl.chat")
+            if worker.said != "ready":
+                raise ValueError(f"the process that renders chat templates does not start ({worker.said or 'it ended'})")
+        answer = worker.ask(SECONDS, template, messages, add_generation_prompt, variables)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
     finally:
-        sys.settrace(before)
+        place.put(worker)
+    if answer is None:
+        raise ValueError(f"the chat template does too much: more than {SECONDS:g} seconds or {MEMORY:,} bytes")
+    text, error = answer
+    if error:
+        raise ValueError(error)
+    return text
 
 
-def _joined(stream) -> str:
+@atexit.register
+def _end():
+    place = _WORKERS.pop(os.getpid(), None)
+    worker = None if place is None or place.empty() else place.get()
+    if worker:
+        worker.end()
+
+
+def _work():
+    """The life of the process that renders."""
+    serve(_rendered, MEMORY, lambda: "ready")
+
+
+def _rendered(template: str, messages, add_generation_prompt: bool, variables: dict) -> tuple[str, str]:
+    """The text, and what went wrong ("" = nothing)."""
     parts, written = [], 0
-    for part in stream:
-        parts.append(part)
-        written += len(part)
-        if written > CHARACTERS:
-            raise _TooMuch(f"more than {CHARACTERS} characters")
-    return "".join(parts)
+    try:
+        for part in compiled(template).generate(messages=messages, tools=None, documents=None,
+                                                add_generation_prompt=add_generation_prompt, **variables):
+            parts.append(part)
+            written += len(part)
+            if written > CHARACTERS:
+                return "", f"the chat template does too much: more than {CHARACTERS} characters"
+        text = "".join(parts)
+        text.encode()  # a template may write half of a surrogate pair, which no tokenizer takes
+        return text, ""
+    except MemoryError:
+        return "", f"the chat template does too much: more than {MEMORY:,} bytes"
+    except Exception as error:  # it runs somebody else's program: anything may come out of it
+        said = " ".join(str(error).split())[:300]
+        return "", f"the chat template does not take these messages: {type(error).__name__}: {said}"

@@ -15,6 +15,8 @@ it was) with those three files; with --lora-merge a checkpoint of the merged mod
 import json
 import re
 import shutil
+import typing
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -22,24 +24,36 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from maxrl.files import damage, publish, write_json, write_text  # noqa: F401 (damage: of checkpoints too)
+from maxrl.config import Config, holds
+from maxrl.files import damage, publish, read_file, read_json, write_json, write_text  # noqa: F401 (damage: of checkpoints too)
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
 from maxrl.tokenizer import Tokenizer
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}  # of files that are read
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # of files that are written
+FLOATS = ("F32", "BF16", "F16")  # of files that are read, by safetensors' names
+TABLE = "rotary_emb.inv_freq"  # of old checkpoints; it is made from config.json
+STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), torch.optim.SGD: ("momentum_buffer",)}
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model")
 
 
 def find(path) -> Path:
     """The checkpoint directory that `path` means: itself, the newest one of a run directory, or a copy from the hub."""
-    path = download(str(path)) if on_hub(path) else Path(path)
-    if (path / "latest").exists():
-        path = path / (path / "latest").read_text().strip()
-    if not any((path / name).exists() for name in ("config.json", "adapter_config.json")):
-        raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
-    return path
+    try:
+        path = download(str(path)) if on_hub(path) else Path(path)
+        if (path / "latest").exists():
+            name = read_file(path / "latest").decode(errors="replace").strip()
+            if not name.isprintable() or name in ("", "..") or Path(name).name != name:  # it may come from anywhere
+                raise FileNotFoundError(f"{path / 'latest'} names {name[:80]!r}, which is no checkpoint beside it")
+            path = path / name
+        if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
+            return path
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise FileNotFoundError(f"{repr(path)[:80]} cannot be read: {str(error)[:100]}") from None
+    raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
 
 
 def on_hub(path) -> bool:
@@ -77,25 +91,45 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     """Model (float32), tokenizer and stop tokens (all of generation_config's eos_token_id) of a checkpoint directory.
 
     A classifier has neither tokenizer (None) nor stop tokens. A PEFT directory gives its base model with the adapter.
+    Nothing in the directory is believed or run: FileNotFoundError where a file is missing, ValueError, in one sentence, for
+    anything that is wrong in one. The model gets its memory after the files were found to hold that much.
     """
     path = find(path)
     if (path / "adapter_config.json").exists():
         return load_adapted(path)
-    config = json.loads((path / "config.json").read_text())
+    config, files = read_json(path / "config.json"), weight_files(path)
+    check_weights(path, files, planned(path, config))
     with Uninitialised():
         model = from_config(config)
-    load_weights(path, model)
+    load_weights(path, files, model)
     if not isinstance(model, Transformer):
         return model, None, []
     if (path / "generation_config.json").exists():
-        model.generation_config = json.loads((path / "generation_config.json").read_text())
-    return model, Tokenizer.load(path), end_tokens(model.generation_config) or end_tokens(config)
+        model.generation_config = read_json(path / "generation_config.json")
+    stop = end_tokens(model.generation_config) or end_tokens(config)
+    if not all(type(token) is int and 0 <= token < model.config.vocab_size for token in stop):
+        raise ValueError(f"{path} has eos_token_id {str(stop)[:60]}, which are not tokens of its {model.config.vocab_size}")
+    return model, Tokenizer.load(path), stop
+
+
+def planned(path: Path, config: dict) -> torch.nn.Module:
+    """The model that a config.json asks for, on the meta device, without memory; ValueError where there is none."""
+    try:
+        with torch.device("meta"), Uninitialised():
+            return from_config(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (RuntimeError, TypeError) as error:  # sizes that no tensor can have
+        raise ValueError(f"{path}: config.json asks for impossible sizes: {str(error).splitlines()[0][:100]}") from None
 
 
 def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     """As load_model, of a PEFT directory: what it does not hold is its base model's."""
     try:
-        model, tokenizer, stop = load_model(base_of(path))
+        base = find(base_of(path))
+        if (base / "adapter_config.json").exists():  # this one itself, maybe
+            raise ValueError(f"{path} is a LoRA adapter of {base}, which is an adapter too: merge that one first")
+        model, tokenizer, stop = load_model(base)
     except FileNotFoundError as error:
         raise ValueError(f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
                          "it is now as base_model_name_or_path into adapter_config.json") from None
@@ -104,8 +138,8 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
 
 def base_of(path: Path) -> str:
     """What the adapter in a PEFT directory is made for."""
-    base = json.loads((path / "adapter_config.json").read_text()).get("base_model_name_or_path")
-    if not base:
+    base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
         raise ValueError(f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path")
     return base
 
@@ -119,28 +153,28 @@ def load_tokenizer(path) -> Tokenizer:
 
 
 def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:
-    """`model`, the base, with the adapter of a PEFT directory."""
+    """`model`, the base, with the adapter of a PEFT directory. FileNotFoundError and ValueError as in load_model."""
     directory = Path(directory)
     file = directory / "adapter_model.safetensors"
-    if not file.exists():
+    if not file.is_file():
         raise FileNotFoundError(f"{directory} holds no {file.name}; a pickle is not read, because it can run code")
     try:
-        return from_adapter(model, json.loads((directory / "adapter_config.json").read_text()), load_file(file))
-    except SafetensorError as error:
+        return from_adapter(model, read_json(directory / "adapter_config.json"), load_file(file))
+    except (SafetensorError, TypeError, RuntimeError) as error:
         raise ValueError(f"{file} cannot be read ({error}): the file is damaged") from None
     except ValueError as error:
         raise ValueError(f"{directory}: {error}") from None
 
 
-def end_tokens(config: dict) -> list[int]:
+def end_tokens(config: dict) -> list:
     """`eos_token_id` as a list, whether it is one, one number or nothing."""
     ids = config.get("eos_token_id")
-    return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+    return [] if ids is None else list(ids) if isinstance(ids, list) else [ids]
 
 
 def weight_files(path: Path) -> list[Path]:
     """The checkpoint's safetensors: one, or the shards that its index names."""
-    if (path / "model.safetensors").exists():
+    if (path / "model.safetensors").is_file():
         return [path / "model.safetensors"]
     index = path / "model.safetensors.index.json"
     if not index.exists():
@@ -149,45 +183,69 @@ def weight_files(path: Path) -> list[Path]:
             f" but {pickles[0]}, which is not read, because a pickle can run code when it is loaded; to convert it: python -c "
             f"\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
             if pickles else ""))
-    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index} has no weight_map from tensors to files")
+    names = sorted(set(names.values()))
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise ValueError(f"{index} names {name!r}: only *.safetensors beside it are read")
-        if not (path / name).exists():
-            raise FileNotFoundError(f"{path} lacks {name}, which its index names: the download is not complete")
+        if Path(name).name != name or not name.endswith(".safetensors") or "\0" in name or len(name) > 255:
+            raise ValueError(f"{index} names {name[:80]!r}: only *.safetensors beside it are read")
+        if not (path / name).is_file():
+            raise FileNotFoundError(f"{path} lacks {name[:80]!r}, which its index names: the download is not complete")
     return [path / name for name in names]
 
 
-def load_weights(path: Path, model: torch.nn.Module):
-    """Every tensor of the model from the directory's safetensors, none too many; ValueError where they do not fit.
+@contextmanager
+def opened(path: Path, file: Path):
+    """A safetensors file, mapped, not read; ValueError where it is damaged."""
+    try:
+        with safe_open(file, "pt") as content:
+            yield content
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
 
-    They are copied one by one into the model's own: beside it no more than one tensor is in memory.
-    """
-    state, filled, wrong = model.state_dict(), set(), []
-    same = {"lm_head.weight": "model.embed_tokens.weight"} if tied(model) else {}
-    for file in weight_files(path):
-        try:
-            with safe_open(file, "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118 (no mapping, only a file with keys)
-                    if name.endswith("rotary_emb.inv_freq"):  # a table that old checkpoints hold, made from config.json
-                        continue
-                    tensor, ours = opened.get_tensor(name), state.get(name)
-                    if ours is None or ours.shape != tensor.shape:
-                        wrong.append(f"{name} {tuple(tensor.shape)} is " + (
-                            "too many" if ours is None else f"not {tuple(ours.shape)}"))
-                    elif tensor.dtype not in (*DTYPES.values(), ours.dtype):
-                        wrong.append(f"{name} is {tensor.dtype}")
-                    elif same.get(name, name) in filled and not torch.equal(ours, tensor.to(ours.dtype)):
-                        wrong.append(f"{name} differs from what it is tied to")
-                    else:
-                        ours.copy_(tensor)
-                    filled.add(same.get(name, name))
-        except SafetensorError as error:
-            raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
-    wrong += [f"{name} is missing" for name in state if same.get(name, name) not in filled]
+
+def aliases(model: torch.nn.Module) -> dict[str, str]:
+    """Names of a tensor that has two, and the one that counts."""
+    return {"lm_head.weight": "model.embed_tokens.weight"} if tied(model) else {}
+
+
+def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
+    """ValueError unless the files hold every tensor of the model (of the meta device), none too many, by their headers."""
+    state, same, found, wrong = model.state_dict(), aliases(model), set(), []
+    for file in files:
+        with opened(path, file) as content:
+            for name in content.keys():  # noqa: SIM118 (no mapping, only a file with keys)
+                if not name.endswith(TABLE):
+                    header, ours = content.get_slice(name), state.get(name)
+                    shape, dtype = tuple(header.get_shape()), header.get_dtype()
+                    if ours is None or tuple(ours.shape) != shape:
+                        wrong.append(f"{name} {shape} is " + ("too many" if ours is None else f"not {tuple(ours.shape)}"))
+                    elif dtype not in (FLOATS if ours.is_floating_point() else ("I64",)):
+                        wrong.append(f"{name} is {dtype}")
+                    found.add(same.get(name, name))
+    wrong += [f"{name} is missing" for name in state if same.get(name, name) not in found]
     if wrong:
         raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]}"
                          + f", the first of {len(wrong)} that do not" * (len(wrong) > 1))
+
+
+def load_weights(path: Path, files: list[Path], model: torch.nn.Module):
+    """Every tensor of the model from files that `check_weights` has seen, copied one by one into the model's own: beside it
+    no more than one tensor is in memory. ValueError where two of one name differ."""
+    state, same, filled = model.state_dict(), aliases(model), set()
+    for file in files:
+        with opened(path, file) as content:
+            for name in content.keys():  # noqa: SIM118
+                if name.endswith(TABLE):
+                    continue
+                tensor, ours = content.get_tensor(name), state[name]
+                if same.get(name, name) not in filled:
+                    ours.copy_(tensor)
+                elif not torch.equal(ours, tensor.to(ours.dtype)):
+                    raise ValueError(f"the weights in {path} do not fit its config.json: {name} differs from what it is "
+                                     "tied to")
+                filled.add(same.get(name, name))
 
 
 def tied(model: torch.nn.Module) -> bool:
@@ -275,12 +333,36 @@ def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
 
 
 def load_optimizer(path, model, optimizer):
-    """The reverse of `optimizer_tensors`, on the parameters' devices."""
-    with safe_open(Path(path) / "optimizer.safetensors", "pt") as file:
-        for full_name in file.keys():  # noqa: SIM118 (no mapping, only a file with keys)
-            name, key = full_name.rsplit(".", 1)
-            parameter = model.get_parameter(name)
-            value = file.get_tensor(full_name)
+    """The reverse of `optimizer_tensors`, on the parameters' devices; ValueError for a file that is not of this model and
+    optimizer, or damaged."""
+    file, trained = Path(path) / "optimizer.safetensors", {n: p for n, p in model.named_parameters() if p.requires_grad}
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no {file}: {path} is no checkpoint to resume from")
+    wanted = {f"{name}.{key}" for name in trained for key in STATE[type(optimizer)]}
+    with opened(path, file) as content:
+        if (names := set(content.keys())) and names != wanted:  # SGD without momentum has none
+            raise ValueError(f"{file} is not of this model and optimizer: {min(names ^ wanted)} is in one of them only")
+        for full_name in sorted(names):
+            name, _, key = full_name.rpartition(".")
+            parameter, header = trained[name], content.get_slice(full_name)
+            shape = () if key == "step" else tuple(parameter.shape)
+            if tuple(header.get_shape()) != shape or header.get_dtype() not in FLOATS:
+                raise ValueError(f"{file}: {full_name} {tuple(header.get_shape())} {header.get_dtype()} is not {shape}")
+            value = content.get_tensor(full_name)
             if key != "step":  # Adam counts on the CPU
                 value = torch.empty_like(parameter).copy_(value)  # its device, its memory format
             optimizer.state[parameter][key] = value
+
+
+def recorded(directory) -> dict:
+    """The recipe that recipe.json of a run or checkpoint holds, by the fields of Config; ValueError for what is none, field
+    by field: the file may come from anywhere. A field that it lacks, being older, has its default."""
+    file = Path(directory) / "recipe.json"
+    recipe = read_json(file).get("config")
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{file} holds no recipe")
+    default = json.loads(json.dumps(Config().to_dict()))
+    for name, kind in typing.get_type_hints(Config).items():
+        if name in recipe and not holds(kind, recipe[name]):
+            raise ValueError(f"{file} has {name} = {repr(recipe[name])[:40]}, which is no value of this field")
+    return default | {name: value for name, value in recipe.items() if name in default}

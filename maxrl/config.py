@@ -184,11 +184,11 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
     types, changes = typing.get_type_hints(Config), {}
     pairs = split_arguments(arguments)
     for key, text in pairs:
-        name, _, inner = key.replace("-", "_").partition(".")
+        name, dot, inner = key.replace("-", "_").partition(".")
         if inner and name in ("task", "estimator"):
             options = changes.setdefault(f"{name}_options", dict(getattr(config, f"{name}_options")))
             options[inner] = guess(text)
-        elif inner or name not in types or types[name] is dict:
+        elif dot or name not in types or types[name] is dict:
             names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
             near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
             raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
@@ -246,6 +246,13 @@ def parse(kind, key: str, text: str | None):
     except (ValueError, KeyError):
         name = {bool: "true or false", tuple: "numbers separated by commas"}.get(typing.get_origin(kind) or kind, kind.__name__)
         raise UsageError(f"--{key} {text} cannot be read: expected {name}") from None
+
+
+def holds(kind, value) -> bool:
+    """Whether a JSON value is one that a field of type `kind` may have."""
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, list) and all(holds(typing.get_args(kind)[0], part) for part in value)
+    return type(value) is kind or kind is float and type(value) is int
 
 
 def guess(text: str | None):

@@ -1,7 +1,6 @@
 """What eval.py and sample.py share: the options of sampling, the task that is asked, and the policy that answers."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -19,8 +18,7 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--split", default=split, choices=("train", "validation", "test"))
     parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
     parser.add_argument("--reward", action="append", default=[], metavar="FILE.py:F",
-                        help="reward function for the task's verdict, or package.module:F; repeatable (on the checkpoint's own "
-                        "task those that it was trained on)")
+                        help="reward function for the task's verdict, or package.module:F; repeatable")
     parser.add_argument("--reward-weights", default=(), metavar="W,W", type=lambda text: parse(
         tuple[float, ...], "reward-weights", text), help="what each reward function counts in their sum (1 each)")
     parser.add_argument("--max-prompt", type=int, default=0,
@@ -59,16 +57,24 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive
 
 
 def complete(args: argparse.Namespace, path: Path):
-    """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options and
-    reward functions; the longest response (`own_max_response`); the precision."""
-    recipe = path / "recipe.json"
-    trained = json.loads(recipe.read_text())["config"] if recipe.exists() else {}
+    """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options; the
+    longest response (`own_max_response`); the precision. A task or reward functions of the user's are code, which runs only
+    where the options name it too: the checkpoint may come from anywhere."""
+    try:
+        trained = checkpoint.recorded(path) if (path / "recipe.json").exists() else {}
+    except ValueError as error:
+        raise UsageError(f"{error}: move that file away, and name the task with --task") from None
     if not (args.task or trained):
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
+    if not args.task and ":" in trained["task"]:
+        raise UsageError(f"{path} was trained on a task that is code: --task {trained['task']} says that you trust it")
     if not args.task or args.task == trained.get("task"):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
-        if not args.reward:
-            args.reward, args.reward_weights = trained.get("reward", ()), trained.get("reward_weights", ())
+        if trained["reward"] and not args.reward:
+            raise UsageError(f"{path} was trained with reward functions, which are code: --reward {','.join(trained['reward'])} "
+                             "says that you trust it")
+        if list(args.reward) == trained["reward"]:
+            args.reward_weights = args.reward_weights or trained["reward_weights"]
     args.precision = args.precision or trained.get("precision", "auto")
     args.own_max_response = trained.get("max_response")
 

@@ -1,4 +1,5 @@
-"""Files and directories that are whole on disk or not there: a temporary name, fsync, checksums, and then the rename."""
+"""Files that are whole on disk or not there (a temporary name, fsync, checksums, then the rename), and JSON that may come from
+anywhere: the files of a checkpoint, the lines of a data set."""
 
 import hashlib
 import json
@@ -7,6 +8,8 @@ import shutil
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
+LARGEST = 1 << 28  # bytes of a JSON file; a tokenizer.json of a quarter of a million words has a tenth of it
+DEEPEST = 100  # objects within objects; Python's own limit depends on who calls
 
 
 def write_text(path, text: str):
@@ -58,8 +61,8 @@ def damage(directory, but=()) -> str:
     """
     file = Path(directory) / CHECKSUMS
     try:
-        said = file.read_bytes()
-        sums = json.loads(said)
+        said = read_file(file)
+        sums = parse(said, "")
         if said != written(sums).encode():
             return f"{file} is damaged"
         for name in sums:
@@ -78,3 +81,41 @@ def remove(directory: Path):
     gone = directory.with_name(directory.name + ".removed")
     os.rename(directory, gone)
     shutil.rmtree(gone)
+
+
+def read_file(path) -> bytes:
+    """The bytes of a small file; FileNotFoundError where there is none, ValueError for a larger one."""
+    path = Path(path)
+    if not path.is_file():  # a device would never end
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{path} is larger than {LARGEST} bytes, which is too much for such a file")
+    return path.read_bytes()
+
+
+def read_json(path) -> dict:
+    """The object in a JSON file; FileNotFoundError where there is none, ValueError, with the file, for anything else in it."""
+    value = parse(read_file(path), str(path))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds no object but {repr(value)[:40]}")
+    return value
+
+
+def parse(text: bytes, where: str):
+    """A JSON value. ValueError, which says where, for what is no JSON in UTF-8 and for more than DEEPEST levels.
+
+    NaN and Infinity are read, as Python's json writes them; a key that an object has twice counts with its last value.
+    """
+    try:
+        value = json.loads(text.decode())
+    except UnicodeDecodeError:
+        raise ValueError(f"{where} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {str(error)[:100]}") from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level if isinstance(outer, (dict, list))
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    if level:
+        raise ValueError(f"{where} is not JSON for us: it is nested more than {DEEPEST} levels deep")
+    return value

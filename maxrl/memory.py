@@ -33,6 +33,7 @@ from pathlib import Path
 import torch
 
 from maxrl.config import Config, UsageError, dashed, split_arguments, with_overrides
+from maxrl.files import read_json
 from maxrl.losses import CHUNK
 from maxrl.models import from_config
 from maxrl.models.transformer import FAMILIES
@@ -59,15 +60,18 @@ def shape(cfg: Config) -> torch.nn.Module:
     """The recipe's model without its numbers, on the meta device: of a local --init, of a known hub id, or of cfg.model."""
     run = Path(cfg.init)
     latest = run / (run / "latest").read_text().strip() if (run / "latest").exists() else run
-    if cfg.init and (latest / "config.json").exists():
-        config = json.loads((latest / "config.json").read_text())
-    else:
-        config = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}.get(run.name) or cfg.model
-    if not config:
-        raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its config.json "
-                         f"as --init, or one of {', '.join(PUBLISHED)}")
-    labels = {"num_labels": 1000} if config["model_type"] not in FAMILIES else {}
-    return on_meta(json.dumps(labels | config))
+    try:
+        if cfg.init and (latest / "config.json").exists():
+            config = read_json(latest / "config.json")
+        else:
+            config = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}.get(run.name) or cfg.model
+        if not config:
+            raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
+                             f"config.json as --init, or one of {', '.join(PUBLISHED)}")
+        labels = {"num_labels": 1000} if str(config.get("model_type")) not in FAMILIES else {}
+        return on_meta(json.dumps(labels | config))
+    except ValueError as error:
+        raise UsageError(f"--init {cfg.init}: {error}") from None
 
 
 @functools.lru_cache(maxsize=8)

@@ -92,7 +92,7 @@ class Run:
         if not self.resumed:
             return 0
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
-        state, world = json.loads((self.resumed / "state.json").read_text()), distributed.world_size()
+        state, world = files.read_json(self.resumed / "state.json"), distributed.world_size()
         self.skipped = state["skipped"]
         if state["ranks"] != world and self.main:
             print(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
@@ -207,22 +207,21 @@ def newest_whole(run: Path) -> Path | None:
 
 def recorded(found: Path | None, run: Path) -> dict:
     """The recipe.json of a checkpoint, or of a run that has none yet."""
-    file = (found or run) / "recipe.json"
+    folder = found or run
     try:
-        recipe = json.loads(file.read_text())
-        if {"config", "earlier", *STARTED} <= set(recipe):
-            return recipe
-        raise ValueError
+        recipe = files.read_json(folder / "recipe.json") | {"config": checkpoint.recorded(folder)}
     except FileNotFoundError:
         raise UsageError(f"{run} holds no recipe.json to resume its run from: --out DIR starts another") from None
-    except (ValueError, TypeError):
-        raise UsageError(f"{file} cannot be read: it is damaged; --out DIR starts another run") from None
+    except ValueError as error:
+        raise UsageError(f"{error}: --out DIR starts another run") from None
+    if not {"earlier", *STARTED} <= set(recipe):
+        raise UsageError(f"{folder / 'recipe.json'} is not one that train.py has written: --out DIR starts another run")
+    return recipe
 
 
 def compare(cfg: Config, recipe: dict, run: Path):
     """Refuses to resume a run under a recipe that differs from its own."""
-    default, new = (json.loads(json.dumps(c.to_dict())) for c in (Config(), cfg))
-    old = default | recipe["config"]  # of before a field was there: its default
+    new, old = json.loads(json.dumps(cfg.to_dict())), recipe["config"]
     free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # its shape depends on its length
     for name in new:
         if name not in free and old[name] != new[name]:

@@ -8,6 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from maxrl import chat
+from maxrl.files import read_file, read_json
 
 # Written back as they were: other programs read them, and may be older than our `tokenizers`.
 CARRIED = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/*.jinja", "special_tokens_map.json",
@@ -34,13 +35,30 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory) -> "Tokenizer":
+        """Of a checkpoint directory; FileNotFoundError without tokenizer.json, ValueError, in one sentence, for files that
+        cannot be read."""
         directory = Path(directory)
-        if not (directory / "tokenizer.json").exists():
+        if not (directory / "tokenizer.json").is_file():
             raise FileNotFoundError(f"{directory} holds no tokenizer.json")
         config_file = directory / "tokenizer_config.json"
-        config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.exists() else {}
-        files = {str(f.relative_to(directory)): f.read_bytes() for p in CARRIED for f in directory.glob(p)}
-        return cls(tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json")), config, files)
+        config = read_json(config_file) if config_file.exists() else {}
+        files = {str(f.relative_to(directory)): read_file(f) for p in CARRIED for f in sorted(directory.glob(p))}
+        try:
+            backend = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
+        except BaseException as error:  # the library's own have no class in common, and a panic is no Exception
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise ValueError(f"{directory / 'tokenizer.json'} is no tokenizer: {str(error)[:100]}") from None
+        backend.no_padding()  # what the file says of it is for others: a prompt is never lengthened or cut
+        backend.no_truncation()
+        result = cls(backend, config, files)
+        try:
+            for value in (result.chat_template, *map(result.special, ROLES)):
+                if not isinstance(value, str | None):
+                    raise ValueError(f"{repr(value)[:40]} is no text")
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{config_file} or chat_template.jinja cannot be read: {error}") from None
+        return result
 
     def save(self, directory):
         directory = Path(directory)

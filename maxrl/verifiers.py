@@ -4,22 +4,17 @@ verify_number compares exact rational numbers (GSM8K), verify_math LaTeX, by mat
 """
 
 import atexit
-import contextlib
 import functools
 import importlib.util
-import json
 import os
 import queue
 import re
-import signal
-import subprocess
-import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from multiprocessing.connection import wait
 
 from maxrl.config import UsageError
+from maxrl.worker import Worker, serve
 
 LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
 MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
@@ -156,65 +151,23 @@ def final_number(response: str) -> Fraction | None:
 
 # --- LaTeX -----------------------------------------------------------------------------------------------------------
 # math-verify ends its own work by SIGALRM, which exists in the main thread only and cannot interrupt one long operation
-# of C. Here it works in processes of its own (Unix), which can be killed from any thread and hold their memory to a limit.
-# They are started as programs, not by multiprocessing: that would import the caller's script, torch and all, again in
-# each, and refuses inside a DataLoader's worker.
+# of C. Here it works in processes of its own (Unix), see maxrl/worker.py.
 
 SECONDS = 5.0  # for one comparison, of 0.02 as a rule
-STARTING = 120.0  # for the imports of a new process, on a machine with other things to do
 MEMORY = 1 << 30  # bytes of address space of one process
 _POOLS: dict[int, queue.LifoQueue] = {}  # one per process: a fork gets its own, whatever its parent was doing
 
 
-class _Worker:
-    """A process that compares one pair after the other: a line of JSON in, a line out, "" once it is dead or too late."""
-
-    def __init__(self):
-        code = f"import sys; sys.path[:] = {sys.path!r}; from maxrl.verifiers import _work; _work()"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([sys.executable, "-c", code], bufsize=0, **pipes)
-        said = self._line(STARTING)
-        if said != "ready":
-            self.end()
-            raise UsageError(f"math-verify does not work ({said or 'its process ended'}): pip install math-verify")
-
-    def _line(self, seconds: float) -> str:
-        ready = wait([self.process.stdout], seconds)
-        return self.process.stdout.readline().decode().strip() if ready else ""
-
-    def ask(self, box: str, gold: str) -> str:
-        line = json.dumps([box, gold, SECONDS]).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError):
-            while line:
-                line = line[self.process.stdin.write(line) :]
-        return self._line(SECONDS)
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+def _worker() -> Worker:
+    worker = Worker("maxrl.verifiers")
+    if worker.said != "ready":
+        raise UsageError(f"math-verify does not work ({worker.said or 'its process ended'}): pip install math-verify")
+    return worker
 
 
 def _work():
-    """The life of a worker: until its input ends, which it does when the process that started it has gone."""
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
-    answers, sys.stdout = sys.stdout, sys.stderr  # nobody else's print is an answer
-    with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    try:
-        said = "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different"
-    except Exception as error:  # said aloud: a worker that is never right would look like a policy that is never right
-        said = f"{type(error).__name__}: {error}".replace("\n", " ")
-    print(said, file=answers, flush=True)
-    for line in sys.stdin:
-        box, gold, seconds = json.loads(line)
-        signal.alarm(int(seconds) + 10)  # ends the process, should nobody be left to kill it
-        print(_compare(box, gold), file=answers, flush=True)
-        signal.alarm(0)
+    """The life of a worker."""
+    serve(_compare, MEMORY, lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different")
 
 
 def _compare(box: str, gold: str) -> bool:
@@ -243,16 +196,14 @@ def _pool() -> queue.LifoQueue:
 
 def _same(pair: tuple[str, str]) -> float:
     pool = _pool()
-    worker, said = pool.get(), ""
+    worker = pool.get()
     try:
-        if worker is None or worker.process.poll() is not None:
-            worker = _Worker()
-        said = worker.ask(*pair)
-        return float(said == "True")
-    finally:  # one that owes an answer is never asked again: the next pair would get it
-        if worker and not said:
-            worker = worker.end()
-        pool.put(worker)
+        if worker is None or not worker.alive:
+            worker = None
+            worker = _worker()
+        return float(worker.ask(SECONDS, *pair) is True)
+    finally:
+        pool.put(worker if worker and worker.alive else None)
 
 
 @atexit.register

@@ -66,8 +66,8 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
 
 
 OPTIONS = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
-OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--size", "--help", "--out",
-          "--dry-run", "--gpus", "--task", "--estimator"} | {
+OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--size",
+          "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator"} | {
           f"--{name}" for name in ("nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id")} | {  # torchrun
           f"--{name}" for name in ("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal",
                                    "requeue", "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip

@@ -94,17 +94,25 @@ def from_adapter(model: nn.Module, config: dict, tensors: dict[str, torch.Tensor
     plain LoRA of these projections."""
     for key, value in config.items():
         if key not in READ and value and value not in IMPLEMENTED.get(key, ()):
-            raise ValueError(f"adapter_config.json asks for {key} = {value!r}, which is not implemented")
+            raise ValueError(f"adapter_config.json asks for {key[:40]} = {repr(value)[:40]}, which is not implemented")
     lacking = [key for key in ("peft_type", "r", "lora_alpha") if not config.get(key)]
     if lacking:
         raise ValueError(f"adapter_config.json lacks {', '.join(lacking)}")
-    end = ".lora_A.weight"
-    names = [name.removeprefix(PREFIX).removesuffix(end) for name in tensors if name.endswith(end)]
-    own = lora_state(add_lora(model, config["r"], config["lora_alpha"], names))
-    wrong = [name for name in own | tensors if name not in own or name not in tensors or own[name].shape != tensors[name].shape]
-    if wrong:
-        raise ValueError(f"the adapter does not fit the model and its rank {config['r']}: {wrong[0]}"
+    rank, alpha, end = config["r"], config["lora_alpha"], ".lora_A.weight"
+    if type(rank) is not int or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
+        raise ValueError(f"adapter_config.json has r = {repr(rank)[:40]} and lora_alpha = {repr(alpha)[:40]}: no "
+                         "rank and scale")
+    names = {name.removeprefix(PREFIX).removesuffix(end): 0 for name in tensors if name.endswith(end)}
+    shapes = {}
+    for name, linear in model.named_modules():
+        if name in names and name.split(".")[-1] in PROJECTIONS:
+            shapes[f"{PREFIX}{name}{end}"] = (rank, linear.in_features)
+            shapes[f"{PREFIX}{name}.lora_B.weight"] = (linear.out_features, rank)
+    wrong = [name for name in shapes | tensors if name not in tensors or tensors[name].shape != shapes.get(name)]
+    if wrong and len(shapes) == 2 * len(names) > 0:  # before there is memory for them; other names add_lora refuses
+        raise ValueError(f"the adapter does not fit the model and its rank {rank}: {wrong[0]}"
                          + f", the first of {len(wrong)} tensors that do not" * (len(wrong) > 1))
+    own = lora_state(add_lora(model, rank, alpha, list(names)))
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
     model.adapter_config = dict(config)

@@ -24,9 +24,20 @@ class ResNetConfig:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self):
-        if self.block not in BLOCKS or self.stem not in ("imagenet", "small"):
-            raise ValueError(f"no ResNet has block {self.block!r} and stem {self.stem!r}; use basic or bottleneck, and "
-                             "imagenet or small")
+        if self.block not in tuple(BLOCKS) or self.stem not in ("imagenet", "small"):  # tuples take what has no hash
+            raise ValueError(f"no ResNet has block {repr(self.block)[:40]} and stem {repr(self.stem)[:40]}; use basic or "
+                             "bottleneck, and imagenet or small")
+        for name, sizes, largest in (("num_labels", [self.num_labels], 2**24), ("width", [self.width], 2**16),
+                                     ("depths", self.depths, 100)):
+            few = 0 < len(sizes) <= 8 if isinstance(sizes, (list, tuple)) else False  # every stage doubles the width
+            if not few or not all(type(size) is int and 0 < size <= largest for size in sizes):
+                raise ValueError(f"no ResNet has {name} = {str(getattr(self, name))[:40]}: whole numbers from 1 to {largest}")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if not isinstance(values, (list, tuple)) or len(values) != 3 or not all(
+                    type(v) in (int, float) and abs(v) < 1e6 for v in values) or name == "std" and not all(
+                    v > 0 for v in values):
+                raise ValueError(f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0")
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
@@ -34,8 +45,8 @@ class ResNetConfig:
         known = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
         unknown = known.keys() - cls.__dataclass_fields__.keys()
         if unknown or "num_labels" not in known:
-            raise ValueError(f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))}" if unknown else
-                             f"config.json of a {MODEL_TYPE} lacks num_labels")
+            what = f"has unknown keys: {', '.join(sorted(unknown))[:80]}" if unknown else "lacks num_labels"
+            raise ValueError(f"config.json of a {MODEL_TYPE} {what}")
         return cls(**known)
 
     def to_hf(self) -> dict:

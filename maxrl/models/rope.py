@@ -33,11 +33,15 @@ class Rope:
     @classmethod
     def from_hf(cls, config: dict) -> "Rope":
         """From a parsed config.json; ValueError for what is not implemented here."""
-        asked = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+        asked = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if not isinstance(asked, dict):
+            raise ValueError(f"config.json has rope_scaling {repr(asked)[:40]}, expected an object")
+        asked = dict(asked)
         kind = asked.pop("rope_type", asked.pop("type", "default"))
         asked.pop("type", None)  # some files hold both
-        if kind not in TYPES:
-            raise ValueError(f"config.json asks for rope_type {kind!r}, which is not implemented; known: {', '.join(TYPES)}")
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise ValueError(f"config.json asks for rope_type {repr(kind)[:40]}, which is not implemented; known: "
+                             f"{', '.join(TYPES)}")
         if asked.get("partial_rotary_factor") == 1:
             del asked["partial_rotary_factor"]
         asked = {"rope_theta": config.get("rope_theta")} | asked
@@ -47,10 +51,17 @@ class Rope:
         unknown = [name for name in asked if name not in ("rope_theta", *TYPES[kind])]
         if unknown:
             raise ValueError(f"config.json asks for {unknown[0]} of rope_type {kind!r}, which is not implemented")
+        for name, value in asked.items():
+            if type(value) is not bool if name == "truncate" else type(value) not in (int, float) or not 0 < value < 1e15:
+                raise ValueError(f"config.json has {name} = {repr(value)[:40]} of rope_type {kind!r}, expected "
+                                 + ("true or false" if name == "truncate" else "a number above 0"))
         result = cls(rope_type=kind, **asked)
         lacking = [n for n in TYPES[kind] if n != "attention_factor" and getattr(result, n) is None]
         if lacking:
             raise ValueError(f"config.json asks for rope_type {kind!r} without {lacking[0]}")
+        if result.rope_theta <= 1 or kind == "llama3" and result.low_freq_factor >= result.high_freq_factor:
+            raise ValueError(f"config.json asks for impossible frequencies: rope_theta {result.rope_theta}, low and high "
+                             f"factors {result.low_freq_factor}, {result.high_freq_factor}")
         return result
 
     @functools.lru_cache(maxsize=32)  # noqa: B019 (of a frozen value; decoding asks for every token)

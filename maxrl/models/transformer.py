@@ -47,6 +47,9 @@ IMPLEMENTED = {
 }
 
 
+LARGEST, DEEPEST = 2**31 - 1, 300  # of any size; of layers
+
+
 @dataclass(frozen=True)
 class TransformerConfig:
     """Sizes of a transformer, by the names of Hugging Face's config.json."""
@@ -74,20 +77,22 @@ class TransformerConfig:
         Raises ValueError where the config asks for something that is not implemented here.
         """
         name = config.get("model_type")
-        if name not in FAMILIES:
-            raise ValueError(f"model_type {name!r} is not implemented; known: {', '.join(FAMILIES)}")
+        if not isinstance(name, str) or name not in FAMILIES:
+            raise ValueError(f"model_type {repr(name)[:40]} is not implemented; known: {', '.join(FAMILIES)}")
         family = FAMILIES[name]
         allowed = IMPLEMENTED | {family["window"]: (False,), "architectures": ([family["architecture"]],)}
         for key, values in allowed.items():
             if config.get(key) is not None and config[key] not in values:
-                raise ValueError(f"config.json asks for {key} = {config[key]!r}, which is not implemented")
-        if set(config.get("layer_types") or ["full_attention"]) != {"full_attention"}:
-            raise ValueError(f"config.json asks for layer_types {config['layer_types']}, only full_attention is implemented")
+                raise ValueError(f"config.json asks for {key} = {repr(config[key])[:80]}, which is not implemented")
+        layers = config.get("layer_types") or ["full_attention"]
+        if not isinstance(layers, list) or any(layer != "full_attention" for layer in layers):
+            raise ValueError(f"config.json asks for layer_types {str(layers)[:80]}, only full_attention is implemented")
         sizes = {k: v for k, v in config.items() if k in cls.__dataclass_fields__ and k not in ("rope", "hf") and v is not None}
         derived = ("head_dim", "rope", "hf")
         missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in (*sizes, *derived)]
         if missing:
             raise ValueError(f"config.json lacks {', '.join(missing)}")
+        check_sizes(sizes, {f.name: f.type for f in fields(cls)}, "num_hidden_layers")
         E, H, Hk = (sizes[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
         D = sizes.get("head_dim") or family["head_dim"] or E / H
         if H % Hk or D % 2:
@@ -102,6 +107,19 @@ class TransformerConfig:
         """The config.json that transformers reads: the one this came from, with the dtype of the weights beside it."""
         keys = [k for k in ("dtype", "torch_dtype") if k in self.hf] or ["torch_dtype"]
         return {"architectures": [FAMILIES[self.model_type]["architecture"]], **self.hf, **dict.fromkeys(keys, dtype)}
+
+
+def check_sizes(sizes: dict, types: dict, depth: str):
+    """ValueError unless every size has its type and lies where a model's may: config.json may come from anywhere. `depth`
+    names the number of layers, whose modules take time and memory even without weights."""
+    for key, value in sizes.items():
+        kind, largest = types[key], DEEPEST if key == depth else LARGEST
+        good = {int: type(value) is int and 0 < value <= largest, bool: type(value) is bool, str: type(value) is str,
+                float: type(value) in (int, float) and 0 <= value <= 1e9}
+        if not good[kind]:
+            wanted = {int: f"a whole number from 1 to {largest}", bool: "true or false", str: "a text",
+                      float: "a number, not negative"}
+            raise ValueError(f"config.json has {key} = {repr(value)[:40]}, expected {wanted[kind]}")
 
 
 class RMSNorm(nn.Module):

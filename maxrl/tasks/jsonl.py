@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from maxrl.files import parse
+
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 
 
@@ -25,13 +27,11 @@ def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[d
 
 
 def _row(line: bytes, columns: dict[str, tuple[type, ...]], where: str) -> dict:
+    row = parse(line, where)
     try:
-        row = json.loads(line.decode())
         json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeError:  # also half of a surrogate pair, which no tokenizer takes
+    except UnicodeError:  # half of a surrogate pair, which no tokenizer takes
         raise ValueError(f"{where} is not UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {str(error)[:100]}") from None
     if not isinstance(row, dict):
         raise ValueError(f"{where} holds no object but {line[:40]!r}")
     for name, types in columns.items():

@@ -212,7 +212,7 @@ class Maze(Task):
         found = json.loads(info.read_text())["size"]
         if found != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
-        self.size, self.mazes = size, np.load(file, mmap_mode="r")  # (M, bytes)
+        self.size, self.mazes = size, np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:
         return len(self.mazes)

@@ -194,12 +194,16 @@ def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
 
 
 def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, shell):
-    """A checkpoint trained by its user's rewards is asked AIME by math-verify, and its own prompts by those rewards."""
+    """A checkpoint trained by its user's rewards is asked AIME by math-verify, and its own prompts by those rewards: which are
+    code, and are run only where the command names them."""
     trained = {"task": "prompts", "task_options": {"test": "prompts.jsonl"}, "reward": ["rewards.py:never"],
                "reward_weights": [], "max_response": LENGTH, "precision": "float32"}  # fmt: skip
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
-    for name, *arguments in (["own"], ["own2", *own], ["other", *own, "--reward", "rewards.py:even"],
+    code, said = shell("eval.py", "trained", *few)
+    assert code == 2 and "--reward rewards.py:never says that you trust it" in said
+    never = ("--reward", "rewards.py:never")
+    for name, *arguments in (["own", *never], ["own2", *own, *never], ["other", *own, "--reward", "rewards.py:even"],
                              ["math", *mine[1:], "--max-prompt", 200]):  # fmt: skip
         code, said = shell("eval.py", "trained", *arguments, *few, "--json", f"{name}.json")
         assert code == 0 and ("maj@" in said) == (name == "math"), said

@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
+from maxrl import distributed
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
@@ -266,7 +267,7 @@ def load_optimizer(path, model, optimizer):
             parameter = model.get_parameter(name)
             value = file.get_tensor(full_name)
             if key != "step":  # Adam counts on the CPU
-                value = torch.empty_like(parameter).copy_(value)  # its device, its memory format
+                value = distributed.placed_like(parameter, value)
             optimizer.state[parameter][key] = value
 
 

@@ -13,7 +13,7 @@ from maxrl.config import Config, UsageError
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
                   "eval_prompts", "eval_samples", "eval_k", "save_every", "workers", "kv_memory_gb", "gradient_checkpointing",
-                  "lora_merge"}
+                  "lora_merge", "shard"}
 
 
 def find_run(cfg: Config) -> Path | None:
@@ -69,10 +69,10 @@ def restore(cfg: Config, policy, optimizer, resumed: Path | None) -> int:
 
 
 def save(cfg: Config, recipe: str, policy, optimizer, state: dict):
+    whole = policy.gathered_state(optimizer) if cfg.shard else {"optimizer": optimizer}  # by all ranks together
     if distributed.rank() == 0:
         name = f"step-{state['step']:06d}"
         if not (Path(cfg.out) / name).exists():  # else whole, by a run that was killed before it set `latest`
-            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), optimizer=optimizer, state=state,
-                        merge=cfg.lora_merge)
+            policy.save(Path(cfg.out) / name, recipe=described(cfg, recipe), state=state, merge=cfg.lora_merge, **whole)
         checkpoint.set_latest(cfg.out, name)
     distributed.barrier()

@@ -32,7 +32,7 @@ ALLOWED = {
     "memory": {"config", "losses", "models", "sampler"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
-    "checkpoint": {"models", "tokenizer", "config"},
+    "checkpoint": {"models", "tokenizer", "config", "distributed"},
     "runs": {"checkpoint", "config", "distributed"},
 }
 BARE = {"advantages", "losses", "metrics", "models", "toy"}  # what a reader may lift out: torch or numpy alone

@@ -33,7 +33,7 @@ from maxrl.tokenizer import Tokenizer
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
                   "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
-                  "lora_projections", "lora_merge")
+                  "lora_projections", "lora_merge", "shard")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -143,6 +143,8 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
     check_trackers(cfg.track)
+    if cfg.shard and world == 1:
+        raise UsageError("--shard true divides a model over ranks and here is one: start more by torchrun, or leave it out")
     per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
@@ -173,7 +175,7 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
         own = {} if task.classes else {"aggregation": cfg.aggregation, "micro_batch_tokens": cfg.micro_batch_tokens,
                                        "wave_rows": cfg.wave_rows, "max_tokens": cfg.max_response, "clip": cfg.clip,
                                        "entropy_bonus": cfg.entropy_bonus, "beta": cfg.beta, "kv_memory_gb": cfg.kv_memory_gb,
-                                       "gradient_checkpointing": cfg.gradient_checkpointing}
+                                       "gradient_checkpointing": cfg.gradient_checkpointing, "shard": cfg.shard}
         if cfg.beta:
             own["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
         policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
@@ -247,7 +249,7 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
     for chosen in minibatches(cfg, policy, rollouts, step):
         optimizer.zero_grad(set_to_none=True)
         stats = policy.backward(rollouts, advantages, chosen)                            # gradients of all ranks
-        grad_norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+        grad_norm = distributed.full(clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm))
         finite = math.isfinite(grad_norm) and math.isfinite(stats["loss"])  # the same on all ranks
         if finite:
             optimizer.step()  # else the weights and the optimizer's state stay what they were

@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
+from maxrl import distributed
 from maxrl.config import Config, holds
 from maxrl.files import damage, publish, read_file, read_json, write_json, write_text  # noqa: F401 (damage: of checkpoints too)
 from maxrl.models import from_config
@@ -350,7 +351,7 @@ def load_optimizer(path, model, optimizer):
                 raise ValueError(f"{file}: {full_name} {tuple(header.get_shape())} {header.get_dtype()} is not {shape}")
             value = content.get_tensor(full_name)
             if key != "step":  # Adam counts on the CPU
-                value = torch.empty_like(parameter).copy_(value)  # its device, its memory format
+                value = distributed.placed_like(parameter, value)
             optimizer.state[parameter][key] = value
 
 

@@ -86,6 +86,7 @@ class Config:
     micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.")
     wave_rows: int = option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.")
     kv_memory_gb: float = option(0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.")
+    shard: bool = option(False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.")
     gradient_checkpointing: bool = option(False, "Makes each layer again in the backward: less memory, a third more work.")
     workers: int = option(0, "Processes that make batches ahead of time (0: none); images need some.")
     deterministic: bool = option(False, "Only CUDA kernels that give the same bits every time: slower.")

@@ -72,7 +72,7 @@ def complete(args: argparse.Namespace, path: Path):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
         if trained["reward"] and not args.reward:
             names = ",".join(trained["reward"])
-            raise UsageError(f"{path} was trained with reward functions, which are code: --reward {names} says that you trust it")
+            raise UsageError(f"{path} was trained with rewards that are code: --reward {names} says that you trust it")
         if list(args.reward) == trained["reward"]:
             args.reward_weights = args.reward_weights or trained["reward_weights"]
     args.precision = args.precision or trained.get("precision", "auto")

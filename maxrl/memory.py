@@ -1,13 +1,16 @@
 """What a run asks of each GPU, by arithmetic alone: `python train.py RECIPE --dry-run [--gpus 8] [--field value ...]`.
 
-Always there, with p parameters: 4 p weights, 4 p gradients, 8 p Adam (SGD 4 p), over the ranks where they are sharded, and
-4 p of a KL reference. Beside it the largest of three moments, which follow one another:
+Always there, with p parameters: 4 p weights, 4 p gradients, 8 p Adam (SGD 4 p), over the ranks with --shard true, and 4 p
+of a KL reference. Beside it the largest of three moments, which follow one another:
 
     sampling  2 p for the bfloat16 weights (float32, sharded: 4 p, gathered), a wave's keys and values, every row at its
               longest, 20 bytes a logit of a decode step (log-probabilities, then exp and cumsum in float64)
-    training  the same copies of the weights (and 2 p of the reference), a micro-batch's activations, 20 bytes a logit of a
+    training  2 p for the bfloat16 weights (and 2 p of the reference), a micro-batch's activations, 20 bytes a logit of a
               chunk (maxrl.losses.CHUNK)
-    update    4 p of AdamW's temporaries
+    update    4 p of AdamW's temporaries, over the ranks with --shard true
+
+Sharded, sampling has a float32 embedding table too, which beside bfloat16 weights is a tensor of its own; training has the
+parameters outside the layers and those of two layers (one at work, one on its way) whole, with their gradients: 8 bytes each.
 
 Activations are what autograd keeps. With a = 2 bytes (bfloat16) or 4, hidden size E, feed-forward I, H heads and Hk key-value
 heads of size D, one layer keeps of each token
@@ -115,10 +118,11 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     always = {"weights": 4 * p // share, "gradients": 4 * p // share,
               "Adam" if adam else "momentum": (8 if adam else 4) * p // share, "reference model": 4 * p * bool(cfg.beta)}
     copy = {"weights in bfloat16" if low else "weights, gathered": 2 * p if low else 4 * p * sharded}
+    kept = copy if low else {}  # for the backward; gathered weights are let go before
     update = {"temporaries": 4 * p // share * adam}
     if not is_language_model(model):
         images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
-        return {"always": always, "training": copy | images, "update": update}
+        return {"always": always, "training": kept | images, "update": update}
     N, L, V, config = cfg.rollouts, cfg.max_response, model.config.vocab_size, model.config
     row = cache_bytes(config, L, 2 if low else 4)
     groups = groups_within(cfg.kv_memory_gb, N, row) if cfg.kv_memory_gb else max(1, cfg.wave_rows // N)
@@ -126,9 +130,13 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
     copied = tokens // (mean or -(-L // 2)) * PROMPT
     activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
+    if sharded:
+        table, layers = V * config.hidden_size, parameters(model.model.layers)
+        copy = copy | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
+        kept = kept | {"two layers and what is in none": 8 * (p - layers + 2 * layers // config.num_hidden_layers)}
     return {"always": always,
             "sampling": copy | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
-            "training": copy | {"weights of the reference": 2 * p * low * bool(cfg.beta),
+            "training": kept | {"weights of the reference": 2 * p * low * bool(cfg.beta),
                                 f"activations of {tokens:,} tokens": activations,
                                 "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20},
             "update": update}
@@ -148,11 +156,15 @@ def peak(parts: dict[str, dict[str, int]]) -> int:
 
 
 def fits(cfg: Config, gpus: int, card: float) -> str:
-    """What the recipe needs on cards of so many GiB: "as it is", or gradient checkpointing, sharding, both; or "no"."""
-    for sharded in (False, True)[: min(gpus, 2)]:
-        for changed in (cfg, replace(cfg, gradient_checkpointing=is_language_model(shape(cfg)))):
+    """What the recipe needs on cards of so many GiB: "as it is", or the options --gradient-checkpointing, --shard, both; or
+    "no"."""
+    language = is_language_model(shape(cfg))
+    several = language and gpus > 1
+    for sharded in (False, True)[cfg.shard and several : 1 + several]:
+        for changed in (cfg, replace(cfg, gradient_checkpointing=language)):
             if peak(plan(changed, gpus, sharded)) <= (1 - RESERVE) * card * 2**30:
-                return " + ".join(["sharded"] * sharded + ["checkpointing"] * (changed != cfg)) or "as it is"
+                options = ["--shard true"] * (sharded and not cfg.shard) + ["--gradient-checkpointing true"] * (changed != cfg)
+                return "with " + " ".join(options) if options else "as it is"
     return "no"
 
 
@@ -175,7 +187,9 @@ def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
 
 def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
     model, mean = shape(cfg), mean or -(-cfg.max_response // 2)
-    plans = {"replicated": plan(cfg, gpus, mean=mean)} | ({"sharded": plan(cfg, gpus, True, mean)} if gpus > 1 else {})
+    plans = {"replicated": plan(cfg, gpus, mean=mean)}
+    if gpus > 1 and is_language_model(model):
+        plans["sharded"] = plan(cfg, gpus, True, mean)
     lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
              f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
              f"{cfg.prompts} prompts x {cfg.rollouts} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
@@ -187,8 +201,9 @@ def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
     def line(title, sizes):
         return f"  {title:42}" + "".join(f"{size / 2**30:12.2f}" for size in sizes)
 
-    for moment, items in plans["replicated"].items():
-        sizes = {what: [p[moment][what] for p in plans.values()] for what in items}
+    for moment in plans["replicated"]:
+        items = dict.fromkeys(what for p in plans.values() for what in p[moment])
+        sizes = {what: [p[moment].get(what, 0) for p in plans.values()] for what in items}
         lines += [line(f"{moment + ':':10}{what}", values) for what, values in sizes.items() if any(values)]
     lines.append(line("peak", map(peak, plans.values())))
     if is_language_model(model) and not cfg.gradient_checkpointing:

@@ -76,9 +76,10 @@ class TokenLogProbs(nn.Module):
 
     def forward(self, batch: "MicroBatch | None", with_entropy: bool = False):
         """Log-probabilities (G, M, L) of the targets, and entropies (G, M, L) or None. For batch None, of a rank with
-        nothing to train, a 0 that needs a gradient."""
+        nothing to train, a 0 that needs a gradient: a token through every layer, because fully_shard waits at each."""
         if batch is None:
-            return sum(p.sum() * 0 for p in self.model.parameters())
+            token = torch.zeros(1, 1, 1, dtype=torch.long, device=self.model.lm_head.weight.device)
+            return self.model.lm_head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)[batch.scored]   # (tokens, E)
         scored = score(hidden, self.model.lm_head, batch.targets[batch.mask], with_entropy)
         return [None if x is None else x.new_zeros(batch.mask.shape).masked_scatter(batch.mask, x) for x in scored]
@@ -92,13 +93,12 @@ class SequencePolicy:
     def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
                  micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True,
                  clip=(0.2, 0.2), entropy_bonus: float = 0.0, beta: float = 0.0, reference=None, kv_memory_gb: float = 0.0,
-                 gradient_checkpointing: bool = False):
+                 gradient_checkpointing: bool = False, shard: bool = False):
         """stop_tokens: ids that end a response; max_tokens: longest response; reference: the frozen model of the KL
-        penalty `beta`; the rest as in Config."""
+        penalty `beta`; the rest as in Config. With `shard` the model comes on the CPU and goes to the ranks' devices."""
         if not stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.model, self.tokenizer, self.stop_tokens = model, tokenizer, list(stop_tokens)
-        self.device = model.lm_head.weight.device
         self.max_tokens, self.seed, self.aggregation, self.share_prompt = max_tokens, seed, aggregation, share_prompt
         self.micro_batch_tokens, self.wave_rows, self.autocast = micro_batch_tokens, wave_rows, autocast
         self.clip, self.entropy_bonus, self.beta = clip, entropy_bonus, beta
@@ -106,11 +106,23 @@ class SequencePolicy:
         self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
         self.rows_in_memory = sys.maxsize  # how many rollouts fit at once: fewer after an out-of-memory error
         self.unwrapped = TokenLogProbs(model)
-        self.scorer = distributed.data_parallel(self.unwrapped)
+        self.frame, self.copy = distributed.frame(model) if shard else None, None
+        self.scorer = (distributed.fully_sharded(self.unwrapped, model.model.layers) if shard else
+                       distributed.data_parallel(self.unwrapped))
+        self.device = model.lm_head.weight.device
 
     def precision(self):
         """Matrix products in bfloat16 around float32 parameters; each weight is cast once per context, not per token."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
+
+    def whole(self):
+        """The model for all that needs no gradient: itself, or of a sharded one a whole copy, which all ranks must ask for
+        and which the next backward lets go. With that, ranks may sample to different lengths."""
+        if self.frame is None:
+            return self.model
+        if self.copy is None:
+            self.copy = distributed.gathered(self.model, self.frame, linear=torch.bfloat16 if self.autocast else None)
+        return self.copy
 
     def wave_groups(self, rollouts: int) -> int:
         """How many groups of `rollouts` rows are sampled at once."""
@@ -124,12 +136,12 @@ class SequencePolicy:
         prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
         indices = range(len(prompts)) if indices is None else indices
         seed = self.seed if seed is None else seed
+        model = self.whole()
 
         def sample(groups: slice, columns: slice):
-            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens)[:, columns]
+            drawn = noise(seed, step, indices[groups], rollouts, self.max_tokens)[:, columns]      # (G, M, max_tokens)
             with self.precision():
-                return generate(self.model, prompts[groups], uniforms.shape[1], self.max_tokens, self.stop_tokens, uniforms,
-                                **sampling)
+                return generate(model, prompts[groups], drawn.shape[1], self.max_tokens, self.stop_tokens, drawn, **sampling)
 
         rows = min(self.wave_groups(rollouts) * rollouts, self.rows_in_memory)
         out, fitting = in_waves(sample, len(prompts), rollouts, rows)
@@ -150,10 +162,11 @@ class SequencePolicy:
     @torch.no_grad()
     def record(self, rollouts: Rollouts):
         """Notes the log-probs of the rollouts before the first of several updates, by the training forward."""
+        scorer = TokenLogProbs(self.whole())
         rollouts.old_log_probs = torch.zeros(rollouts.tokens.shape, device=self.device)
         for batch in self.micro_batches(rollouts, range(len(rollouts.prompts))):
             with self.precision():
-                log_probs, _ = self.unwrapped(batch)                                               # (G, M, L)
+                log_probs, _ = scorer(batch)                                                       # (G, M, L)
             for g, values in zip(batch.groups, log_probs):
                 rollouts.old_log_probs[g, batch.rows, : values.shape[-1]] = values
 
@@ -162,8 +175,9 @@ class SequencePolicy:
         P_local the update is made of, all without it.
 
         Groups whose advantages are all 0 are not run, unless the loss has other terms too, but the normaliser counts them.
-        Every rank does exactly one synchronised backward. Returns statistics over all ranks.
+        Every rank runs as many micro-batches as the one with the most. Returns statistics over all ranks.
         """
+        self.copy = None  # of weights that are about to change
         advantages = advantages.to(self.device)
         groups = list(range(len(advantages)) if groups is None else groups)
         lengths = rollouts.lengths[groups]
@@ -171,14 +185,16 @@ class SequencePolicy:
         divisor = normaliser(self.aggregation, counts["rollouts"], counts["tokens"], self.max_tokens)
         every = bool(self.beta or self.entropy_bonus)
         live = [g for g, some in zip(groups, (advantages[groups] != 0).any(1).tolist()) if some or every]
-        batches = list(self.micro_batches(rollouts, live)) or [None]
+        batches = list(self.micro_batches(rollouts, live))
+        most = distributed.all_reduce({"batches": len(batches)}, "max", self.device)["batches"]
+        batches = [None] * (max(1, int(most)) - len(batches)) + batches
         sums, largest = dict.fromkeys(("loss", "scored", "difference", "kl", "low", "high"), 0.0), 0.0
         for i, batch in enumerate(batches):
             with distributed.synchronised(self.scorer, now=i == len(batches) - 1):
                 with self.precision():
                     scored = self.scorer(batch, bool(self.entropy_bonus))
                 loss = scored if batch is None else self.loss(rollouts, batch, advantages, *scored, divisor, sums)
-                (loss * distributed.world_size()).backward()  # DDP divides by the world size
+                (loss * distributed.world_size()).backward()  # both ways to average divide by it
             sums["loss"] += float(loss.detach())
             if batch is not None and rollouts.log_probs is not None and rollouts.old_log_probs is None:
                 difference = ((scored[0].detach() - batch.of(rollouts.log_probs)) * batch.mask).abs()
@@ -223,8 +239,14 @@ class SequencePolicy:
         counts = count_successes(self, task, range(min(prompts, len(task))), samples)
         return {f"pass@{k}": mean for k, (mean, _) in pass_at_k_table(counts, samples, ks).items()}
 
-    def save(self, path, **state):
-        checkpoint.save(path, self.model, self.tokenizer, self.stop_tokens, **state)
+    def gathered_state(self, optimizer) -> dict:
+        """Of a sharded model, what save() takes: all ranks call this, rank 0 saves."""
+        return distributed.gathered_state(self.model, self.frame, optimizer)
+
+    def save(self, path, model=None, **state):
+        if model is None and self.frame is not None:
+            raise ValueError("of a sharded model this rank has slices: save(path, **gathered_state(optimizer)) writes it whole")
+        checkpoint.save(path, model or self.model, self.tokenizer, self.stop_tokens, **state)
 
     def micro_batches(self, rollouts: Rollouts, groups: list[int]):
         """Cut groups into MicroBatches of at most `micro_batch_tokens` padded tokens: whole groups or a slice of one."""
@@ -311,6 +333,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
 
     The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
     """
+    policy.whole()  # here, because a rank may be left without a prompt
     results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
@@ -346,4 +369,5 @@ def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, a
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
     if tokenizer.size > model.config.vocab_size:
         raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
-    return SequencePolicy(model.to(device), tokenizer, stop, seed=seed, autocast=autocast, **options)
+    model = model if options.get("shard") else model.to(device)  # sharding takes it there layer by layer
+    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)

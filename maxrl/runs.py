@@ -27,7 +27,7 @@ from maxrl.config import Config, RunError, UsageError
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
                   "eval_prompts", "eval_samples", "eval_k", "save_every", "save_every_minutes", "keep", "workers",
                   "kv_memory_gb", "gradient_checkpointing", "lora_merge", "max_skipped", "deterministic", "reward_timeout",
-                  "track"}
+                  "track", "shard"}
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
 NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -135,9 +135,10 @@ class Run:
         """A checkpoint of after `step`; then `latest` names it, then the oldest ones may go."""
         name = f"step-{step + 1:06d}"
         state = {"step": step + 1, "reached": reached, "skipped": self.skipped, "ranks": distributed.world_size()}
+        whole = policy.gathered_state(optimizer) if self.cfg.shard else {"optimizer": optimizer}  # by all ranks together
         if self.main:
             files.flush(self.path / "metrics.jsonl")  # its lines are on disk before the checkpoint that follows them
-            policy.save(self.path / name, recipe=self.record, optimizer=optimizer, state=state, merge=self.cfg.lora_merge)
+            policy.save(self.path / name, recipe=self.record, state=state, merge=self.cfg.lora_merge, **whole)
             checkpoint.set_latest(self.path, name)
             for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
                 files.remove(old)

@@ -80,7 +80,8 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
     uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
 
     tokens = torch.zeros(P * N, max_tokens, dtype=torch.long, device=device)
-    log_probs = torch.zeros(P * N, max_tokens, dtype=model.lm_head.weight.dtype, device=device)
+    dtype = torch.promote_types(model.lm_head.weight.dtype, torch.float32)
+    log_probs = torch.zeros(P * N, max_tokens, dtype=dtype, device=device)
     entropies = torch.zeros_like(log_probs)
     alive = torch.ones(P, N, dtype=torch.bool, device=device)
     lengths = torch.zeros(P * N, dtype=torch.long, device=device)

@@ -34,7 +34,7 @@ ALLOWED = {
     "memory": {"config", "files", "losses", "models", "sampler"},
     "policy": {"losses", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
-    "checkpoint": {"models", "tokenizer", "config", "files"},
+    "checkpoint": {"models", "tokenizer", "config", "distributed", "files"},
     "runs": {"checkpoint", "config", "distributed", "files"},
     "evaluation": {"checkpoint", "config", "distributed", "policy", "rewards", "sampler", "tasks"},
 }

@@ -226,7 +226,11 @@ def test_plan_by_option():
     assert sharded["always"] == {"weights": p // 2, "gradients": p // 2, "Adam": p, "reference model": 4 * p}
     assert sharded["training"]["weights of the reference"] == sharded["sampling"]["weights in bfloat16"] == 2 * p
     assert sharded["update"] == {"temporaries": p // 2}
+    table, layer = 151_936 * 2560, (p - 151_936 * 2560 - 2560) // 36
+    assert sharded["sampling"]["embeddings in float32"] == 4 * table  # tied: lm_head's bfloat16 is counted in 2 p
+    assert sharded["training"]["two layers and what is in none"] == 8 * (table + 2560 + 2 * layer)
     full = memory.plan(replace(cfg, precision="float32"), 8, sharded=True)
+    assert full["sampling"]["embeddings in float32"] == 0 and "weights, gathered" not in full["training"]
     assert full["sampling"]["weights, gathered"] == 4 * p and full["training"]["weights of the reference"] == 0
     assert memory.plan(replace(cfg, precision="float32"), 8)["sampling"]["weights, gathered"] == 0
     assert "keys and values of 512 rows" in sharded["sampling"]  # 32 prompts a rank
@@ -249,10 +253,13 @@ def test_what_fits():
     need = [memory.peak(memory.plan(replace(cfg, gradient_checkpointing=again), 8, sharded)) / GIB / (1 - memory.RESERVE)
             for sharded in (False, True) for again in (False, True)]
     assert need[0] > need[1] > need[2] > need[3]
-    words = ("as it is", "checkpointing", "sharded", "sharded + checkpointing")
+    again, shard = "--gradient-checkpointing true", "--shard true"
+    words = ("as it is", f"with {again}", f"with {shard}", f"with {shard} {again}")
     assert [memory.fits(cfg, 8, size + 0.01) for size in need] == list(words)
     assert [memory.fits(cfg, 8, size - 0.01) for size in need] == [*words[1:], "no"]
     assert memory.fits(cfg, 1, need[1] - 1) == "no"  # one GPU shares with nobody
+    assert memory.fits(replace(cfg, shard=True), 8, need[2] + 0.01) == "as it is"
+    assert memory.fits(replace(cfg, shard=True), 8, need[2] - 0.01) == f"with {again}"
 
 
 def test_dry_run(shell, monkeypatch):
@@ -266,7 +273,7 @@ def test_dry_run(shell, monkeypatch):
     for words in ("polaris on 32 GPUs: 4,022,468,096 parameters, forward in bfloat16",
                   "256 prompts x 16 rollouts a step, 8 prompts a rank",
                   "tokens a step: 8,388,608 at 2,048 a response (assumed), at most 16,777,216",
-                  "replicated     sharded", "keys and values of 32 rows", "fits 80 GB GPUs: sharded",
+                  "replicated     sharded", "keys and values of 32 rows", "fits 80 GB GPUs: with --shard true",
                   "always:   Adam                                   29.97        0.94"):
         assert words in said
     assert "reference" not in said  # nothing of it: no line

@@ -1,6 +1,8 @@
 """What the README prints runs as printed: its Python, its options, its recipes."""
 
+import os
 import re
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -68,9 +70,28 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
 OPTIONS = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
 OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--size",
           "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator"} | {
-          f"--{name}" for name in ("nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id")} | {  # torchrun
-          f"--{name}" for name in ("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal",
-                                   "requeue", "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
+          f"--{name}" for name in ("nnodes", "nproc-per-node")} | {  # torchrun
+          f"--{name}" for name in ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal", "requeue",
+                                   "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
+
+
+@pytest.mark.parametrize("code, queued", [(0, False), (2, False), (75, True), (143, True)])
+def test_the_slurm_script(tmp_path, code, queued):
+    """With an srun that starts two of the ranks: what they are told, what is run, and what follows from how it ends."""
+    script = block("#!/bin/bash", "exit $code")
+    said = tmp_path / "said"
+    tools = {"scontrol": f'echo "scontrol $@" >> {said}; echo node7', "python": f'echo "$RANK $LOCAL_RANK $WORLD_SIZE '
+             f'$MASTER_ADDR python $@" >> {said}; exit {code}', "srun": 'shift; export SLURM_NTASKS=32; SLURM_PROCID=8 '
+             'SLURM_LOCALID=0 "$@"; SLURM_PROCID=9 SLURM_LOCALID=1 "$@"'}  # fmt: skip
+    for name, body in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "node[7-10]", "SLURM_JOB_ID": "5"}
+    result = subprocess.run(["bash", "-u"], input=script, text=True, env=environment, capture_output=True)
+    assert result.returncode == code and result.stderr == ""
+    train = "node7 python train.py polaris_qwen3_1_7b --resume auto --save-every-minutes 30"
+    assert said.read_text().splitlines() == ["scontrol show hostnames node[7-10]", f"8 0 32 {train}", f"9 1 32 {train}"] + [
+        "scontrol requeue 5"] * queued
 
 
 def test_every_option_exists():

@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop test bench lint toy maze9 maze17 maze17-sft maze17-data clean
+.PHONY: help demo images gsm8k-laptop test torture bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with M
 
 test: $(test)  ## the proofs and oracles, at most five minutes on two cores
 	$(py) -m pytest
+
+torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
+	PYTHONPATH=. $(py) tests/torture.py --out results/torture.json
 
 bench: $(test)  ## speed of rollouts and training steps against transformers; images; memory of log-probabilities
 	PYTHONPATH=. $(py) tests/bench.py

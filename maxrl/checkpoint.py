@@ -278,7 +278,7 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
             write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
         if adapted:
             write_adapter(training, model)
-        for folder in {temporary, training} if recipe is not None else ():
+        for folder in dict.fromkeys((temporary, training)) if recipe is not None else ():
             write_json(folder / "recipe.json", recipe)
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")

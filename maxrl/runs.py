@@ -85,6 +85,7 @@ class Run:
             shutil.rmtree(left)  # of a run that was killed while it wrote or removed a checkpoint
         if found:
             checkpoint.set_latest(run, found.name)
+            self.forget()  # what a run that was killed after its last checkpoint had still to remove
         return found / "lora" if found and (found / "lora").exists() else found  # of a merged model
 
     def restore(self, policy, optimizer) -> int:
@@ -140,10 +141,14 @@ class Run:
             files.flush(self.path / "metrics.jsonl")  # its lines are on disk before the checkpoint that follows them
             policy.save(self.path / name, recipe=self.record, state=state, merge=self.cfg.lora_merge, **whole)
             checkpoint.set_latest(self.path, name)
-            for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
-                files.remove(old)
+            self.forget()
         self.saved = time.monotonic()
         distributed.barrier()
+
+    def forget(self):
+        """The oldest checkpoints go, where there are more than --keep."""
+        for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
+            files.remove(old)
 
     def skip(self, step: int, skipped: float, rollouts, rewards, advantages):
         """Counts the steps in a row that had an update whose gradient was not finite; keeps the batch of the first."""

@@ -256,6 +256,7 @@ def checkpoints(tmp_path_factory):
 
 
 ASK = ("--gradient-norms", "--precision", "float32")
+TRUSTED = ("--task", "test_gradients:Words")  # the task of a recipe, where it is code, is named again
 
 
 def close(a, b):
@@ -294,7 +295,7 @@ def test_eval_of_a_language_model(checkpoints, shell):
     pytest.importorskip("matplotlib")
     words = checkpoints / "words"
     files = ("--json", "out.json", "--plot", "out.png")
-    code, said = shell("eval.py", f"b={words}", f"c={words}", *ASK, "--samples", N, *files)
+    code, said = shell("eval.py", f"b={words}", f"c={words}", *ASK, *TRUSTED, "--samples", N, *files)
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
     results = json.loads(Path("out.json").read_text())
     row, same = results["checkpoints"]
@@ -315,9 +316,9 @@ def test_eval_of_a_language_model(checkpoints, shell):
     ("images", [*ASK, "--rollouts", 100_000], ["--rollouts 100000", "at most 8192"]),
     ("images", [*ASK, "--rollouts", 0], ["--rollouts 0 must be at least 1"]),
     ("images", [*ASK, "--samples", 8], ["exact", "leave out --samples"]),
-    ("words", [*ASK, "--rollouts", 8], ["--rollouts", "--samples"]),
-    ("words", [*ASK, "--estimators", "supervised"], ["supervised", "classifier"]),
-    ("words", [*ASK, "--estimators", "grpo", "--samples", 1], ["--estimators grpo", "at least 2 rollouts"]),
+    ("words", [*ASK, *TRUSTED, "--rollouts", 8], ["--rollouts", "--samples"]),
+    ("words", [*ASK, *TRUSTED, "--estimators", "supervised"], ["supervised", "classifier"]),
+    ("words", [*ASK, *TRUSTED, "--estimators", "grpo", "--samples", 1], ["--estimators grpo", "at least 2 rollouts"]),
 ])  # fmt: skip
 def test_refusals(checkpoints, shell, of, arguments, words):
     refused(shell("eval.py", checkpoints / of, *arguments), *words)

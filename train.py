@@ -25,7 +25,7 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES
 from maxrl.rewards import Rewards
-from maxrl.sampler import check_prompts
+from maxrl.sampler import PromptError, check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Within, prefetched
 from maxrl.tokenizer import Tokenizer
@@ -143,6 +143,8 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
     check_trackers(cfg.track)
+    if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
+        task.verify_all([""], [task[0]])  # a package or reward functions that are missing are named before any work
     if cfg.shard and world == 1:
         raise UsageError("--shard true divides a model over ranks and here is one: start more by torchrun, or leave it out")
     per_epoch = len(task) / cfg.prompts
@@ -158,6 +160,7 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
     torch.manual_seed(cfg.seed)
     try:
         if resumed or cfg.init:
+            checkpoint.check_whole(resumed or cfg.init)
             model, tokenizer, stop = checkpoint.load_model(resumed or cfg.init)
             if not cfg.lora_rank:
                 merge(model)  # where --init is an adapter
@@ -324,7 +327,7 @@ if __name__ == "__main__":
         main(sys.argv[1:])
     except (UsageError, FileNotFoundError) as error:
         distributed.refuse("train.py", error)
-    except RewardError as error:
+    except (RewardError, PromptError) as error:
         distributed.refuse("train.py", RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
     except torch.OutOfMemoryError as error:
         distributed.refuse("train.py", RunError(f"out of GPU memory ({str(error).split('.')[0]}): lower --micro-batch-tokens, "

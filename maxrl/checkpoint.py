@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from maxrl import distributed
 from maxrl.config import Config, holds
-from maxrl.files import damage, publish, read_file, read_json, write_json, write_text  # noqa: F401 (damage: of checkpoints too)
+from maxrl.files import CHECKSUMS, damage, publish, read_file, read_json, write_json, write_text
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
@@ -77,6 +77,14 @@ def download(name: str) -> Path:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise FileNotFoundError(f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
                                 f"network, `hf download {name} --local-dir {name}` puts it here") from None
+
+
+def check_whole(path):
+    """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
+    path = find(path)
+    resuming = [f"{folder}{name}" for folder in ("", "lora/") for name in ("recipe.json", "optimizer.safetensors", "state.json")]
+    if (path / CHECKSUMS).exists() and (why := damage(path, but=resuming)):
+        raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 
 class Uninitialised(TorchFunctionMode):

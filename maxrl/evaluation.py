@@ -113,6 +113,7 @@ def load_policy(args: argparse.Namespace, path: Path, task, device, indices, **o
     """The policy of checkpoint `path` for a task; UsageError where they do not fit each other, or where one of the prompts
     `indices` leaves no room for the response."""
     try:
+        checkpoint.check_whole(path)
         model, tokenizer, stop = checkpoint.load_model(path)
         own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
         policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed,

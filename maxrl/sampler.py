@@ -168,14 +168,18 @@ def pad(sequences, device):
     return padded.to(device), lengths.to(device)
 
 
+class PromptError(ValueError):
+    """A prompt that cannot be answered."""
+
+
 def check_prompts(model, prompts, max_tokens: int):
-    """ValueError where a prompt is empty or does not fit into the model's positions with max_tokens behind it."""
+    """PromptError where a prompt is empty or does not fit into the model's positions with max_tokens behind it."""
     limit, longest = model.config.max_position_embeddings, max(map(len, prompts))
     if min(map(len, prompts)) == 0:
-        raise ValueError("a prompt without tokens: every prompt needs at least one")
+        raise PromptError("a prompt without tokens: every prompt needs at least one")
     if longest + max_tokens > limit:
-        raise ValueError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
-                         f"positions: lower --max-response, or leave out longer prompts with --max-prompt")
+        raise PromptError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
+                          f"positions: lower --max-response, or leave out longer prompts with --max-prompt")
 
 
 def cache_bytes(config, max_tokens: int, element_size: int) -> int:

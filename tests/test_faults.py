@@ -270,6 +270,29 @@ def test_a_damaged_checkpoint_is_passed_over(run, shell):
     assert Path("run/step-000005.damaged_").is_dir() and weights("run") == weights("whole")
 
 
+def test_damaged_weights_are_not_evaluated_or_built_on(run, shell):
+    """safetensors alone would read them. What only resuming needs may be spoilt."""
+    shell(*run, "--out", "run")
+    flip(Path("run/step-000005/optimizer.safetensors"))
+    ask = ("--samples", 1, "--k", 1, "--prompts", 1)
+    assert shell("eval.py", "run", *ask)[0] == 0
+    flip(Path("run/step-000005/model.safetensors"))
+    for command in (("eval.py", "run", *ask), ("sample.py", "run"), ("train.py", *SHORT, "--init", "run", "--out", "new")):
+        refused(shell(*command), "run/step-000005/model.safetensors is damaged", "remove run/step-000005/checksums.json")
+    Path("run/step-000005/checksums.json").unlink()
+    assert shell("eval.py", "run", *ask)[0] == 0
+
+
+def test_a_prompt_that_does_not_fit_ends_the_run_in_a_sentence(run, shell):
+    """Only the first is looked at before the start, without --max-prompt."""
+    rows = [{"prompt": "UP " * n + "UP", "answer": "DONE"} for n in (1, 2, 3, 120)]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
+    code, said = shell(*run, "--task", "prompts", "--task.train", "mine.jsonl", "--reward", "rewards.py:one", "--out", "run")
+    assert code == 2 and "a prompt of 121 tokens and a response of up to 20 exceed the model's 128 positions" in said
+    assert "Traceback" not in said
+
+
 def test_no_checkpoint_is_whole(run, shell):
     """Then nothing is begun anew in its place, and nothing is renamed."""
     shell(*run, "--out", "run")

@@ -82,7 +82,7 @@ def download(name: str) -> Path:
 def check_whole(path):
     """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
     path = find(path)
-    resuming = [f"{folder}{name}" for folder in ("", "lora/") for name in ("recipe.json", "optimizer.safetensors", "state.json")]
+    resuming = [folder + name for folder in ("", "lora/") for name in ("recipe.json", "optimizer.safetensors", "state.json")]
     if (path / CHECKSUMS).exists() and (why := damage(path, but=resuming)):
         raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 

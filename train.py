@@ -64,7 +64,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         clock.append(time.perf_counter())
         stats = update(cfg, policy, optimizer, judged, advantages, step)                 # backward, optimizer.step
         clock.append(time.perf_counter())
-        run.skip(step, stats["skipped_updates"], judged, rewards, advantages)
+        run.count_skipped(step, stats["skipped_updates"], judged, rewards, advantages)
 
         metrics = step_metrics(rewards, rollouts, judge, device) | stats | timings(clock, policy.unit, stats[policy.unit])
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:

@@ -150,7 +150,7 @@ class Run:
         for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
             files.remove(old)
 
-    def skip(self, step: int, skipped: float, rollouts, rewards, advantages):
+    def count_skipped(self, step: int, skipped: float, rollouts, rewards, advantages):
         """Counts the steps in a row that had an update whose gradient was not finite; keeps the batch of the first."""
         self.skipped = self.skipped + 1 if skipped else 0
         if self.skipped == 1:

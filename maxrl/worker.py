@@ -58,7 +58,7 @@ class Worker:
 def serve(compute: Callable, memory: int, ready: Callable[[], str]):
     """The life of such a process: until its input ends, which it does when the process that started it has gone. memory:
     bytes of address space, where the system has such a limit."""
-    for name in (signal.SIGINT, signal.SIGTERM):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
     answers, sys.stdout = sys.stdout, sys.stderr  # nobody else's print is an answer
     with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system

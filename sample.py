@@ -63,7 +63,7 @@ def main(arguments: list[str]):
     for i, index in enumerate(indices):
         example, successes = task[index], int((rewards[i] == 1).sum())
         print(f"prompt {index}: {successes} of {args.rollouts} rollouts are right")
-        shown = [torch.nonzero(rewards[i] == value).flatten().tolist()[:1] for value in (1, 0)]
+        shown = [torch.nonzero((rewards[i] == 1) == right).flatten().tolist()[:1] for right in (True, False)]
         print(side_by_side(*[task.show(rollouts.text(i, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")
 
 

@@ -25,22 +25,22 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES
 from maxrl.rewards import Rewards
-from maxrl.sampler import PromptError, check_prompts
+from maxrl.sampler import PromptError, check_prompts, out_of_memory
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Within, prefetched
+from maxrl.tasks.base import Within, finished_only, prefetched
 from maxrl.tokenizer import Tokenizer
 
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
                   "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
-                  "lora_projections", "lora_merge", "shard")
+                  "lora_projections", "lora_merge", "shard", "max_prompt", "reward", "reward_weights")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
 def train(cfg: Config, run: runs.Run, task, validation, device):
     rank, world = distributed.rank(), distributed.world_size()
-    judge = reward_functions(cfg, task, validation)
-    policy = start_policy(cfg, task, run.resumed, device)
+    judge = choose_rewards(cfg, task, validation)
+    policy = start_policy(cfg, task, validation, run.resumed, device)
     optimizer = make_optimizer(cfg, policy.model)
     first_step = run.restore(policy, optimizer)
     logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main,
@@ -56,8 +56,6 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
             rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=range(rank, cfg.prompts, world))
         clock.append(time.perf_counter())
         rewards = task.rewards(examples, rollouts)                                       # (P_local, N)
-        if cfg.zero_reward_at_limit:
-            rewards = rewards * rollouts.finished                                        # (P_local, N)
         judged, rewards = with_verdict(rollouts, rewards)                                # a reward function may have none
         options = estimator_options(cfg, judged)
         advantages = ADVANTAGES[cfg.estimator](rewards, **options) if len(rewards) else rewards  # (P_local, N)
@@ -90,29 +88,34 @@ def load(cfg: Config, split: str):
     """A split of the task, without the prompts that are longer than max_prompt; None for a validation that is not asked for."""
     if split == "validation" and not cfg.eval_every:
         return None
-    task = load_task(cfg.task, split, **cfg.task_options)
-    if cfg.max_prompt and not task.classes:
+    try:
+        task = load_task(cfg.task, split, **cfg.task_options)
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from None
+    if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
+        raise UsageError(f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init")
+    if cfg.max_prompt or not (task.classes or task.vocabulary):  # a generated vocabulary: prompts of one length, a million
         try:
             if cfg.init:
                 tokenizer = checkpoint.load_tokenizer(cfg.init)
             else:
                 tokenizer = Tokenizer.load(task.tokenizer) if task.tokenizer else Tokenizer.from_vocabulary(task.vocabulary)
-            task = Within(task, tokenizer, cfg.max_prompt)
-        except ValueError as error:
+            task = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
+        except (ValueError, FileNotFoundError) as error:
             raise UsageError(str(error)) from None
         if task.left_out and distributed.rank() == 0:
             print(f"{split}: {task.told}", file=sys.stderr)
     return task
 
 
-def reward_functions(cfg: Config, *tasks) -> Rewards | None:
-    """The user's reward functions, which then judge in the tasks' place."""
-    if not cfg.reward:
-        return None
-    judge = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out)
-    for task in tasks:
-        if task is not None:
-            task.rewards = judge.judge
+def choose_rewards(cfg: Config, *tasks) -> Rewards | None:
+    """Who judges: the user's reward functions, if there are any, in the tasks' place; and what becomes of cut responses."""
+    judge = None
+    if cfg.reward:
+        judge = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out)
+    for task in [task for task in tasks if task is not None]:
+        task.rewards = judge.judge if judge else task.rewards
+        task.rewards = finished_only(task.rewards) if cfg.zero_reward_at_limit else task.rewards
     return judge
 
 
@@ -155,7 +158,7 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
     return cfg
 
 
-def start_policy(cfg: Config, task, resumed: Path | None, device):
+def start_policy(cfg: Config, task, validation, resumed: Path | None, device):
     """The policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
     try:
@@ -183,8 +186,9 @@ def start_policy(cfg: Config, task, resumed: Path | None, device):
             own["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
         policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
                              autocast=distributed.use_bfloat16(cfg.precision, device), **own)
-        if not task.classes:
-            check_prompts(model, [tokenizer.encode_prompt(task[0].prompt)], cfg.max_response)
+        for prompts in [prompts for prompts in (task, validation) if prompts is not None and not task.classes]:
+            longest = getattr(prompts, "longest", 0) or len(tokenizer.encode_prompt(prompts[0].prompt))
+            check_prompts(model, [range(longest)], cfg.max_response)
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
@@ -247,27 +251,28 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
     """One update from all of the rollouts, or several from shares of them; the mean of their statistics, and of tokens or
     images the sum over a pass."""
     lr, updates = learning_rate(cfg, step), []
+    recorded = policy.record(rollouts) if cfg.minibatches * cfg.passes > 1 else {}  # what the importance ratio compares with
     for group in optimizer.param_groups:
         group["lr"] = lr
-    for chosen in minibatches(cfg, policy, rollouts, step):
+    for chosen in minibatches(cfg, len(advantages), step):
         optimizer.zero_grad(set_to_none=True)
         stats = policy.backward(rollouts, advantages, chosen)                            # gradients of all ranks
         grad_norm = distributed.full(clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm))
         finite = math.isfinite(grad_norm) and math.isfinite(stats["loss"])  # the same on all ranks
         if finite:
-            optimizer.step()  # else the weights and the optimizer's state stay what they were
+            optimizer.step()
+        else:
+            policy.take_back()  # all stays what it was
         updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr, "skipped_updates": 1.0 - finite})
     sums = {name: sum(update[name] for update in updates) for name in updates[0]}
-    return {name: value / (cfg.passes if name == policy.unit else len(updates)) for name, value in sums.items()}
+    return recorded | {name: value / (cfg.passes if name == policy.unit else len(updates)) for name, value in sums.items()}
 
 
-def minibatches(cfg: Config, policy, rollouts, step: int):
+def minibatches(cfg: Config, groups: int, step: int):
     """Which of this rank's groups each update of the step takes: all of them at once in the paper's recipes (None)."""
     if cfg.minibatches == cfg.passes == 1:
         yield None
         return
-    policy.record(rollouts)  # what the importance ratio compares with
-    groups = len(rollouts.prompts)
     for i in range(cfg.passes):
         order = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2]).permutation(groups)
         yield from (part.tolist() for part in np.array_split(order, cfg.minibatches))
@@ -316,7 +321,7 @@ def main(arguments: list[str]):
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = (load(cfg, split) for split in ("train", "validation"))
     cfg = check(cfg, task, world, validation)
-    with runs.Run(cfg, name) as run:
+    with runs.Run(cfg, name, len(task)) as run:
         train(cfg, run, task, validation, device)
     if run.stopped:
         distributed.leave(runs.STOPPED)
@@ -325,15 +330,15 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, FileNotFoundError) as error:
+    except UsageError as error:
         distributed.refuse("train.py", error)
     except (RewardError, PromptError) as error:
         distributed.refuse("train.py", RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
-    except torch.OutOfMemoryError as error:
-        distributed.refuse("train.py", RunError(f"out of GPU memory ({str(error).split('.')[0]}): lower --micro-batch-tokens, "
-                                                "--wave-rows or --kv-memory-gb, or use --gradient-checkpointing true"))
     except KeyboardInterrupt:  # before the loop, which finishes its step
         distributed.leave(130)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, RuntimeError) and out_of_memory(error):
+            distributed.refuse("train.py", RunError(f"out of memory ({str(error).split('.')[0]}): lower --micro-batch-tokens, "
+                                                    "--wave-rows or --kv-memory-gb, or use --gradient-checkpointing true"))
         distributed.crashed("train.py")
     distributed.cleanup()

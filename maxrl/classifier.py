@@ -53,12 +53,14 @@ class ClassifierPolicy:
 
     def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
         self.model, self.classes, self.seed, self.autocast, self.workers = model, tuple(classes), seed, autocast, workers
-        self.device = next(model.parameters()).device
+        self.device, self.before = next(model.parameters()).device, []
         self.scorer = distributed.data_parallel(model)
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """(P_local, C) in float32, through the module that synchronises gradients where there will be any."""
         model = self.scorer if torch.is_grad_enabled() else self.model
+        if torch.is_grad_enabled():
+            self.before = [buffer.clone() for buffer in self.model.buffers()]  # batch-norm's averages, which a forward moves
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -85,6 +87,12 @@ class ClassifierPolicy:
         loss = policy_gradient_loss(log_probs[..., None], advantages, torch.ones_like(log_probs)[..., None], count)
         (loss * distributed.world_size()).backward()  # DDP divides by the world size
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)}, device=self.device)
+
+    @torch.no_grad()
+    def take_back(self):
+        """Of an update that is left out: what its forward has done to batch-norm's averages."""
+        for buffer, before in zip(self.model.buffers(), self.before):
+            buffer.copy_(before)
 
     def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
         """Exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3), of the first `prompts` images."""

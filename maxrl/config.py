@@ -2,9 +2,14 @@
 
 import dataclasses
 import difflib
+import importlib
+import importlib.util
 import math
+import sys
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # What LoRA can be added to; models/lora.py reads it here.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -16,13 +21,13 @@ class UsageError(Exception):
 
     code = 2  # of the process that ends with it
 
+    def __init__(self, sentence: str, code: int = code):
+        super().__init__(sentence)
+        self.code = code
+
 
 class RunError(UsageError):
     """What went wrong on one rank of a run; that rank says it."""
-
-    def __init__(self, sentence: str, code: int = 2):
-        super().__init__(sentence)
-        self.code = code
 
 
 def option(default, sentence: str):
@@ -36,7 +41,7 @@ class Config:
     """A run. Recipes fill it in, `train.py RECIPE --field value` overrides it, RUN/recipe.json records it."""
 
     # what is learned
-    task: str = option("maze", "Task by name (maxrl.tasks.TASKS) or package.module:Class.")
+    task: str = option("maze", "Task by name (maxrl.tasks.TASKS), package.module:Class or FILE.py:Class.")
     task_options: dict = option({}, "What the task's constructor takes; --task.size 9 sets one of them.")
     model: dict = option({}, "config.json of a model trained from scratch; not read when init is given.")
     init: str = option("", "Checkpoint or run directory to start from.")
@@ -63,7 +68,7 @@ class Config:
     passes: int = option(1, "Passes over a batch of rollouts; more than one update brings in the importance ratio.")
     clip: tuple[float, ...] = option((0.2, 0.2), "The ratio is clipped to [1 - first, 1 + second]; one update has ratio 1.")
     beta: float = option(0.0, "KL penalty (k3) to the frozen model of --init.")
-    entropy_bonus: float = option(0.0, "Weight of the mean entropy of the response tokens.")
+    entropy_bonus: float = option(0.0, "Weight of the response tokens' entropy, divided as the loss is: with token their mean.")
     temperature: float = option(1.0, "Sampling temperature in training; must be 1.")
     top_k: int = option(0, "Must be 0 in training.")
     top_p: float = option(1.0, "Must be 1 in training.")
@@ -211,6 +216,29 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
         if chosen == "supervised":
             changes.setdefault("rollouts", 1)  # it has one answer per prompt
     return dataclasses.replace(config, **changes)
+
+
+def imported(spec: str, option: str) -> Callable:
+    """The user's function or class that "package.module:name" or "FILE.py:name" names; UsageError where there is none."""
+    where, colon, name = spec.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
+    try:
+        if where.endswith(".py"):
+            module_spec = importlib.util.spec_from_file_location(f"user_{Path(where).stem}", where)
+            module = importlib.util.module_from_spec(module_spec)
+            sys.modules[module_spec.name] = module  # dataclasses and pickle look there
+            module_spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(where)
+    except (Exception, SystemExit) as error:  # whatever the file does when it is run
+        raise UsageError(f"{option} {spec} cannot be imported: {type(error).__name__}: {error}") from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        near = difflib.get_close_matches(name, [n for n in dir(module) if callable(getattr(module, n))], n=1)
+        raise UsageError(f"{option} {spec}: {where} has no function or class {name}"
+                         + (f"; did you mean {near[0]}?" if near else ""))
+    return found
 
 
 def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:

@@ -29,7 +29,7 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        sys.exit("--device cuda: torch sees no CUDA device; use --device cpu")
+        raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
     where = torch.device("cuda", local) if device == "cuda" else torch.device(device)
     if where.type == "cuda":
         torch.cuda.set_device(where)
@@ -39,7 +39,8 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         # An hour: a rank may wait that long for another one's rollouts or evaluation. One that has died is noticed at once, by
         # the launcher, which ends the others; the time-out ends those that wait for one that hangs.
-        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=timedelta(hours=1))
+        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=timedelta(hours=1),
+                                device_id=where if where.type == "cuda" else None)
     return rank, world, where
 
 
@@ -49,11 +50,10 @@ def cleanup():
 
 
 def refuse(program: str, error: UsageError | FileNotFoundError):
-    """End with one sentence and the error's exit code: said once per machine, or by the rank that it happened on."""
-    if os.environ.get("LOCAL_RANK", "0") == "0" or isinstance(error, RunError):
-        tqdm.write(f"{program}: {error}", file=sys.stderr)  # on a line of its own, where a bar is open
-    else:
-        time.sleep(2)  # the launcher ends the others when the first has ended: let that one speak
+    """End with one sentence and the error's exit code. Of ranks that would all say the same the first one speaks."""
+    if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
+        time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
+    tqdm.write(f"{program}: {error}", file=sys.stderr)  # on a line of its own, where a bar is open
     leave(getattr(error, "code", 2))
 
 

@@ -10,7 +10,7 @@ from maxrl.policy import make_policy
 from maxrl.rewards import Rewards
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Task, Within
+from maxrl.tasks.base import Task, Within, finished_only
 
 
 def add_options(parser: argparse.ArgumentParser, split: str):
@@ -57,19 +57,22 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive
 
 
 def complete(args: argparse.Namespace, path: Path):
-    """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options; the
-    longest response (`own_max_response`); the precision. A task or reward functions of the user's are code, which runs only
-    where the options name it too: the checkpoint may come from anywhere."""
+    """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options and
+    what becomes of cut responses (`zero_reward_at_limit`); the longest response (`own_max_response`); the precision. A task
+    or reward functions of the user's are code, which runs only where the options name it too: the checkpoint may come from
+    anywhere."""
     try:
         trained = checkpoint.recorded(path) if (path / "recipe.json").exists() else {}
     except ValueError as error:
         raise UsageError(f"{error}: move that file away, and name the task with --task") from None
+    args.zero_reward_at_limit = False
     if not (args.task or trained):
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
     if not args.task and ":" in trained["task"]:
         raise UsageError(f"{path} was trained on a task that is code: --task {trained['task']} says that you trust it")
     if not args.task or args.task == trained.get("task"):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
+        args.zero_reward_at_limit = trained["zero_reward_at_limit"]
         if trained["reward"] and not args.reward:
             names = ",".join(trained["reward"])
             raise UsageError(f"{path} was trained with rewards that are code: --reward {names} says that you trust it")
@@ -106,6 +109,8 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
             raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
     if judge:
         task.rewards = judge
+    if args.zero_reward_at_limit:
+        task.rewards = finished_only(task.rewards)
     return task
 
 

@@ -1,6 +1,7 @@
 """Files that are whole on disk or not there (a temporary name, fsync, checksums, then the rename), and JSON that may come from
 anywhere: the files of a checkpoint, the lines of a data set."""
 
+import errno
 import hashlib
 import json
 import os
@@ -16,9 +17,13 @@ def write_text(path, text: str):
     """Appears whole or not at all, also after the power has failed."""
     path = Path(path)
     temporary = path.with_name(path.name + ".incomplete")
-    temporary.write_text(text)
-    flush(temporary)
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text)
+        flush(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)  # a disk that is full gets back what it had
+        raise
     flush(path.parent)
 
 
@@ -71,8 +76,12 @@ def damage(directory, but=()) -> str:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"
-    except (ValueError, TypeError, OSError):  # no JSON, or names that cannot be those of files
+    except (ValueError, TypeError, NotADirectoryError, IsADirectoryError):  # no JSON, or names that are not those of files
         return f"{file} is damaged"
+    except OSError as error:  # as a network file system has them: they say nothing about the bytes
+        if error.errno == errno.ENAMETOOLONG:
+            return f"{file.parent} is damaged"
+        raise
     return ""
 
 
@@ -80,7 +89,9 @@ def remove(directory: Path):
     """A directory that is half gone must not pass for one that is damaged: first the name goes."""
     gone = directory.with_name(directory.name + ".removed")
     os.rename(directory, gone)
-    shutil.rmtree(gone)
+    if gone.is_symlink():
+        gone.unlink()
+    shutil.rmtree(gone, ignore_errors=True)  # what somebody has open on a network file system goes at the next start
 
 
 def read_file(path) -> bytes:

@@ -1,5 +1,6 @@
 """A progress bar for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
 
+import contextlib
 import json
 import math
 import os
@@ -113,8 +114,9 @@ class Logger:
         for tracker in self.trackers:
             tracker.log(step, metrics)
         self.shown |= {BAR[k]: f"{v:.3g}" if v < 1000 else f"{v:,.0f}" for k, v in metrics.items() if k in BAR}
-        self.bar.set_postfix(self.shown, refresh=False)
-        self.bar.update(1)
+        with contextlib.suppress(BrokenPipeError):  # the bar's reader has gone, the run goes on
+            self.bar.set_postfix(self.shown, refresh=False)
+            self.bar.update(1)
 
     def say(self, text: str):
         if self.main:
@@ -122,7 +124,8 @@ class Logger:
 
     def close(self):
         if self.main:
-            self.bar.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.bar.close()
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()
@@ -136,6 +139,6 @@ def before(path: Path, step: int) -> list[str]:
         try:
             if line.endswith("\n") and json.loads(line)["step"] < step:
                 kept.append(line)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)
     return kept

@@ -27,6 +27,7 @@ last norm, 2 a E of its result. With gradient checkpointing a layer keeps its in
 Not counted: the CUDA context, communication buffers, fragmentation; RESERVE of a card is left for them.
 """
 
+import copy
 import functools
 import json
 import warnings
@@ -39,6 +40,7 @@ from maxrl.config import Config, UsageError, dashed, split_arguments, with_overr
 from maxrl.files import read_json
 from maxrl.losses import CHUNK
 from maxrl.models import from_config
+from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
 from maxrl.sampler import cache_bytes, groups_within
 
@@ -114,12 +116,15 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     if gpus < 1 or cfg.prompts % gpus:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
     model, low, local, adam = shape(cfg), cfg.precision != "float32", cfg.prompts // gpus, cfg.optimizer == "adamw"
+    if cfg.lora_rank:
+        model = add_lora(copy.deepcopy(model), cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     p, share = parameters(model), gpus if sharded else 1
-    always = {"weights": 4 * p // share, "gradients": 4 * p // share,
-              "Adam" if adam else "momentum": (8 if adam else 4) * p // share, "reference model": 4 * p * bool(cfg.beta)}
-    copy = {"weights in bfloat16" if low else "weights, gathered": 2 * p if low else 4 * p * sharded}
-    kept = copy if low else {}  # for the backward; gathered weights are let go before
-    update = {"temporaries": 4 * p // share * adam}
+    always = {"weights": 4 * p // share, "gradients": 4 * trained // share,
+              "Adam" if adam else "momentum": (8 if adam else 4) * trained // share, "reference model": 4 * p * bool(cfg.beta)}
+    low_copy = {"weights in bfloat16" if low else "weights, gathered": 2 * p if low else 4 * p * sharded}
+    kept = low_copy if low else {}  # for the backward; gathered weights are let go before
+    update = {"temporaries": 4 * trained // share * adam}
     if not is_language_model(model):
         images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
         return {"always": always, "training": kept | images, "update": update}
@@ -132,10 +137,10 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
     if sharded:
         table, layers = V * config.hidden_size, parameters(model.model.layers)
-        copy = copy | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
+        low_copy = low_copy | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
         kept = kept | {"two layers and what is in none": 8 * (p - layers + 2 * layers // config.num_hidden_layers)}
     return {"always": always,
-            "sampling": copy | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
+            "sampling": low_copy | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
             "training": kept | {"weights of the reference": 2 * p * low * bool(cfg.beta),
                                 f"activations of {tokens:,} tokens": activations,
                                 "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20},

@@ -118,6 +118,7 @@ def group_sums(rewards) -> dict[str, float]:
     reward_std              mean over groups of the std within a group, divisor N - 1 (0 for N = 1), as in TRL
     frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
     frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
+    frac_reward_zero_std    share of prompts whose rewards are all the same: these two, for rewards of 0 and 1
     """
     rewards = _array(rewards)                                                  # (P_local, N)
     if rewards.ndim != 2 or rewards.shape[1] == 0:
@@ -128,7 +129,8 @@ def group_sums(rewards) -> dict[str, float]:
             "reward": float(rewards.mean(axis=1).sum()),
             "reward_std": float(std.sum()),
             "frac_reward_zero_mean": float((rewards == 0).all(axis=1).sum()),
-            "frac_reward_one_mean": float((rewards == 1).all(axis=1).sum())}
+            "frac_reward_one_mean": float((rewards == 1).all(axis=1).sum()),
+            "frac_reward_zero_std": float((rewards == rewards[:, :1]).all(axis=1).sum())}
 
 
 def group_means(sums: dict[str, float]) -> dict[str, float]:

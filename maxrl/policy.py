@@ -14,6 +14,7 @@ from maxrl import checkpoint, distributed
 from maxrl.classifier import ClassifierPolicy
 from maxrl.losses import k3, normaliser, policy_gradient_loss, score
 from maxrl.metrics import majority_vote, pass_at_k_table
+from maxrl.models.lora import let_go
 from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, in_waves, noise, pad
 from maxrl.tokenizer import Tokenizer
 
@@ -160,15 +161,30 @@ class SequencePolicy:
         return Rollouts(prompts, tokens[:, None], lengths[:, None], torch.ones_like(lengths[:, None]).bool(), self.tokenizer)
 
     @torch.no_grad()
-    def record(self, rollouts: Rollouts):
-        """Notes the log-probs of the rollouts before the first of several updates, by the training forward."""
-        scorer = TokenLogProbs(self.whole())
+    def record(self, rollouts: Rollouts) -> dict[str, float]:
+        """Notes the log-probs of the rollouts before the first of several updates, by the training forward; statistics over
+        all ranks."""
+        scorer, sums, largest = TokenLogProbs(self.whole()), {"difference": 0.0, "scored": 0.0}, 0.0
         rollouts.old_log_probs = torch.zeros(rollouts.tokens.shape, device=self.device)
         for batch in self.micro_batches(rollouts, range(len(rollouts.prompts))):
             with self.precision():
                 log_probs, _ = scorer(batch)                                                       # (G, M, L)
             for g, values in zip(batch.groups, log_probs):
                 rollouts.old_log_probs[g, batch.rows, : values.shape[-1]] = values
+            largest = max(largest, self.compare(rollouts, batch, log_probs, sums))
+            sums["scored"] += float(batch.mask.sum())
+        return self.differences(distributed.all_reduce(sums, device=self.device), largest)
+
+    def compare(self, rollouts, batch, log_probs, sums: dict) -> float:
+        """How far the sampler's log-probs are from the training forward's: adds to `sums`, returns the largest difference."""
+        difference = ((log_probs.detach() - batch.of(rollouts.log_probs)) * batch.mask).abs()      # (G, M, L)
+        sums["difference"] += float(difference.sum())
+        return float(difference.max())
+
+    def differences(self, sums: dict, largest: float) -> dict[str, float]:
+        largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
+        return {"sampling/logprob_abs_diff/mean": sums["difference"] / max(sums["scored"], 1),
+                "sampling/logprob_abs_diff/max": largest}
 
     def backward(self, rollouts: Rollouts, advantages: torch.Tensor, groups=None) -> dict[str, float]:
         """Adds the gradient of an update's loss to the parameters' .grad. advantages (P_local, N); groups: which of the
@@ -197,11 +213,10 @@ class SequencePolicy:
                 (loss * distributed.world_size()).backward()  # both ways to average divide by it
             sums["loss"] += float(loss.detach())
             if batch is not None and rollouts.log_probs is not None and rollouts.old_log_probs is None:
-                difference = ((scored[0].detach() - batch.of(rollouts.log_probs)) * batch.mask).abs()
-                sums["difference"] += float(difference.sum())
-                largest = max(largest, float(difference.max()))
+                largest = max(largest, self.compare(rollouts, batch, scored[0], sums))
         sums = distributed.all_reduce(sums, device=self.device)
-        largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
+        if self.frame is not None:
+            let_go(self.model)
         return self.named(rollouts, sums, largest, counts["tokens"]) | {"tokens": counts["tokens"]}
 
     def loss(self, rollouts, batch, advantages, log_probs, entropies, divisor: float, sums: dict) -> torch.Tensor:
@@ -229,10 +244,13 @@ class SequencePolicy:
         of groups that were not scored too, where there is nothing to clip."""
         stats, tokens = {"loss": sums["loss"]}, max(sums["scored"], 1)
         if rollouts.log_probs is not None and rollouts.old_log_probs is None:
-            stats |= {"sampling/logprob_abs_diff/mean": sums["difference"] / tokens, "sampling/logprob_abs_diff/max": largest}
+            stats |= self.differences(sums, largest)
         if rollouts.old_log_probs is not None:
             stats |= {f"clip_ratio/{side}_mean": sums[side] / max(count, 1) for side in ("low", "high")}
         return stats | ({"kl": sums["kl"] / tokens} if self.beta else {})
+
+    def take_back(self):
+        """Of an update that is left out: nothing, for a forward changes nothing."""
 
     def evaluate(self, task, prompts: int, ks, samples: int) -> dict[str, float]:
         """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time."""

@@ -9,10 +9,7 @@ rollout: the rewards of its whole group are NaN, and the group is left out of th
 """
 
 import asyncio
-import difflib
 import faulthandler
-import importlib
-import importlib.util
 import inspect
 import json
 import math
@@ -29,7 +26,7 @@ from pathlib import Path
 import torch
 
 from maxrl import distributed
-from maxrl.config import RunError, UsageError
+from maxrl.config import RunError, UsageError, imported
 
 GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
 
@@ -44,7 +41,7 @@ class Rewards:
 
     def __init__(self, functions: Sequence[Callable | str], weights: Sequence[float] = (), errors: str = "stop",
                  timeout: float = 0.0, directory: str | Path = "."):
-        self.functions = dict(named([load(f) if isinstance(f, str) else f for f in functions]))
+        self.functions = dict(named([imported(f, "--reward") if isinstance(f, str) else f for f in functions]))
         self.weights, self.errors, self.timeout, self.directory = list(weights), errors, timeout, Path(directory)
         self.weights = self.weights or [1.0] * len(self.functions)
         if not self.functions or len(self.weights) != len(self.functions):
@@ -230,25 +227,3 @@ def named(functions: Sequence[Callable]):
         name = getattr(function, "__name__", type(function).__name__)
         seen[name] = seen.get(name, 0) + 1
         yield (name if seen[name] == 1 else f"{name}_{seen[name]}"), function
-
-
-def load(spec: str) -> Callable:
-    """The function that "package.module:function" or "file.py:function" names; UsageError where there is none."""
-    where, colon, name = spec.rpartition(":")
-    if not colon or not where or not name:
-        raise UsageError(f"--reward {spec} is not written package.module:function or file.py:function")
-    try:
-        if where.endswith(".py"):
-            module_spec = importlib.util.spec_from_file_location(f"reward_{Path(where).stem}", where)
-            module = importlib.util.module_from_spec(module_spec)
-            sys.modules[module_spec.name] = module  # dataclasses and pickle look there
-            module_spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(where)
-    except (Exception, SystemExit) as error:  # whatever the file does when it is run
-        raise UsageError(f"--reward {spec} cannot be imported: {type(error).__name__}: {error}") from None
-    function = getattr(module, name, None)
-    if not callable(function):
-        near = difflib.get_close_matches(name, [n for n in dir(module) if callable(getattr(module, n))], n=1)
-        raise UsageError(f"--reward {spec}: {where} has no function {name}" + (f"; did you mean {near[0]}?" if near else ""))
-    return function

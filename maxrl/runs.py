@@ -7,12 +7,14 @@ import contextlib
 import errno
 import fcntl
 import json
+import mmap
 import os
 import re
 import shlex
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
 from pathlib import Path
@@ -41,22 +43,23 @@ class Run:
     .resumed is the checkpoint to go on from, or None; .stopped, after `due`, says that a signal has asked for the end.
     """
 
-    def __init__(self, cfg: Config, recipe: str):
-        self.cfg, self.recipe, self.path = cfg, recipe, Path(cfg.out)
+    def __init__(self, cfg: Config, recipe: str, examples: int):
+        """examples: how many the training split has."""
+        self.cfg, self.recipe, self.path, self.examples = cfg, recipe, Path(cfg.out), examples
         self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
         self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
 
     def __enter__(self):
-        found, refusal = None, None
+        found, refusal, code = None, None, UsageError.code
         if self.main:
             try:
                 found = str(self.claim() or "")
             except (UsageError, OSError) as error:
                 self.release()
-                refusal = str(error)
-        found, refusal = distributed.from_main([found, refusal])
+                refusal, code = (self.no_room(error), NO_ROOM) if out_of_room(error) else (str(error), code)
+        found, refusal, code = distributed.from_main([found, refusal, code])
         if refusal:
-            raise UsageError(refusal)
+            raise UsageError(refusal, code)
         self.resumed = Path(found) if found else None
         return self
 
@@ -80,9 +83,12 @@ class Run:
         if there:
             old = recorded(found, run)
             compare(self.cfg, old, run)
+            if old["examples"] != self.examples:
+                raise UsageError(f"{run} was started with {old['examples']} training examples, not {self.examples}: the data "
+                                 "has changed; put it back, or start another run with --out DIR")
             self.earlier = [*old["earlier"], {name: old[name] for name in STARTED}]
         for left in (path for ending in ("incomplete", "removed") for path in run.glob(f"step-*.{ending}")):
-            shutil.rmtree(left)  # of a run that was killed while it wrote or removed a checkpoint
+            shutil.rmtree(left, ignore_errors=True)  # of a run that was killed while it wrote or removed a checkpoint
         if found:
             checkpoint.set_latest(run, found.name)
             self.forget()  # what a run that was killed after its last checkpoint had still to remove
@@ -92,7 +98,10 @@ class Run:
         """The step to go on with; the optimizer gets its state back."""
         if not self.resumed:
             return 0
-        checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
+        try:
+            checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
+        except (ValueError, FileNotFoundError) as error:
+            raise UsageError(str(error)) from None
         state, world = files.read_json(self.resumed / "state.json"), distributed.world_size()
         self.skipped = state["skipped"]
         if state["ranks"] != world and self.main:
@@ -104,10 +113,10 @@ class Run:
         """The directory, with this run's recipe.json; from here on a signal waits for the end of the step."""
         started = step, command(), distributed.world_size(), torch.__version__, sys.version.split()[0]
         self.record = {"recipe": self.recipe, **dict(zip(STARTED, started)), "config": self.cfg.to_dict(),
-                       "earlier": self.earlier}
+                       "examples": self.examples, "earlier": self.earlier}
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
-        self.process, self.saved = os.getpid(), time.monotonic()
+        self.process, self.saved, self.told = os.getpid(), time.monotonic(), mmap.mmap(-1, 8)
         for number in SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
                 self.old_handlers[number] = signal.signal(number, self.hear)
@@ -115,13 +124,27 @@ class Run:
 
     def hear(self, number: int, frame):
         """A signal: the step is finished and saved; another one, a second later, ends the process as it is."""
-        if os.getpid() != self.process:  # a process that this one has forked: its parent has heard it too
+        if os.getpid() != self.process:
+            self.hear_in_a_fork(number)
             return
+        self.told[:] = struct.pack("d", time.monotonic())
         if self.heard and time.monotonic() - self.heard[1] > 1:  # torchrun hands on what the terminal has sent already
             os._exit(128 + number)
         if not self.heard:
             self.heard = number, time.monotonic()
-            os.write(2, f"\n{signal.Signals(number).name}: finishing this step, then saving; again to end at once\n".encode())
+            said = f"\n{signal.Signals(number).name}: finishing this step, then saving; again to end at once\n"
+            try:
+                os.write(2, said.encode())
+            except OSError:  # nobody reads on: Ctrl-C has ended a `| tee log` too
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+    def hear_in_a_fork(self, number: int):
+        """In a process that the run has forked, say for its rewards: what was sent to all of them the run deals with, which
+        wants to finish its step; what was sent to this one alone (terminate() of multiprocessing) ends it."""
+        time.sleep(0.2)  # the run has heard it by then, if it was sent to all
+        if number != signal.SIGINT and time.monotonic() - struct.unpack("d", self.told)[0] > 2:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def due(self, step: int, finished: bool) -> bool:
         """Whether to save after this step; all ranks agree on it, and on whether to stop."""
@@ -161,19 +184,20 @@ class Run:
             print(f"the gradient of step {step} is not finite, its update is left out; the batch is in {file}", file=sys.stderr)
         if self.skipped >= self.cfg.max_skipped:
             raise UsageError(f"the gradient is not finite: {self.skipped} steps in a row, up to step {step} (--max-skipped "
-                             f"{self.cfg.max_skipped}): try a lower --lr, or --precision float32")
+                             f"{self.cfg.max_skipped}): start another run from here with --init {self.path}, --out DIR and a "
+                             "lower --lr or --precision float32")
 
     def __exit__(self, kind, error, traceback):
         for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
         self.release()
-        said = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
-        number = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
-        if number in NO_ROOM_ERRORS:
-            whole = checkpoints(self.path)
-            left = f"{whole[-1].name} is whole" if whole else "there is no checkpoint yet"
-            raise RunError(f"{self.path} cannot be written to ({os.strerror(number)}): make room, then go on with --resume "
-                           f"auto; {left}", NO_ROOM) from error
+        if out_of_room(error):
+            raise RunError(self.no_room(error), NO_ROOM) from error
+
+    def no_room(self, error) -> str:
+        whole = checkpoints(self.path)
+        left = f"{whole[-1].name} is whole" if whole else "there is no checkpoint yet"
+        return f"{self.path} cannot be written to ({out_of_room(error)}): make room, then go on with --resume auto; {left}"
 
     def release(self):
         if self.lock:
@@ -185,9 +209,16 @@ class Run:
                     folder.rmdir()  # refused before anything was done
 
 
+def out_of_room(error) -> str:
+    """What the system says where an error is that of a full disk, or of a file that may not grow; else ""."""
+    said = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
+    number = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number in NO_ROOM_ERRORS else ""
+
+
 def checkpoints(run: Path) -> list[Path]:
     """The run's checkpoints, the oldest first."""
-    found = [path for path in run.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name) and path.is_dir()]
+    found = [path for path in run.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
@@ -220,7 +251,7 @@ def recorded(found: Path | None, run: Path) -> dict:
         raise UsageError(f"{run} holds no recipe.json to resume its run from: --out DIR starts another") from None
     except ValueError as error:
         raise UsageError(f"{error}: --out DIR starts another run") from None
-    if not {"earlier", *STARTED} <= set(recipe):
+    if not {"earlier", "examples", *STARTED} <= set(recipe):
         raise UsageError(f"{folder / 'recipe.json'} is not one that train.py has written: --out DIR starts another run")
     return recipe
 
@@ -257,8 +288,9 @@ def lock(run: Path):
     if stale := file.read().strip():
         print(f"{run}: taking over from {stale}, which ended without giving it back", file=sys.stderr)
     file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-    file.flush()
+    with contextlib.suppress(OSError):  # on a full disk the lock has no text
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        file.flush()
     return file
 
 

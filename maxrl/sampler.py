@@ -126,8 +126,8 @@ def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, i
             waves.append(joined([sample(groups, part) for part in columns], 1))
             g = groups.stop
             continue
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if rows == 1 or not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
+        except RuntimeError as error:
+            if rows == 1 or not out_of_memory(error):
                 raise
         # Not within `except`, where the error still holds the tensors of the call that failed.
         rows = max(1, min(rows, (groups.stop - g) * rollouts) // 2)
@@ -135,6 +135,11 @@ def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, i
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return joined(waves, 0), rows
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Of a GPU, or of a CPU, whose error is no class of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def joined(parts: list[Samples], dim: int) -> Samples:

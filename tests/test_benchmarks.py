@@ -179,7 +179,7 @@ def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
         patch.setattr("maxrl.evaluation.load_policy", None)  # it is said before any model is loaded
         refused(shell("eval.py", model, *own, *FEW), "judges nothing by itself: name a reward function with --reward")
     refused(shell("eval.py", model, *own, *FEW, "--reward-weights", "1,2"), "--reward-weights belongs to --reward")
-    refused(shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"), "has no function nobody")
+    refused(shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"), "has no function or class nobody")
     code, said = shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:even", "--json", "out.json")
     assert code == 0 and "maj@" not in said, said
     results = json.loads(Path("out.json").read_text())

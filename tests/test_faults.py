@@ -18,6 +18,7 @@ from conftest import ROOT
 from safetensors import SafetensorError
 from test_train import SHORT, metrics, refused, timeless, weights
 
+from data.maze import prepare
 from maxrl import checkpoint, distributed, files, runs
 from maxrl.config import RunError
 from maxrl.policy import SequencePolicy
@@ -141,6 +142,54 @@ def endless(mazes):
             "--out", "run"]  # fmt: skip
 
 
+FORKING = """
+import multiprocessing as mp
+import os, time
+
+def slow(completion):
+    time.sleep(1000)
+
+def stubborn(prompts, completions):  # a child that is waited for in vain is terminated
+    with mp.get_context("fork").Pool(1) as pool:
+        try:
+            pool.map_async(slow, completions).get(timeout=0.1)
+        except mp.TimeoutError:
+            pass
+    return [0.0] * len(completions)
+
+def asked(prompts, completions):  # a signal to the whole group, in the middle of a reward call
+    child = mp.get_context("fork").Process(target=time.sleep, args=(1.5,))
+    child.start()
+    if not os.path.exists("sent"):
+        open("sent", "w").close()
+        os.killpg(0, 15)
+    child.join()
+    return [float(child.exitcode == 0)] * len(completions)
+"""
+
+
+def test_processes_that_a_reward_function_forks(endless, warm, in_a_directory_of_its_own):
+    """terminate() ends them, as in any other program; a signal to the whole group does not, for the run finishes its step."""
+    Path("rewards.py").write_text(FORKING)
+    rl = [endless[0], "maxrl", *endless[2:], "--init", warm, "--estimator", "rloo", "--rollouts", 2]
+    rl[1] = "maze9_laptop"
+    code, said = ended(start(*rl, "--steps", 2, "--reward", "rewards.py:stubborn"))
+    assert code == 0 and steps() == 2, said
+    Path("run").rename("before")
+    code, said = ended(start(*rl, "--steps", 50, "--reward", "rewards.py:asked", start_new_session=True))
+    assert code == 75 and [row["reward"] for row in metrics("run")] == [1.0], said
+
+
+def test_nobody_reads_what_it_says(endless, in_a_directory_of_its_own):
+    """Ctrl-C ends the `tee` of `2>&1 | tee log` as well: the run saves all the same."""
+    process = start(*endless, "--steps", 100_000)
+    until(lambda: steps() >= 3, process)
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 75
+    assert Path("run/latest").read_text() == f"step-{steps():06d}\n"
+
+
 def port():
     import socket
 
@@ -224,6 +273,64 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
     assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
 
 
+@pytest.mark.parametrize("where", ["set_latest", "lock"])
+def test_a_full_disk_before_the_first_step(run, shell, monkeypatch, where):
+    shell(*run, "--out", "run")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint if where == "set_latest" else runs, where, full)
+        code, said = shell(*run, "--out", "run", "--resume", "auto")
+    assert code == 74 and "run cannot be written to (No space left on device)" in said and "step-000005 is whole" in said
+    assert not Path("run/lock").exists() and shell(*run, "--out", "run", "--resume", "auto")[0] == 0
+
+
+def test_a_file_that_could_not_be_written_leaves_nothing(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("old")
+    monkeypatch.setattr(files, "flush", lambda _: {}["full"])
+    with pytest.raises(KeyError):
+        files.write_text(tmp_path / "a", "new")
+    assert [f.name for f in tmp_path.iterdir()] == ["a"] and (tmp_path / "a").read_text() == "old"
+
+
+def test_an_error_of_the_network_is_no_damage(run, shell, monkeypatch):
+    """A file that cannot be read now may be read the next time: nothing is renamed."""
+    shell(*run, "--out", "run")
+
+    def stale(*_):
+        raise OSError(116, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "checksum", stale)
+        code, said = shell(*run, "--out", "run", "--resume", "auto")
+    assert code == 2 and "Stale file handle" in said and not list(Path("run").glob("*.damaged"))
+    assert shell(*run, "--out", "run", "--resume", "auto")[0] == 0
+
+
+def test_checkpoints_that_are_links(run, shell):
+    """To another disk: what --keep removes is the link. To nothing: damaged."""
+    shell(*run, "--out", "run", "--steps", 4)
+    Path("run/step-000002").rename("elsewhere")
+    Path("run/step-000002").symlink_to(Path("elsewhere").resolve())
+    Path("run/step-000005").symlink_to("nowhere")
+    assert shell(*run, "--out", "run", "--resume", "auto", "--keep", 1)[0] == 0
+    assert {f.name for f in Path("run").glob("step-*")} == {"step-000005", "step-000005.damaged"}
+    assert not files.damage("elsewhere")
+
+
+def test_other_data_is_refused(run, shell, tmp_path):
+    """The order of the prompts is a function of how many there are."""
+    few = tmp_path / "few"
+    counts = ["--size", "7", "--validation", "4", "--test", "4", "--workers", "1", "--out", str(few)]
+    prepare.main([*counts, "--train", "50"])
+    own = (*run, "--out", "run", "--task.directory", few)
+    assert shell(*own)[0] == 0
+    prepare.main([*counts, "--train", "40", "--overwrite"])
+    refused(shell(*own, "--resume", "auto"), "50 training examples, not 40: the data has changed")
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"),
                                    SafetensorError("Error while serializing: I/O error: No space left (os error 28)")], ids=str)
 def test_a_full_disk_by_another_name(run, shell, monkeypatch, error):
@@ -283,14 +390,37 @@ def test_damaged_weights_are_not_evaluated_or_built_on(run, shell):
     assert shell("eval.py", "run", *ask)[0] == 0
 
 
+LATE = """
+from maxrl.tasks import Example, Task
+
+class Late(Task):
+    vocabulary = ("UP",)  # not looked at in advance: such prompts are generated, by the million
+
+    def __init__(self, split):
+        pass
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return Example("UP " * (120 if index == 7 else 3) + "UP", "DONE")
+    def verify(self, response, example):
+        return 1.0
+"""
+
+
 def test_a_prompt_that_does_not_fit_ends_the_run_in_a_sentence(run, shell):
-    """Only the first is looked at before the start, without --max-prompt."""
+    """Before any work, the validation split's too; where the task has too many to look at, when it comes."""
+    words = "a prompt of 121 tokens and a response of up to 20 exceed the model's 128 positions"
+    Path("late.py").write_text(LATE)
+    code, said = shell(*run, "--task", "late.py:Late", "--estimator", "rloo", "--out", "late")
+    assert code == 2 and words in said and "Traceback" not in said
+    Path("few.jsonl").write_text(json.dumps({"prompt": "UP", "answer": "DONE"}) + "\n")
     rows = [{"prompt": "UP " * n + "UP", "answer": "DONE"} for n in (1, 2, 3, 120)]
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
-    code, said = shell(*run, "--task", "prompts", "--task.train", "mine.jsonl", "--reward", "rewards.py:one", "--out", "run")
-    assert code == 2 and "a prompt of 121 tokens and a response of up to 20 exceed the model's 128 positions" in said
-    assert "Traceback" not in said
+    own = (*run, "--task", "prompts", "--reward", "rewards.py:one", "--task.validation", "mine.jsonl", "--out", "run")
+    for options in (("--task.train", "mine.jsonl"), ("--task.train", "few.jsonl", "--eval-every", 1)):
+        refused(shell(*own, *options), words)
+        assert not Path("run").exists()
 
 
 def test_no_checkpoint_is_whole(run, shell):
@@ -421,14 +551,18 @@ def test_a_run_repeated_is_the_same_bit_for_bit(run, shell):
 
 
 def test_what_the_ranks_say_at_the_end(capsys, monkeypatch):
-    """A sentence that all ranks would say is said once per machine; one that happened to a rank by that rank."""
-    monkeypatch.setattr(distributed.time, "sleep", lambda _: None)
+    """A sentence that all ranks may say the first one says: the others wait to be ended by the launcher, and speak only if
+    they are not, since then it is their own. One that happened to a rank is said by that at once."""
+    waited = []
+    monkeypatch.setattr(distributed.time, "sleep", waited.append)
     every, one = runs.UsageError("all"), RunError("me")
-    for local, error, words in (("0", every, "all"), ("1", every, ""), ("1", one, "me")):
+    for local, error, words in (("0", every, "all"), ("1", one, "me"), ("1", every, "all")):
+        assert not waited
         monkeypatch.setenv("LOCAL_RANK", local)
         with pytest.raises(SystemExit) as end:
             distributed.refuse("x", error)
-        assert end.value.code == 2 and capsys.readouterr().err == (f"x: {words}\n" if words else "")
+        assert end.value.code == 2 and capsys.readouterr().err == f"x: {words}\n"
+    assert waited == [2]
     with pytest.raises(SystemExit) as end:
         distributed.refuse("x", RunError("disk", 74))
     assert end.value.code == 74

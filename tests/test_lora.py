@@ -381,3 +381,21 @@ def test_ragged_rows_behind_a_prefix(base):
     for g, n in enumerate(lengths):
         alone = logits(model, torch.cat([prefix[g : g + 1, :n], rows[g]], 1))
         close(shared[g], alone[:, n:])
+
+
+def test_frozen_copies_can_be_let_go():
+    """Under autocast each frozen weight keeps a bfloat16 copy, made anew where it is gone: a sharded model has no room."""
+    from maxrl.models.lora import Frozen, add_lora, let_go
+
+    model = add_lora(tiny.model(torch.float32), 2, 4)
+    tokens = torch.ones(1, 1, 3, dtype=torch.long)
+
+    def copies():
+        return [m.copy is not None for m in model.modules() if isinstance(m, Frozen)]
+
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        first = model(tokens)
+        assert sum(copies()) > 10
+        let_go(model)
+        assert not any(copies())
+        assert torch.equal(model(tokens), first)

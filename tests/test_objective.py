@@ -213,3 +213,13 @@ def test_refusals(warm, shell, arguments, words):
 def test_kl_needs_a_reference(shell, recipes):
     refused(shell("train.py", *RUN, "--beta", 0.1, "--out", "no"), "--beta 0.1 needs --init")
     assert replace(RECIPES["tiny"](), init="x", beta=0.1).beta == 0.1
+
+
+def test_the_sampler_is_compared_also_with_several_updates(warm, shell):
+    """The first pass's log-probs are those of one update: the same difference to the sampler's, before any has changed."""
+    run = ("tiny", "--init", warm, "--prompts", 4, "--rollouts", 4, "--steps", 1, "--estimator", "rloo")
+    for name, options in (("one", ()), ("four", ("--minibatches", 2, "--passes", 2))):
+        assert shell("train.py", *run, *options, "--entropy-bonus", 1e-9, "--out", name)[0] == 0  # so that every group is run
+    one, four = (metrics(name)[0] for name in ("one", "four"))
+    for key in ("sampling/logprob_abs_diff/mean", "sampling/logprob_abs_diff/max"):
+        assert 0 < one[key] < 1e-4 and four[key] == pytest.approx(one[key], rel=0.5), key

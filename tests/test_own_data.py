@@ -103,7 +103,7 @@ def test_a_function_that_fails(own, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--reward", "rewards.py:nothing"], ["has no function nothing"]),
+        (["--reward", "rewards.py:nothing"], ["has no function or class nothing"]),
         (["--reward", "rewards"], ["not written"]),
         (["--reward", "rewards.py:correct", "--reward-weights", "1,2"], ["1 reward functions and 2 weights"]),
         (["--reward-errors", "ignore"], ["stop, drop"]),
@@ -111,6 +111,29 @@ def test_a_function_that_fails(own, shell):
 )
 def test_refusals(own, shell, arguments, words):
     refused(shell("train.py", *own, "--out", "no", *arguments), *words)
+
+
+def test_a_model_is_missing(own, shell):
+    """It was a traceback from within the tokenizers library."""
+    at = own.index("--init")
+    for options in (own[:at] + own[at + 2 :], ["prompts", "--task", "reverse_text"]):
+        said = shell("train.py", *options, "--reward", "rewards.py:correct", "--out", "no")
+        refused(said, "name a checkpoint or a hub id with --init")
+
+
+def test_cut_responses_in_the_evaluation(own, shell):
+    """--zero-reward-at-limit counts them as failures wherever pass@k is measured."""
+    Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
+    own = [*own, "--reward", "rewards.py:one", "--max-response", 3, "--eval-every", 2, "--eval-prompts", 6, "--eval-samples", 4,
+           "--eval-k", "1,4", "--estimator", "rloo"]  # fmt: skip
+    code, said = shell("train.py", *own, "--out", "run", "--zero-reward-at-limit", "true")
+    assert code == 0, said
+    row = metrics("run")[1]
+    assert row["completions/clipped_ratio"] > 0.9 and row["eval/pass@1"] < 0.1 and row["reward"] < 0.1
+    ask = ("--samples", 4, "--k", 1, "--prompts", 6, "--split", "validation", "--reward", "rewards.py:one", "--json")
+    assert shell("eval.py", "run", *ask, "own.json")[0] == 0
+    assert sum(json.loads(Path("own.json").read_text())["checkpoints"][0]["counts"]) < 12  # of 24
+    assert shell("train.py", *own, "--out", "other")[0] == 0 and metrics("other")[1]["eval/pass@1"] == 1
 
 
 def test_a_task_without_rewards(own, shell):

@@ -34,13 +34,12 @@ def test_python_in_ten_lines(own, warm, monkeypatch):  # noqa: F811
     assert Path("trained/model.safetensors").read_bytes() != weights("MODEL")
 
 
-def test_your_own_task(own, warm, shell, monkeypatch):  # noqa: F811
+def test_your_own_task(own, warm, shell):  # noqa: F811
     code = block("# sums.py", "        return float(")
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     Path("sums.py").write_text(code)
-    monkeypatch.syspath_prepend(".")
     arguments = ["--prompts", 4, "--rollouts", 4, "--steps", 1, "--max-response", 10, "--max-prompt", 0, "--out", "run"]
-    said = shell("train.py", "prompts", "--task", "sums:Sums", "--task.largest", 50, "--init", warm, *arguments)
+    said = shell("train.py", "prompts", "--task", "sums.py:Sums", "--task.largest", 50, "--init", warm, *arguments)
     assert said[0] == 0 and len(metrics("run")) == 1, said[1]
 
 
@@ -75,13 +74,13 @@ OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--pro
                                    "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
 
 
-@pytest.mark.parametrize("code, queued", [(0, False), (2, False), (75, True), (143, True)])
+@pytest.mark.parametrize("code, queued", [(0, False), (2, False), (74, False), (75, True), (138, True), (143, True)])
 def test_the_slurm_script(tmp_path, code, queued):
     """With an srun that starts two of the ranks: what they are told, what is run, and what follows from how it ends."""
     script = block("#!/bin/bash", "exit $code")
     said = tmp_path / "said"
     tools = {"scontrol": f'echo "scontrol $@" >> {said}; echo node7', "python": f'echo "$RANK $LOCAL_RANK $WORLD_SIZE '
-             f'$MASTER_ADDR python $@" >> {said}; exit {code}', "srun": 'shift; export SLURM_NTASKS=32; SLURM_PROCID=8 '
+             f'$MASTER_ADDR python $@" >> {said}; exit {code}', "srun": 'shift 2; export SLURM_NTASKS=32; SLURM_PROCID=8 '
              'SLURM_LOCALID=0 "$@"; SLURM_PROCID=9 SLURM_LOCALID=1 "$@"'}  # fmt: skip
     for name, body in tools.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -103,6 +102,14 @@ def test_every_option_exists():
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"train\.py ([a-z]\w+)", README)) - {"RECIPE"}))
 def test_every_recipe_exists(name):
     assert name in RECIPES
+
+
+def test_every_link_leads_somewhere():
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+    titles = {re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in re.findall(r"^#+ (.*)", README, re.M)}
+    assert len(links) > 10
+    for link in links:
+        assert link.startswith("https://") or link[1:] in titles or (ROOT / link).exists(), link
 
 
 def test_every_estimator_exists():

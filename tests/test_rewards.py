@@ -14,8 +14,8 @@ import tiny
 import torch
 from conftest import ROOT
 
-from maxrl.config import UsageError
-from maxrl.rewards import Rewards, load
+from maxrl.config import UsageError, imported
+from maxrl.rewards import Rewards
 from maxrl.tasks import Example
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -300,8 +300,8 @@ def test_loading(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\n"
                     "def good(completions):\n    return [A().x] * len(completions)\nnumber = 3\n")
-    assert load(f"{file}:good")(["a", "b"]) == [1, 1]
-    assert load("math:fsum") is math.fsum
+    assert imported(f"{file}:good", "--reward")(["a", "b"]) == [1, 1]
+    assert imported("math:fsum", "--reward") is math.fsum
     assert Rewards([f"{file}:good"])(PROMPTS, TEXTS)[0].sum() == 6
     broken, leaving = tmp_path / "broken.py", tmp_path / "leaving.py"
     broken.write_text("def f(:\n")
@@ -310,15 +310,15 @@ def test_loading(tmp_path):
         "mine": "is not written",
         ":f": "is not written",
         f"{file}:": "is not written",
-        f"{file}:god": "has no function god; did you mean good",
-        f"{file}:number": "has no function number",
+        f"{file}:god": "has no function or class god; did you mean good",
+        f"{file}:number": "has no function or class number",
         f"{tmp_path}/none.py:f": "cannot be imported: FileNotFoundError",
         "no.such.module:f": "cannot be imported: ModuleNotFoundError",
         f"{broken}:f": "cannot be imported: SyntaxError",
         f"{leaving}:f": "cannot be imported: SystemExit",
     }.items():
         with pytest.raises(UsageError, match=words):
-            load(spec)
+            imported(spec, "--reward")
 
 
 def test_judge_takes_a_tasks_place():

@@ -53,7 +53,7 @@ def test_remains_of_a_run_are_not_written_over(shell, left):
     (["--seed", "99999999999"], "--seed 99999999999 is too large"),
     (["--device", "tpu"], "--device tpu is not one of auto, cpu, cuda"),
     (["--task", "nosuch:Thing"], "cannot be imported"),
-    (["--task", "maxrl.tasks.maze:Thing"], "cannot be imported"),
+    (["--task", "maxrl.tasks.maze:Thing"], "has no function or class Thing"),
     (["--init", "nowhere"], "nowhere is neither a checkpoint"),
 ])
 def test_refusals(shell, arguments, words):
@@ -77,7 +77,7 @@ def test_damaged_and_foreign_weights(warm, shell, tmp_path):
     whole = Path("cut/model.safetensors").read_bytes()
     Path("cut/model.safetensors").write_bytes(whole[: len(whole) // 2])
     code, said = shell("train.py", "tiny", "--init", "cut", "--out", "run")
-    assert code == 2 and "the file is damaged" in said
+    assert code == 2 and "model.safetensors is damaged" in said
     shutil.copytree(found, "small")
     config = json.loads(Path("small/config.json").read_text())
     Path("small/config.json").write_text(json.dumps(config | {"vocab_size": 20}))

@@ -341,3 +341,26 @@ def test_within_a_length(tmp_path):
     assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
     assert short.told == "left out 1 of 4 prompts, longer than --max-prompt 3 tokens" and Within(task, tokenizer, 5).told == ""
     assert short.stop_tokens == () and short.batch([1])[0].prompt == "a"
+
+
+def test_within_makes_the_batches_of_its_task():
+    """A task may have a batch() of its own, and what is random in it a seed."""
+    from maxrl.tasks.base import Example, Task, Within
+
+    class Own(Task):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return Example("abcdef"[index:], str(index))
+
+        def batch(self, indices, seeds=None):
+            return [(self[i].answer, seed) for i, seed in zip(indices, seeds)]
+
+    class Characters:
+        def encode_prompt(self, prompt):
+            return list(prompt)
+
+    within = Within(Own(), Characters(), 4)
+    assert (len(within), within.left_out, within.longest) == (4, 2, 4)
+    assert within.batch([3, 0], [7, 8]) == [("5", 7), ("2", 8)]

@@ -25,6 +25,7 @@ NAMES = {
     "reward_std",
     "frac_reward_zero_mean",
     "frac_reward_one_mean",
+    "frac_reward_zero_std",
     "loss",
     "grad_norm",
     "lr",

@@ -80,6 +80,13 @@ def add_lora(model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS,
     return model
 
 
+def let_go(model: nn.Module):
+    """Drops the low-precision copies of frozen weights; the next forward makes them again."""
+    for module in model.modules():
+        if isinstance(module, Frozen):
+            module.copy, module.copy_of = None, None
+
+
 def has_lora(model: nn.Module) -> bool:
     return any(isinstance(module, LoRALinear) for module in model.modules())
 

@@ -1,8 +1,6 @@
-"""The tasks by name. Another project's task is named package.module:Class."""
+"""The tasks by name. Another project's task is named package.module:Class or FILE.py:Class."""
 
-import importlib
-
-from maxrl.config import UsageError
+from maxrl.config import UsageError, imported
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
@@ -21,15 +19,11 @@ __all__ = ["TASKS", "Example", "Task", "load_task"]
 def load_task(name: str, split: str, **options) -> Task:
     """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option."""
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            constructor = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise UsageError(f"task {name} cannot be imported: {error}") from None
+        constructor = imported(name, "--task")
     elif name in TASKS:
         constructor = TASKS[name]
     else:
-        raise UsageError(f"task {name!r} is unknown; use {', '.join(TASKS)} or package.module:Class")
+        raise UsageError(f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class")
     if "split" in options:
         raise UsageError("--task.split is not an option: training takes the train split; eval.py and sample.py have --split")
     try:

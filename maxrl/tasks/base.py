@@ -94,11 +94,13 @@ class Task:
 
 class Within(Task):
     """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others, and
-    `told` says so in words if there are any."""
+    `told` says so in words if there are any; `longest` is the length of the longest one here."""
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
-        self.places = [i for i in range(len(task)) if len(tokenizer.encode_prompt(task[i].prompt)) <= limit]
+        lengths = [len(tokenizer.encode_prompt(task[i].prompt)) for i in range(len(task))]
+        self.places = [i for i, length in enumerate(lengths) if length <= limit]
+        self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
         for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "final", "verify", "verify_all", "rewards",
                      "responses", "show"):
@@ -111,6 +113,14 @@ class Within(Task):
 
     def __getitem__(self, index: int) -> Example:
         return self.task[self.places[index]]
+
+    def batch(self, indices, seeds=None):
+        return self.task.batch([self.places[int(i)] for i in indices], seeds)
+
+
+def finished_only(rewards):
+    """A task's rewards(), but 0 for responses that were cut by the length limit."""
+    return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished                # (P_local, N)
 
 
 def check_split(split: str):

@@ -107,15 +107,15 @@ def test_a_second_signal_ends_at_once(run, shell, monkeypatch):
 def start(*arguments, **options):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | options.pop("env", {})
     return subprocess.Popen([sys.executable, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env=environment, **options)
+                            env=environment, start_new_session=True, **options)
 
 
-def ended(process, seconds=90):
+def ended(process, seconds=60):
     """Exit code and what was said, of a process that ends by itself."""
     try:
         said = process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # what it has forked too, which would keep the pipe open
         pytest.fail(f"still running after {seconds} s: {process.communicate()[0]}")
     return process.returncode, said
 
@@ -124,7 +124,7 @@ def until(true, process, seconds=60):
     end = time.monotonic() + seconds
     while not true():
         if process.poll() is not None or time.monotonic() > end:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             pytest.fail(process.communicate()[0])
         time.sleep(0.02)
 
@@ -176,7 +176,7 @@ def test_processes_that_a_reward_function_forks(endless, warm, in_a_directory_of
     code, said = ended(start(*rl, "--steps", 2, "--reward", "rewards.py:stubborn"))
     assert code == 0 and steps() == 2, said
     Path("run").rename("before")
-    code, said = ended(start(*rl, "--steps", 50, "--reward", "rewards.py:asked", start_new_session=True))
+    code, said = ended(start(*rl, "--steps", 50, "--reward", "rewards.py:asked"))
     assert code == 75 and [row["reward"] for row in metrics("run")] == [1.0], said
 
 

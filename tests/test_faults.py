@@ -162,6 +162,7 @@ def asked(prompts, completions):  # a signal to the whole group, in the middle o
     child.start()
     if not os.path.exists("sent"):
         open("sent", "w").close()
+        time.sleep(0.3)  # Python forgets what reaches a process before it has begun
         os.killpg(0, 15)
     child.join()
     return [float(child.exitcode == 0)] * len(completions)
@@ -467,6 +468,8 @@ def test_keep(run, shell):
     assert {f.name for f in Path("run").glob("step-*")} == {"step-000004", "step-000005"}
     assert shell(*run, "--out", "all", "--save-every", 1)[0] == 0
     assert len(list(Path("all").glob("step-*"))) == 5
+    assert shell(*run, "--out", "all", "--save-every", 1, "--resume", "auto", "--keep", 3)[0] == 0
+    assert len(list(Path("all").glob("step-*"))) == 3, "of a run that was killed before it could remove them"
 
 
 def test_nothing_is_removed_before_the_new_one_is_announced(run, shell, monkeypatch):

@@ -14,6 +14,7 @@ same end. Exit code 1 where something is otherwise.
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import itertools
 import json
@@ -26,6 +27,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +48,7 @@ from maxrl.files import write_json  # noqa: E402
 
 torch.set_num_threads(1)
 tqdm.monitor_interval = 0  # its thread
+tqdm.set_lock(threading.RLock())  # its own is shared with all forks: one that is killed in it would keep it for ever
 ROOT = torture_child.ROOT
 PARTIAL = ("write", "os.write", "save_file")  # write steps that can be done by half
 STEPWISE = ("before", "after", "power", "half")  # kinds of kills at a write step; the last where it is PARTIAL
@@ -111,9 +114,11 @@ def live(scenario: Scenario, folder: Path, kill: Kill | None = None, fresh: bool
         while alive and not dead:
             if time.monotonic() > limit:
                 if not timed:
-                    raise Failed(f"it hangs; it said: {tail(folder)}")
+                    say_where(alive)
+                    raise Failed(f"it hangs; it said: {tail(folder, 60)}")
                 if kill.when == "rank":
-                    os.kill(pids[kill.rank], signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                        os.kill(pids[kill.rank], signal.SIGKILL)
                     time.sleep(0.3)
                 return True
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -126,6 +131,15 @@ def live(scenario: Scenario, folder: Path, kill: Kill | None = None, fresh: bool
     finally:
         end_all()
     return dead
+
+
+def say_where(pids: set[int]):
+    """Has processes and their children say where they are, in the file of what the life says."""
+    parents = {int(stat.split()[0]): int(stat.rpartition(")")[2].split()[1])
+               for stat in (file.read_text() for file in Path("/proc").glob("[0-9]*/stat"))}
+    for pid in (pid for pid, parent in parents.items() if {pid, parent} & pids):
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(1)
 
 
 def begin(scenario: Scenario, folder: Path, kill: Kill | None, fresh: bool) -> list[int]:
@@ -163,8 +177,8 @@ def end_all():
             return
 
 
-def tail(folder: Path) -> str:
-    return "\n    ".join(["", *(folder / "said").read_text(errors="replace").replace("\r", "\n").splitlines()[-8:]])
+def tail(folder: Path, lines: int = 8) -> str:
+    return "\n    ".join(["", *(folder / "said").read_text(errors="replace").replace("\r", "\n").splitlines()[-lines:]])
 
 
 # --------------------------------------------------------------------------------------------------------- the trials

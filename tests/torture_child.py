@@ -8,6 +8,7 @@ A failure of the power takes more: what was written to a file and not yet flushe
 
 import builtins
 import contextlib
+import faulthandler
 import io
 import json
 import os
@@ -165,6 +166,7 @@ def fork(folder: Path, arguments: list[str], environment: dict[str, str], when: 
     code = 1
     try:
         enter(folder)
+        faulthandler.register(signal.SIGUSR2)  # to see where it hangs
         os.environ.update(environment)
         notes = os.open(f"steps.{environment.get('RANK', 0)}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         sys.argv = [str(ROOT / "train.py"), *arguments]

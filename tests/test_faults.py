@@ -22,6 +22,9 @@ from data.maze import prepare
 from maxrl import checkpoint, distributed, files, runs
 from maxrl.config import RunError
 from maxrl.policy import SequencePolicy
+from maxrl.tasks import Task
+from maxrl.tasks.base import prefetched
+from maxrl.worker import Worker
 
 
 @pytest.fixture(autouse=True)
@@ -569,3 +572,25 @@ def test_what_the_ranks_say_at_the_end(capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
         distributed.refuse("x", RunError("disk", 74))
     assert end.value.code == 74
+
+
+class Listening(Task):
+    """Its batches say what the process that makes them does about a signal."""
+
+    def __len__(self):
+        return 2
+
+    def batch(self, indices, seeds=None):
+        return [signal.getsignal(number) == signal.SIG_IGN for number in runs.SIGNALS]
+
+
+def test_workers_leave_signals_to_the_run():
+    """What is sent to a whole group must not end those whose work the step waits for."""
+    plan = [([0], None), ([1], None)]
+    assert list(prefetched(Listening(), plan, workers=1)) == [[True] * 3] * 2
+    assert list(prefetched(Listening(), plan)) == [[False] * 3] * 2
+    helper = Worker("maxrl.chat")
+    for number in runs.SIGNALS:
+        helper.process.send_signal(number)
+    assert helper.ask(10.0, "{{ 1 + 1 }}", [], False, {}) == ["2", ""] and helper.alive
+    helper.end()

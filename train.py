@@ -68,7 +68,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
                           "quite the policy's own", stacklevel=2)
-        if cfg.eval_every and (step + 1) % cfg.eval_every == 0:
+        if evaluation_due(cfg, step):
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
         logger.log(step, metrics | distributed.peak_memory(device))
@@ -279,18 +279,23 @@ def minibatches(cfg: Config, groups: int, step: int):
 
 
 def learning_rate(cfg: Config, step: int) -> float:
-    """Linear increase over warmup_steps, then constant or a cosine to 0."""
+    """Linear increase over warmup_steps, then constant or, over the last decay_ratio of the steps, a cosine to 0."""
     if step < cfg.warmup_steps:
         return cfg.lr * (step + 1) / cfg.warmup_steps
-    if cfg.schedule == "constant":
+    start = max(cfg.warmup_steps, round((1 - cfg.decay_ratio) * cfg.steps))
+    if cfg.schedule == "constant" or step < start:
         return cfg.lr
-    return cfg.lr * 0.5 * (1 + math.cos(math.pi * (step - cfg.warmup_steps) / max(1, cfg.steps - cfg.warmup_steps)))
+    return cfg.lr * 0.5 * (1 + math.cos(math.pi * (step - start) / max(1, cfg.steps - start)))
 
 
 def step_metrics(rewards, rollouts, judge: Rewards | None, device) -> dict[str, float]:
     """Metrics of all ranks' rollouts, zero-advantage groups included; README.md defines them."""
     means = group_means(distributed.all_reduce(group_sums(rewards), device=device))
     return means | (judge.over_ranks(device) if judge else {}) | rollouts.statistics()
+
+
+def evaluation_due(cfg: Config, step: int) -> bool:
+    return cfg.eval_every > 0 and step + 1 >= cfg.eval_from and (step + 1) % cfg.eval_every == 0
 
 
 def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:

@@ -78,6 +78,7 @@ class Config:
     epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.")
+    decay_ratio: float = option(1.0, "Share of the steps over which the cosine falls, the last ones; 1: all after the warm-up.")
     warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
     warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
@@ -98,6 +99,7 @@ class Config:
     sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.")
     # evaluation and files
     eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).")
+    eval_from: int = option(0, "No evaluation before so many steps.")
     eval_prompts: int = option(64, "Validation prompts.")
     eval_samples: int = option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.")
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
@@ -115,8 +117,8 @@ class Config:
                      "minibatches", "passes", "max_skipped"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
-        for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "save_every",
-                     "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb",
+        for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "eval_from",
+                     "save_every", "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb",
                      "lora_rank", "save_every_minutes", "keep"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
@@ -153,6 +155,10 @@ class Config:
             raise UsageError("--estimator supervised takes none of --minibatches, --passes, --beta and --entropy-bonus")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
+        if not 0 < self.decay_ratio <= 1:
+            raise UsageError(f"--decay-ratio {self.decay_ratio} must lie in (0, 1]")
+        if self.decay_ratio < 1 and self.schedule == "constant":
+            raise UsageError(f"--decay-ratio {self.decay_ratio} means nothing to --schedule constant: use --schedule cosine")
         if not 0 <= self.momentum < 1:
             raise UsageError(f"--momentum {self.momentum} must lie in [0, 1)")
         if self.eval_every and self.eval_prompts < 1:

@@ -210,7 +210,8 @@ class Plan:
 
     def __init__(self, cfg: Config, size: int, rank: int, world: int):
         self.cfg, self.size, self.mine = cfg, size, range(rank, cfg.prompts, world)  # the rank's places in the batch
-        self.order = 2 * cfg.seed + (not cfg.init)  # RL after a warm-up does not start with the prompts that this saw
+        first = cfg.estimator == "supervised" or not cfg.init  # from scratch all estimators have one order
+        self.order = 2 * cfg.seed + first  # RL after a warm-up does not start with the prompts that this saw
 
     def __len__(self) -> int:
         return self.cfg.steps
@@ -228,7 +229,8 @@ def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
 
 @functools.lru_cache(maxsize=2)
 def shuffle(size: int, epoch: int, seed: int) -> np.ndarray:
-    return np.random.default_rng([seed, epoch]).permutation(size)
+    # The 3 is this stream's tag: numpy fills seeds up with zeros, so that [seed, epoch] would be the noise of a first prompt.
+    return np.random.default_rng([seed, epoch, 0, 3]).permutation(size)
 
 
 def with_verdict(rollouts, rewards: torch.Tensor):

@@ -17,6 +17,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.models import from_config
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
+from maxrl.sampler import noise
 
 SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)
 NAMES = {
@@ -304,6 +305,32 @@ def test_every_epoch_is_a_permutation(size, prompts):
         (train.batch_indices(size, prompts, step, 6) != stream[step * prompts : (step + 1) * prompts]).any()
         for step in range(5)
     )
+
+
+def test_random_streams_do_not_collide(monkeypatch):
+    """numpy fills seeds up with zeros: streams whose seeds are equal but for zeros behind them are the same stream."""
+    seeds, make = [], np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: seeds.append(tuple(seed)) or make(seed))
+    cfg = train.replace(RECIPES["tiny"](), minibatches=2, seed=0)
+    train.shuffle.cache_clear()
+    for step in range(6):
+        _, augmentation = train.Plan(cfg, 8, 0, 1)[step]
+        seeds += map(tuple, augmentation)
+        noise(cfg.seed, step, range(4), 2, 3)
+        list(train.minibatches(cfg, 4, step))
+    kinds = {len(seed) for seed in seeds}
+    filled = [seed + (0,) * (max(kinds) - len(seed)) for seed in seeds]
+    assert kinds == {3, 4, 5} and len(set(filled)) == len(filled)
+
+
+def test_rl_has_another_order_than_the_warm_up_before_it():
+    """Also where the warm-up itself started from a checkpoint; from scratch all estimators see the same prompts."""
+    def first(**fields):
+        return train.Plan(train.replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
+
+    warm_up, tuned = first(estimator="supervised", rollouts=1), first(estimator="supervised", rollouts=1, init="m")
+    assert first(init="m") not in (warm_up, tuned)
+    assert first(init="m") == first(init="other", estimator="grpo") and first() == warm_up
 
 
 def test_learning_rate():

@@ -67,14 +67,14 @@ images: $(plots)  ## two CPU cores, minutes: Figure 2 on drawn images, cross-ent
 	$(images_run)/maxrl-16 --estimator maxrl --rollouts 16
 	$(images_run)/grpo-1024 --estimator grpo --rollouts 1024
 	$(images_run)/reinforce_mean-1024 --estimator reinforce_mean --rollouts 1024
-	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1 eval/pass@25 eval/top1 --out runs/images$(SEED)/figure2.png
-	$(py) eval.py $(images_all) --split validation --k 1 25 --against supervised --plot runs/images$(SEED)/coverage.png
+	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1,eval/pass@25,eval/top1 --out runs/images$(SEED)/figure2.png
+	$(py) eval.py $(images_all) --split validation --k 1,25 --against supervised --plot runs/images$(SEED)/coverage.png
 
 gsm8k-laptop: $(plots)  ## two CPU cores, minutes: the GSM8K path on generated word problems, a model from scratch
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_laptop_sft --seed $(SEED) --out runs/gsm8k$(SEED)/base --resume auto
 	$(py) train.py gsm8k_laptop --seed $(SEED) --init runs/gsm8k$(SEED)/base --out runs/gsm8k$(SEED)/maxrl --resume auto
-	$(py) eval.py runs/gsm8k$(SEED)/{base,maxrl} --prompts 256 --samples 32 --k 1 8 32
+	$(py) eval.py runs/gsm8k$(SEED)/{base,maxrl} --prompts 256 --samples 32 --k 1,8,32
 	$(py) sample.py runs/gsm8k$(SEED)/maxrl
 
 maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out

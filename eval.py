@@ -2,7 +2,7 @@
 
     python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --samples 256 --plot runs/coverage.png
     python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024 --max-response 4096
-    python eval.py runs/imagenet-maxrl --split validation --k 1 16 128        exact for a classifier, with top-1 accuracy
+    python eval.py runs/imagenet-maxrl --split validation --k 1,16,128        exact for a classifier, with top-1 accuracy
     python eval.py runs/imagenet-maxrl --split validation --gradient-norms --prompts 1000 --plot norms.png
 
 NAME=PATH names a row of the table; a name given to several checkpoints (seeds) is one row, averaged per prompt. Works
@@ -34,7 +34,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
     parser.add_argument("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
-    parser.add_argument("--k", type=int, nargs="+", default=[1, 8, 64], help="the k of pass@k, at most n (1 8 64)")
+    evaluation.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
     parser.add_argument("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
     evaluation.add_options(parser, "test")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images (0: none)")
@@ -43,7 +43,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
     parser.add_argument("--gradient-norms", action="store_true",
                         help="study gradient norms instead of pass@k, in float32 unless told otherwise")
-    parser.add_argument("--estimators", nargs="+", help=f"of --gradient-norms ({' '.join(ESTIMATORS)})")
+    evaluation.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
     parser.add_argument("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
                         "have with N rollouts (their limit of many)")
     return check(evaluation.read_options(parser, arguments, ("samples", "prompts", "rollouts")))

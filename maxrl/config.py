@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import itertools
 import math
 import sys
 import typing
@@ -118,8 +119,8 @@ class Config:
             if not getattr(self, name) > 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must be above 0")
         for name in ("steps", "epochs", "lr", "warmup_steps", "warmup_epochs", "weight_decay", "eval_every", "eval_from",
-                     "save_every", "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta", "kv_memory_gb",
-                     "lora_rank", "save_every_minutes", "keep"):
+                     "save_every", "eval_prompts", "max_prompt", "reward_timeout", "eval_samples", "seed", "workers", "beta",
+                     "kv_memory_gb", "lora_rank", "save_every_minutes", "keep"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"--{dashed(name)} {getattr(self, name)} must not be negative")
         for f in dataclasses.fields(self):
@@ -194,6 +195,7 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
     `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options.
     """
     types, changes = typing.get_type_hints(Config), {}
+    refuse_blanks(arguments, {dashed(name) for name, kind in types.items() if typing.get_origin(kind) is tuple})
     pairs = split_arguments(arguments)
     for key, text in pairs:
         name, dot, inner = key.replace("-", "_").partition(".")
@@ -245,6 +247,15 @@ def imported(spec: str, option: str) -> Callable:
         raise UsageError(f"{option} {spec}: {where} has no function or class {name}"
                          + (f"; did you mean {near[0]}?" if near else ""))
     return found
+
+
+def refuse_blanks(arguments: list[str], lists):
+    """UsageError where one of the options `lists` is followed by several words: a list is written with commas."""
+    for place, word in enumerate(arguments):
+        if word.startswith("--") and word[2:].replace("_", "-") in lists:
+            values = list(itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :]))
+            if len(values) > 1 and not any("=" in value or Path(value).is_dir() for value in values[1:]):  # runs, checkpoints
+                raise UsageError(f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}")
 
 
 def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from maxrl import checkpoint, distributed
-from maxrl.config import UsageError, guess, parse, split_arguments
+from maxrl.config import UsageError, guess, parse, refuse_blanks, split_arguments
 from maxrl.policy import make_policy
 from maxrl.rewards import Rewards
 from maxrl.sampler import check_prompts
@@ -19,8 +19,7 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
     parser.add_argument("--reward", action="append", default=[], metavar="FILE.py:F",
                         help="reward function for the task's verdict, or package.module:F; repeatable")
-    parser.add_argument("--reward-weights", default=(), metavar="W,W", type=lambda text: parse(
-        tuple[float, ...], "reward-weights", text), help="what each reward function counts in their sum (1 each)")
+    add_list(parser, "--reward-weights", float, "W,W", "what each reward function counts in their sum (1 each)")
     parser.add_argument("--max-prompt", type=int, default=0,
                         help="leave out prompts of more tokens and count them (0: all must fit)")
     parser.add_argument("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
@@ -32,9 +31,16 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
 
 
+def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, told: str, default=()):
+    """An option whose values have commas between them, as those of train.py have."""
+    parser.add_argument(name, default=default, metavar=metavar, help=told,
+                        type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text))
+
+
 def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive: tuple[str, ...]) -> argparse.Namespace:
     """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for one
     of `positive` below 1 and for what is no distribution to sample from."""
+    refuse_blanks(arguments, ("k", "estimators", "reward", "reward-weights"))
     args, rest = parser.parse_known_args(arguments)
     pairs = split_arguments(rest)
     unknown = [key for key, _ in pairs if not key.startswith("task.")]

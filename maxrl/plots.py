@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.config import UsageError
+from maxrl.config import UsageError, refuse_blanks
 from maxrl.metrics import samples_to_match
 
 COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f", "supervised": "#1b1b1b",
@@ -119,8 +119,10 @@ def main(arguments: list[str]):
     parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--panels", nargs="+", default=(), help="metrics of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
+    parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
+                        help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
     parser.add_argument("--caption", default="")
+    refuse_blanks(arguments, ("panels",))
     args = parser.parse_args(arguments)
     if not args.out.parent.is_dir():
         raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")

@@ -32,7 +32,7 @@ BOXES = {"33": "33", "033": "33", "204": "204", "0.5": "1/2", r"\frac12": "1/2",
 PROBLEMS = ["Find the number of cats.", "How much is it?", "Find it."]
 LONG = "qwxzvkj" * 43
 SAMPLES, LENGTH = 16, 6
-FEW = ("--samples", SAMPLES, "--k", 1, 4, "--max-response", LENGTH, "--precision", "float32")
+FEW = ("--samples", SAMPLES, "--k", "1,4", "--max-response", LENGTH, "--precision", "float32")
 # {name: (folder below data/, year, format of the published file, its rows)}
 SETS = {
     "aime2024": ("aime", "2024", parquet, [{"problem": p, "answer": a} for p, a in zip(PROBLEMS, ("033", "204", "5"))]),

@@ -283,7 +283,7 @@ def test_maxrl_follows_cross_entropy_and_reinforce_stays(recipe, shell):
     first = [metrics(name)[0] for name in ("supervised", "maxrl")]
     assert first[0]["pass_rate"] == first[1]["pass_rate"], "the same initial weights and the same images"
     assert first[0]["reward"] == 1 and 0.02 < first[1]["reward"] < 0.2
-    code, said = shell("eval.py", "supervised", "maxrl", "--k", 1, 2, "--json", "out.json", "--plot", "out.png")
+    code, said = shell("eval.py", "supervised", "maxrl", "--k", "1,2", "--json", "out.json", "--plot", "out.png")
     assert code == 0 and "60 images, exact" in said and "top-1" in said and Path("out.png").exists()
     results = json.loads(Path("out.json").read_text())
     for row in results["checkpoints"]:
@@ -382,9 +382,9 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
     assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
     config = json.loads((checkpoint.find("cut") / "config.json").read_text())
     assert config["num_labels"] == 4 and config["depths"] == [3, 4, 6, 3]
-    code, said = shell("eval.py", "cut", "--k", 1, 2)
+    code, said = shell("eval.py", "cut", "--k", "1,2")
     refused((code, said), "no test split", "--split train or validation")
-    code, said = shell("eval.py", "cut", "--split", "validation", "--k", 1, 2)
+    code, said = shell("eval.py", "cut", "--split", "validation", "--k", "1,2")
     assert code == 0 and "8 images, exact" in said
 
 

@@ -61,6 +61,8 @@ def test_options_are_added_to_the_recipes_own():
         (["--steps", "1.5e0"], "cannot be read: expected int"),
         (["--lr", "fast"], "--lr fast cannot be read: expected float"),
         (["--betas", "0.9;0.95"], "expected numbers separated by commas"),
+        (["--eval-k", "1", "8"], "--eval-k 1 8: a list is written with commas, --eval-k 1,8"),
+        (["--reward", "a.py:f", "b.py:g", "--lr", "1"], "a list is written with commas, --reward a.py:f,b.py:g"),
         (["--zero-reward-at-limit", "yes"], "expected true or false"),
         (["--prompts"], "--prompts needs a value"),
         (["--prompts", "--lr", "1"], "--prompts needs a value"),

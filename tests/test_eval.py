@@ -16,7 +16,7 @@ from maxrl.policy import count_successes
 from maxrl.recipes import RECIPES
 from maxrl.tasks import load_task
 
-FEW = ("--samples", 8, "--k", 1, 4, 8, "--prompts", 10, "--precision", "float32")
+FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,7 @@ def test_samples_to_match_of_the_figure():
     "arguments, words",
     [
         (["--samples", 8, "--k", 16], ["pass@16", "--samples 8"]),
+        (["--samples", 8, "--k", 1, 8], ["--k 1 8: a list is written with commas, --k 1,8"]),
         (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
         (["--samples", 0, "--k", 1], ["at least 1"]),
         (["--top-p", 0], ["--top-p 0"]),

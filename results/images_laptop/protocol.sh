@@ -21,13 +21,13 @@ case $1 in
 rates)
     for lr in 0.01 0.03 0.1 0.3 1.0; do for method in $methods; do echo "$method $lr 100"; done; done |
         xargs -P 2 -L 1 bash -c 'run "$@"' _
-    $python eval.py $out/seed100/*-lr* --split validation --k 1 25 --json $out/rates.json
+    $python eval.py $out/seed100/*-lr* --split validation --k 1,25 --json $out/rates.json
     ;;
 compare)
     for seed in 0 1 2; do for method in $methods; do echo "$method $LR $seed"; done; done | xargs -P 2 -L 1 bash -c 'run "$@"' _
     rows=$(for method in $methods; do echo "$method=$out/seed"{0,1,2}"/$method-lr$LR"; done)
-    $python eval.py $rows --split test --k 1 25 --against supervised --json $out/test.json --plot $out/coverage.png
-    $python -m maxrl.plots ${rows} --panels eval/pass@1 eval/pass@25 eval/top1 --out $out/figure2.png \
+    $python eval.py $rows --split test --k 1,25 --against supervised --json $out/test.json --plot $out/coverage.png
+    $python -m maxrl.plots ${rows} --panels eval/pass@1,eval/pass@25,eval/top1 --out $out/figure2.png \
         --caption "200 classes of drawn glyphs, 32x32, a small ResNet, 400 steps (reduced scale); 3 seeds, learning rate $LR"
     ;;
 esac

@@ -29,15 +29,18 @@ export MALLOC_TOP_PAD_ := 268435456
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(plots)  ## two CPU cores, minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figure
-	$(py) -m data.maze.prepare --size 9 --train 20000
-	$(py) train.py maze9_laptop_sft --seed $(SEED) --out runs/demo$(SEED)/base --resume auto
-	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator rloo --lr 1e-4 --out runs/demo$(SEED)/rloo --resume auto
-	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator grpo --lr 1e-4 --out runs/demo$(SEED)/grpo --resume auto
-	$(py) train.py maze9_laptop --seed $(SEED) --init runs/demo$(SEED)/base --estimator maxrl --lr 3e-4 --out runs/demo$(SEED)/maxrl --resume auto
-	$(py) -m maxrl.plots runs/demo$(SEED)/{rloo,grpo,maxrl} --out runs/demo$(SEED)/training.png
-	$(py) eval.py runs/demo$(SEED)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot runs/demo$(SEED)/coverage.png
-	$(py) sample.py runs/demo$(SEED)/maxrl
+DEMO ?= runs/demo$(SEED)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --resume auto
+
+demo: $(plots)  ## two CPU cores, under ten minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figures
+	$(py) -m data.maze.prepare --size 9 --train 70000
+	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
+	printf '%s\n' maxrl grpo rloo | OMP_NUM_THREADS=$(or $(THREADS),1) xargs -P $(JOBS) -I METHOD bash -o pipefail -c \
+	    '$(demo_run) --estimator METHOD --out $(DEMO)/METHOD 2>&1 | sed -u "s/^/METHOD: /"'
+	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,maxrl} --out $(DEMO)/training.png
+	$(py) sample.py $(DEMO)/maxrl --both
+	$(py) eval.py $(DEMO)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 test: $(test)  ## the proofs and oracles, at most five minutes on two cores
 	$(py) -m pytest
@@ -87,7 +90,7 @@ maze17: maze17-sft  ## the paper's maze experiment: GPUS=8 ESTIMATOR=maxrl
 	$(run) train.py maze17 --estimator $(ESTIMATOR) --resume auto
 
 maze9: $(plots)  ## one laptop run with ESTIMATOR=maxrl
-	$(py) -m data.maze.prepare --size 9 --train 20000
+	$(py) -m data.maze.prepare --size 9 --train 70000
 	$(py) train.py maze9_laptop_sft --resume auto
 	$(py) train.py maze9_laptop --estimator $(ESTIMATOR) --resume auto
 

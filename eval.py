@@ -157,14 +157,14 @@ def per_prompt(results: dict, k: int) -> dict[str, list]:
     return over_seeds(results, lambda row: pass_at_k(results["samples"], row["counts"], k))
 
 
-def print_table(results: dict, ks: list[int], against: str):
+def print_table(results: dict, passes: list[int], against: str):
     """pass@k and majority vote (standard error over prompts), and each row's difference to `against`, paired over prompts."""
-    values = {f"pass@{k}": per_prompt(results, k) for k in ks}
+    values = {f"pass@{k}": per_prompt(results, k) for k in passes}
     if results["classes"]:
         values["top-1"] = over_seeds(results, lambda row: np.array(row["top1"]))
     if all("majority" in row for row in results["checkpoints"]):
         values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: np.array(row["majority"]))
-    ks, names = list(values), list(values[f"pass@{ks[0]}"])
+    ks, names = list(values), list(values[f"pass@{passes[0]}"])
     width = max(map(len, names)) + 2
     print(f"{results['split']}: {drawn(results)} (± standard error over prompts)")
     print(" " * width + "".join(f"{k:^17}" for k in ks))
@@ -177,6 +177,25 @@ def print_table(results: dict, ks: list[int], against: str):
             if name != against:
                 cells = (mean_and_se(values[k][against] - values[k][name]) for k in ks)
                 print(f"{name:{width}}" + "".join(f"{f'{mean:+.3f} ± {se:.3f}':^17}" for mean, se in cells))
+    print(in_words({k: per_prompt(results, k) for k in passes}, against))
+
+
+def in_words(values: dict[str, dict], against: str) -> str:
+    """The table's first and last k as sentences; `values` {k: {name: pass@k of every prompt}}. Equal is what differs by less
+    than two standard errors, paired over prompts."""
+    tries = {k: "at one try" if k == 1 else f"within {k} tries" for k in (min(values), max(values))}
+    solved = {name: " / ".join(f"{values[k][name].mean():.0%}" for k in tries) for name in values[min(values)]}
+    lines = [f"Solved {' / '.join(tries.values())}: " + ", ".join(f"{name} {shares}" for name, shares in solved.items()) + "."]
+    for k, when in tries.items():
+        verdicts = {"more than": [], "as many as": [], "fewer than": []}
+        for name in solved:
+            mean, se = mean_and_se(values[k][against] - values[k][name])
+            verdict = "as many as" if not abs(mean) > 2 * se else "more than" if mean > 0 else "fewer than"
+            if name != against:
+                verdicts[verdict].append(name)
+        said = [f"{verdict} {' and '.join(names)}" for verdict, names in verdicts.items() if names]
+        lines += [f"{when.capitalize()} {against} solves {', '.join(said)}."] if said else []
+    return "\n".join(lines)
 
 
 def drawn(results: dict) -> str:

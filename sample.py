@@ -18,6 +18,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("checkpoint", help="checkpoint or run directory")
     parser.add_argument("--prompts", type=int, default=2, help="how many prompts to show (2)")
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
+    parser.add_argument("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
     parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
     evaluation.add_options(parser, "validation")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
@@ -51,20 +52,27 @@ def main(arguments: list[str]):
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
     device = distributed.setup(args.device)[2]
-    indices = range(args.first, min(args.first + args.prompts, len(task)))
+    indices = range(args.first, len(task) if args.both else min(args.first + args.prompts, len(task)))
     policy = evaluation.load_policy(args, path, task, device, indices)
     policy.model.eval()
-    examples = task.batch(indices)
-    cut = {} if task.classes else {"top_k": args.top_k, "top_p": args.top_p}
-    with torch.no_grad():
-        rollouts = policy.rollout(examples, args.rollouts, indices=indices, seed=args.seed, temperature=args.temperature, **cut)
-    rewards = task.rewards(examples, rollouts).cpu()  # (P, N)
     colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for i, index in enumerate(indices):
-        example, successes = task[index], int((rewards[i] == 1).sum())
-        print(f"prompt {index}: {successes} of {args.rollouts} rollouts are right")
-        shown = [torch.nonzero((rewards[i] == 1) == right).flatten().tolist()[:1] for right in (True, False)]
-        print(side_by_side(*[task.show(rollouts.text(i, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")
+    cut, left = {} if task.classes else {"top_k": args.top_k, "top_p": args.top_p}, args.prompts
+    for index in indices:
+        examples, example = task.batch([index]), task[index]
+        with torch.no_grad():
+            rollouts = policy.rollout(examples, args.rollouts, indices=[index], seed=args.seed,
+                                      temperature=args.temperature, **cut)
+        right = task.rewards(examples, rollouts).cpu()[0] == 1  # (N,)
+        if args.both and (right.all() or not right.any()):
+            continue
+        print(f"prompt {index}: {int(right.sum())} of {args.rollouts} rollouts are right")
+        shown = [torch.nonzero(chosen).flatten().tolist()[:1] for chosen in (right, ~right)]
+        print(side_by_side(*[task.show(rollouts.text(0, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")
+        left -= 1
+        if not left:
+            return
+    if args.both:
+        print(f"only {args.prompts - left} prompts of the {args.split} split have right and wrong rollouts among {args.rollouts}")
 
 
 if __name__ == "__main__":

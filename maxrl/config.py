@@ -79,7 +79,7 @@ class Config:
     epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.")
-    decay_ratio: float = option(1.0, "Share of the steps over which the cosine falls, the last ones; 1: all after the warm-up.")
+    decay_ratio: float = option(1.0, "Of --schedule cosine: the share of the steps, the last ones, over which the rate falls.")
     warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
     warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
@@ -158,8 +158,6 @@ class Config:
             raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
         if not 0 < self.decay_ratio <= 1:
             raise UsageError(f"--decay-ratio {self.decay_ratio} must lie in (0, 1]")
-        if self.decay_ratio < 1 and self.schedule == "constant":
-            raise UsageError(f"--decay-ratio {self.decay_ratio} means nothing to --schedule constant: use --schedule cosine")
         if not 0 <= self.momentum < 1:
             raise UsageError(f"--momentum {self.momentum} must lie in [0, 1)")
         if self.eval_every and self.eval_prompts < 1:

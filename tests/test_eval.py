@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import eval as eval_script
 import numpy as np
 import pytest
 import tiny
@@ -160,6 +161,29 @@ def test_sample(warm, shell):
     assert ("right:" in said) == any(counts)
     refused(shell("sample.py", warm, "--first", 99), "--first 99")
     refused(shell("sample.py", "nowhere"), "nowhere is neither")
+
+
+def test_sample_both(warm, shell):
+    """--both shows the prompts that have right and wrong rollouts, and only these."""
+    said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8)[1]
+    counts = {place: int(n) for place, n in re.findall(r"prompt (\d+): (\d+) of 8", said)}
+    both = [place for place, n in counts.items() if 0 < n < 8]
+    code, said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8, "--both")
+    assert code == 0 and re.findall(r"prompt (\d+):", said) == both
+    assert f"only {len(both)} prompts of the validation split have right and wrong rollouts among 8" in said or len(both) == 24
+
+
+def test_the_table_in_words():
+    """More, as many and fewer by two paired standard errors; here p of eight prompts, +-.01 around the means."""
+    noise = np.array([0.01, -0.01] * 4)
+    values = {1: {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise},
+              64: {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]}}
+    assert eval_script.in_words(values, "maxrl") == (
+        "Solved at one try / within 64 tries: base 10% / 40%, grpo 30% / 80%, maxrl 20% / 80%.\n"
+        "At one try maxrl solves more than base, fewer than grpo.\n"
+        "Within 64 tries maxrl solves more than base, as many as grpo.")
+    alone = {1: {"maxrl": 0.2 + noise}}
+    assert eval_script.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
 
 
 def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(warm, shell):

@@ -340,6 +340,10 @@ def test_learning_rate():
     cosine = [train.learning_rate(train.replace(cfg, schedule="cosine"), step) for step in range(15)]
     assert cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0] and abs(cosine[9] - 1.0) < 1e-12 and abs(cosine[14]) < 1e-12
     assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
+    half = [train.learning_rate(train.replace(cfg, schedule="cosine", decay_ratio=0.5), step) for step in range(15)]
+    falling = cfg.steps - round(cfg.steps * 0.5)
+    assert half[4 : falling + 1] == [2.0] * (falling - 3) and half[cfg.steps] < 1e-12
+    assert all(a > b for a, b in zip(half[falling:], half[falling + 1 :]))
 
 
 PARAMETERS = {

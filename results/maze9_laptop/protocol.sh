@@ -8,10 +8,10 @@ out=runs/protocol
 export OMP_NUM_THREADS=1
 
 warm_up() {
-    $python train.py maze9_laptop_sft --seed "$1" --out $out/seed$1/base --resume auto
+    $python train.py maze9_laptop_sft --seed "$1" --stop-at-pass 0.08 --eval-every 20 --out $out/seed$1/base --resume auto
 }
 run() { # estimator, learning rate, seed
-    $python train.py maze9_laptop --estimator "$1" --lr "$2" --seed "$3" --init $out/seed$3/base --out "$out/seed$3/$1-lr$2" --resume auto
+    $python train.py maze9_laptop --steps 160 --schedule constant --eval-every 40 --estimator "$1" --lr "$2" --seed "$3" --init $out/seed$3/base --out "$out/seed$3/$1-lr$2" --resume auto
 }
 export -f warm_up run
 export python out

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The protocol of README.md; every run resumes where it was interrupted.
+#   bash results/demo/protocol.sh seeds       seeds 0, 1, 2, then the test
+#   bash results/demo/protocol.sh settings    seed 0 under other instruction sets and numbers of threads
+set -euo pipefail
+python=${PYTHON:-python}
+demo() { make demo PYTHON="$python" VENV= "$@"; }
+
+case $1 in
+seeds)
+    for seed in 0 1 2; do demo SEED=$seed; done
+    d=runs/demo
+    $python eval.py base={${d}0,${d}1,${d}2}/base rloo={${d}0,${d}1,${d}2}/rloo grpo={${d}0,${d}1,${d}2}/grpo maxrl={${d}0,${d}1,${d}2}/maxrl \
+        --split test --prompts 256 --samples 256 --k 1,8,64,256 --json runs/demo-test.json --plot runs/demo-coverage.png
+    ;;
+settings)
+    demo DEMO=runs/demo-2threads THREADS=2 JOBS=1
+    export ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+    ATEN_CPU_CAPABILITY=avx2 demo DEMO=runs/demo-avx2
+    ATEN_CPU_CAPABILITY=avx2 demo DEMO=runs/demo-avx2-2threads THREADS=2 JOBS=1
+    ATEN_CPU_CAPABILITY=default demo DEMO=runs/demo-smallest
+    ATEN_CPU_CAPABILITY=default demo DEMO=runs/demo-smallest-2threads THREADS=2 JOBS=1
+    ;;
+esac

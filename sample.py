@@ -72,7 +72,8 @@ def main(arguments: list[str]):
         if not left:
             return
     if args.both:
-        print(f"only {args.prompts - left} prompts of the {args.split} split have right and wrong rollouts among {args.rollouts}")
+        print(f"only {args.prompts - left} prompts of the {args.split} split have right and wrong rollouts among "
+              f"{args.rollouts}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ What to see.
    N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
 3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and certain ones (p near 1) more again: right panel.
    The dashed limit is far from what 16 rollouts give.
-4. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies between.
+4. The methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part of its lead is
+   longer steps. (Adam, which the recipes use, cancels a constant factor.)
+5. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies between.
 """
 
 import argparse

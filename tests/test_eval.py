@@ -4,13 +4,13 @@ import json
 import re
 from pathlib import Path
 
-import eval as eval_script
 import numpy as np
 import pytest
 import tiny
 import torch
 from test_train import SHORT, refused
 
+import eval as eval_script
 from maxrl import checkpoint
 from maxrl.metrics import pass_at_k, samples_to_match
 from maxrl.policy import count_successes

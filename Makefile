@@ -30,13 +30,14 @@ help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 DEMO ?= runs/demo$(SEED)
+demo: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --resume auto
 
 demo: $(plots)  ## two CPU cores, under ten minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figures
 	$(py) -m data.maze.prepare --size 9 --train 70000
 	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
-	printf '%s\n' maxrl grpo rloo | OMP_NUM_THREADS=$(or $(THREADS),1) xargs -P $(JOBS) -I METHOD bash -o pipefail -c \
+	printf '%s\n' maxrl grpo rloo | xargs -P $(JOBS) -I METHOD bash -o pipefail -c \
 	    '$(demo_run) --estimator METHOD --out $(DEMO)/METHOD 2>&1 | sed -u "s/^/METHOD: /"'
 	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,maxrl} --out $(DEMO)/training.png
 	$(py) sample.py $(DEMO)/maxrl --both

@@ -4,6 +4,7 @@
 #   bash results/demo/protocol.sh settings    seed 0 under other instruction sets and numbers of threads
 set -euo pipefail
 python=${PYTHON:-python}
+export OMP_NUM_THREADS=1
 demo() { make demo PYTHON="$python" VENV= "$@"; }
 
 case $1 in
@@ -14,11 +15,11 @@ seeds)
         --split test --prompts 256 --samples 256 --k 1,8,64,256 --json runs/demo-test.json --plot runs/demo-coverage.png
     ;;
 settings)
-    demo DEMO=runs/demo-2threads THREADS=2 JOBS=1
+    OMP_NUM_THREADS=2 demo DEMO=runs/demo-2threads JOBS=1
     export ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
     ATEN_CPU_CAPABILITY=avx2 demo DEMO=runs/demo-avx2
-    ATEN_CPU_CAPABILITY=avx2 demo DEMO=runs/demo-avx2-2threads THREADS=2 JOBS=1
+    ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 demo DEMO=runs/demo-avx2-2threads JOBS=1
     ATEN_CPU_CAPABILITY=default demo DEMO=runs/demo-smallest
-    ATEN_CPU_CAPABILITY=default demo DEMO=runs/demo-smallest-2threads THREADS=2 JOBS=1
+    ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 demo DEMO=runs/demo-smallest-2threads JOBS=1
     ;;
 esac

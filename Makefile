@@ -31,7 +31,7 @@ help:  ## print this list
 
 DEMO ?= runs/demo$(SEED)
 demo: export OMP_NUM_THREADS ?= 1
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --resume auto
 
 demo: $(plots)  ## two CPU cores, under ten minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figures

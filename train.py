@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from maxrl import checkpoint, distributed, memory, runs
+from maxrl import banner, checkpoint, distributed, memory, runs
 from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.config import Config, RunError, UsageError, dashed, describe, with_overrides
 from maxrl.logger import Logger, check_trackers
@@ -44,7 +44,8 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
     optimizer = make_optimizer(cfg, policy.model)
     first_step = run.restore(policy, optimizer)
     logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main,
-                    track=cfg.track)
+                    track=cfg.track, supervised=cfg.estimator == "supervised")
+    logger.say(*banner.opening(cfg, run, task, validation, policy, device, first_step))
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]
@@ -65,9 +66,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         run.count_skipped(step, stats["skipped_updates"], judged, rewards, advantages)
 
         metrics = step_metrics(rewards, rollouts, judge, device) | stats | timings(clock, policy.unit, stats[policy.unit])
-        if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
-            warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
-                          "quite the policy's own", stacklevel=2)
+        warn_of(cfg, metrics, logger)
         if evaluation_due(cfg, step):
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
@@ -80,6 +79,8 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
             break
     if cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or reached):
         logger.say(f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps")
+    if run.main:
+        logger.say(*banner.closing(cfg, run, first_step))
     logger.close()
     distributed.barrier()
 
@@ -294,6 +295,16 @@ def step_metrics(rewards, rollouts, judge: Rewards | None, device) -> dict[str, 
     """Metrics of all ranks' rollouts, zero-advantage groups included; README.md defines them."""
     means = group_means(distributed.all_reduce(group_sums(rewards), device=device))
     return means | (judge.over_ranks(device) if judge else {}) | rollouts.statistics()
+
+
+def warn_of(cfg: Config, metrics: dict[str, float], logger: Logger):
+    """What spoils a run without an error."""
+    if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
+        warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
+                      "quite the policy's own", stacklevel=2)
+    if metrics.get("completions/clipped_ratio", 0) > 0.5:
+        logger.say(f"warning: most responses are cut at --max-response {cfg.max_response}, before the model has ended them: "
+                   "raise it", once=True)
 
 
 def evaluation_due(cfg: Config, step: int) -> bool:

@@ -53,16 +53,25 @@ def refuse(program: str, error: UsageError | FileNotFoundError):
     """End with one sentence and the error's exit code. Of ranks that would all say the same the first one speaks."""
     if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
         time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
-    tqdm.write(f"{program}: {error}", file=sys.stderr)  # on a line of its own, where a bar is open
+    close_bars()
+    print(f"{program}: {error}", file=sys.stderr)
     leave(getattr(error, "code", 2))
+
+
+def close_bars():
+    """Bars that are open would be drawn once more at the end, below the sentence that says why."""
+    for bar in list(getattr(tqdm, "_instances", ())):
+        bar.leave = False
+        bar.close()
 
 
 def crashed(program: str):
     """End after an exception that nobody expected: with its traceback, or a sentence where another rank was the first."""
     error = sys.exception()
+    close_bars()
     if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
         time.sleep(2)  # the launcher may have ended this one by then
-        tqdm.write(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
+        print(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
     else:
         traceback.print_exc()
     leave(1)

@@ -1,10 +1,12 @@
-"""A progress bar for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
+"""Progress for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
 
 import contextlib
 import json
 import math
 import os
 import secrets
+import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from tqdm import tqdm
 from maxrl import files
 from maxrl.config import UsageError
 
-BAR = {  # metric: what the bar calls it
+SHOWN = {  # metric: what people read
     "reward": "reward",
     "frac_reward_zero_mean": "unsolved",
     "loss": "loss",
@@ -21,6 +23,7 @@ BAR = {  # metric: what the bar calls it
     "images_per_second": "img/s",
     "eval/pass@1": "pass@1",
 }
+LINES = 10  # seconds between two lines where nobody watches a bar
 
 
 class TensorBoard:
@@ -93,18 +96,23 @@ def check_trackers(names):
 class Logger:
     """Writes on the main rank only; the others hold one that does nothing."""
 
-    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=()):
+    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False):
         """run: the run directory. metrics.jsonl is cut back to the steps before first_step. track: names in TRACKERS, which
-        get the recipe from the directory's recipe.json."""
+        get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
         self.main = main
         if not main:
             return
-        self.path, self.shown = Path(run) / "metrics.jsonl", {}
+        self.path, self.now, self.said = Path(run) / "metrics.jsonl", {}, set()
+        self.shown = {key: name for key, name in SHOWN.items() if not (supervised and "reward" in key)}
         files.write_text(self.path, "".join(before(self.path, first_step)))
         self.file = self.path.open("a", buffering=1)  # a line is on disk when the step is over
         recipe = json.loads((Path(run) / "recipe.json").read_text()) if track else {}
         self.trackers = [TRACKERS[tracker](Path(run), recipe, first_step) for tracker in dict.fromkeys(track)]
-        self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
+        self.first, self.steps, self.bar = first_step, steps, None
+        self.began = self.told = time.monotonic()
+        self.told_step = first_step
+        if sys.stderr.isatty():
+            self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
 
     def log(self, step: int, metrics: dict[str, float]):
         if not self.main:
@@ -113,22 +121,47 @@ class Logger:
         self.file.write(json.dumps({"step": step, **known}) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
-        self.shown |= {BAR[k]: f"{v:.3g}" if v < 1000 else f"{v:,.0f}" for k, v in metrics.items() if k in BAR}
-        with contextlib.suppress(BrokenPipeError):  # the bar's reader has gone, the run goes on
-            self.bar.set_postfix(self.shown, refresh=False)
-            self.bar.update(1)
+        self.now |= {name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
+                     for key, name in self.shown.items() if key in metrics}
+        if self.bar:
+            with contextlib.suppress(BrokenPipeError):  # the bar's reader has gone, the run goes on
+                self.bar.set_postfix(self.now, refresh=False)
+                self.bar.update(1)
+        elif (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
+              or time.monotonic() - self.told > LINES):
+            self.say(self.line(step + 1))
 
-    def say(self, text: str):
-        if self.main:
-            self.bar.write(text)
+    def line(self, done: int) -> str:
+        """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""
+        now = time.monotonic()
+        each, mean = (now - self.told) / (done - self.told_step), (now - self.began) / (done - self.first)
+        self.told, self.told_step = now, done
+        values = "".join(f"  {name} {value}" for name, value in self.now.items())
+        left = f"  {duration(mean * (self.steps - done))} left" if done < self.steps else ""
+        return f"step {done}/{self.steps}{values}  {each:.2g} s{left}"
+
+    def say(self, *lines: str, once: bool = False):
+        """To people, on lines of their own."""
+        if self.main and not (once and lines in self.said):
+            self.said.add(lines)
+            with contextlib.suppress(BrokenPipeError):
+                tqdm.write("\n".join(lines), file=sys.stderr)
 
     def close(self):
         if self.main:
-            with contextlib.suppress(BrokenPipeError):
-                self.bar.close()
+            if self.bar:
+                with contextlib.suppress(BrokenPipeError):
+                    self.bar.close()
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()
+
+
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 12 min, 3.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def before(path: Path, step: int) -> list[str]:

@@ -48,6 +48,7 @@ class Run:
         self.cfg, self.recipe, self.path, self.examples = cfg, recipe, Path(cfg.out), examples
         self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
         self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
+        self.reached, self.steps = False, 0  # of the checkpoint to go on from
 
     def __enter__(self):
         found, refusal, code = None, None, UsageError.code
@@ -75,8 +76,13 @@ class Run:
         self.lock = lock(run)
         there = [run / name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
         there += checkpoints(run)
+        steps, saved = finished_steps(run), len(checkpoints(run))
+        if {path.name for path in there} <= {"recipe.json", "metrics.jsonl"} and (run / "recipe.json").exists() and not steps:
+            print(f"{run} holds a run that ended before its first step was done: this one takes its place", file=sys.stderr)
+            there = []  # what kept it from starting is mended now; reward_error_*.jsonl stay
         if self.cfg.resume == "no" and there:
-            raise UsageError(f"{run} already holds a run: --resume auto goes on with it, --out DIR starts another")
+            goes_on = f"repeats its {steps} steps, of which none was saved" if steps and not saved else "goes on with it"
+            raise UsageError(f"{run} already holds a run: --resume auto {goes_on}, --out DIR starts another")
         found = newest_whole(run)
         if self.cfg.resume == "yes" and not found:
             raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
@@ -103,7 +109,7 @@ class Run:
         except (ValueError, FileNotFoundError) as error:
             raise UsageError(str(error)) from None
         state, world = files.read_json(self.resumed / "state.json"), distributed.world_size()
-        self.skipped = state["skipped"]
+        self.skipped, self.reached, self.steps = state["skipped"], state["reached"], state["step"]
         if state["ranks"] != world and self.main:
             print(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
                   "order, what is computed is equal up to rounding", file=sys.stderr)
@@ -220,6 +226,14 @@ def checkpoints(run: Path) -> list[Path]:
     """The run's checkpoints, the oldest first."""
     found = [path for path in run.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def finished_steps(run: Path) -> int:
+    """How many steps the run has logged."""
+    try:
+        return (run / "metrics.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 def newest_whole(run: Path) -> Path | None:

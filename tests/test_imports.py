@@ -35,6 +35,7 @@ ALLOWED = {
     "policy": {"losses", "models", "sampler", "distributed", "tokenizer", "metrics", "checkpoint", "classifier"},
     "classifier": {"config", "losses", "sampler", "distributed", "metrics", "tasks", "checkpoint"},
     "checkpoint": {"models", "tokenizer", "config", "distributed", "files"},
+    "banner": {"config", "distributed", "tasks"},
     "runs": {"checkpoint", "config", "distributed", "files"},
     "evaluation": {"checkpoint", "config", "distributed", "policy", "rewards", "sampler", "tasks"},
 }

@@ -149,3 +149,59 @@ def test_with_verdict():
     rewards = torch.tensor([[1.0, 0], [math.nan, 1], [0, 0]])
     kept, left = train.with_verdict(Chosen(), rewards)
     assert kept == [True, False, True] and left.tolist() == [[1, 0], [0, 0]]
+
+
+def test_a_mended_command_is_not_blocked(own, shell):
+    """A run that ended in its first step has left a directory, which the advice it gave is followed in; with finished steps
+    but no checkpoint the sentence says what works."""
+    code, said = shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run")
+    assert code == 2 and said.strip().splitlines()[-1].startswith("train.py: the reward function broken")
+    code, said = shell("train.py", *own, "--reward", "rewards.py:half", "--out", "run")
+    assert code == 2 and "run holds a run that ended before its first step was done" in said and "0.5" in said
+    code, said = shell("train.py", *own, "--reward", "rewards.py:half", "--allow-fractional", "true", "--out", "run",
+                       "--resume", "auto")  # fmt: skip
+    assert code == 0 and len(metrics("run")) == 2 and len(list(Path("run").glob("reward_error_broken*"))) == 1, said
+
+    late = "n = []\ndef late(completions):\n    n.append(1)\n    return [0.0] * len(completions) if len(n) < 2 else 1 / 0\n"
+    Path("late.py").write_text(late)
+    ask = ("train.py", *own, "--reward", "late.py:late", "--out", "late")
+    assert shell(*ask)[0] == 2 and len(metrics("late")) == 1
+    refused(shell(*ask), "late already holds a run", "--resume auto repeats its 1 steps, of which none was saved", "--out DIR")
+    Path("late.py").write_text(late.replace("1 / 0", "[1.0] * len(completions)"))
+    code, said = shell(*ask, "--resume", "auto")
+    assert code == 0 and len(metrics("late")) == 2, said
+
+
+def test_what_a_run_says(own, shell, monkeypatch):
+    """Six lines at its start; steps as lines where there is no terminal; at its end commands that work as they are printed."""
+    monkeypatch.setattr("maxrl.distributed.use_bfloat16", lambda precision, device: False)
+    ask = ("train.py", *own, "--reward", "rewards.py:correct", "--precision", "auto", "--device", "cpu", "--out", "run")
+    only = [*ask[:4], *ask[8:]]  # no validation and no test file
+    code, said = shell(*only)
+    lines = said.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("prompts maxrl: 2 steps of 4 prompts x 4 rollouts"))
+    assert code == 0 and "\r" not in said and [line[:10].split()[0] for line in lines[start + 1 : start + 6]] == [
+        "model", "device", "prompts", "rewards", "writes"], said  # fmt: skip
+    for words in ("float32: this CPU has no AMX", "24 of prompts", "1 x rewards.py:correct", "writes   run", "parameters from"):
+        assert words in "\n".join(lines[start : start + 6]), words
+    steps = [line for line in lines if line.startswith("step ")]
+    assert steps[0].startswith("step 1/2  reward ") and "unsolved" in steps[0] and steps[0].endswith(" left")
+    assert steps[-1].startswith("step 2/2") and lines[-3] == "wrote run/step-000002, metrics in run/metrics.jsonl"
+    for line in lines[-2:]:
+        _, command = line.split("python ")
+        script, *arguments = command.split()
+        assert script in ("sample.py", "eval.py") and "--reward rewards.py:correct" in command and "--split train" in command
+        code, said = shell(script, *arguments, *(("--samples", 2, "--k", "1,2") if script == "eval.py" else ("--rollouts", 2)))
+        assert code == 0, said
+    code, said = shell(*only, "--resume", "auto")
+    assert code == 0 and "run has 2 steps and --steps is 2: it is finished, nothing to do" in said and len(metrics("run")) == 2
+    assert "goes on after step 2" in said
+
+
+def test_most_responses_are_cut(own, shell):
+    """Said once, with the option that mends it; a warm-up shows no reward, and says no such thing."""
+    said = shell("train.py", *own, "--reward", "rewards.py:correct", "--max-response", 1, "--out", "run")[1]
+    assert min(row["completions/clipped_ratio"] for row in metrics("run")) > 0.5
+    assert said.count("warning: most responses are cut at --max-response 1") == 1
+    said = shell("train.py", *own, "--estimator", "supervised", "--rollouts", 1, "--out", "warm")[1]
+    assert "are cut" not in said and "step 2/2  loss" in said and "unsolved" not in said

@@ -1,0 +1,90 @@
+"""What a run says to people at its start and at its end. What it says on the way is logger.py's."""
+
+import shlex
+from pathlib import Path
+
+import torch
+
+from maxrl import distributed
+from maxrl.config import Config
+from maxrl.tasks import load_task
+
+
+def opening(cfg: Config, run, task, validation, policy, device: torch.device, first_step: int) -> list[str]:
+    """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
+    trained, every = (sum(p.numel() for p in policy.model.parameters() if p.requires_grad or all_of_them)
+                      for all_of_them in (False, True))
+    origin = f"from {cfg.init}" if cfg.init else "from scratch"
+    if trained < every:
+        origin += f", of which LoRA trains {trained:,}"
+    held_out = f"; validation: {len(validation):,}, every {cfg.eval_every} steps" if validation is not None else ""
+    if cfg.estimator == "supervised":
+        judged = "none: learns from the task's own answers"
+    elif cfg.reward:
+        judged = " + ".join(f"{weight:g} x {name}" for name, weight in
+                            zip(cfg.reward, cfg.reward_weights or [1] * len(cfg.reward)))
+    else:
+        judged = f"the verdict of task {cfg.task}"
+    ranks = f" on {distributed.world_size()} ranks" if distributed.world_size() > 1 else ""
+    return [
+        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}",
+        f"  model    {every:,} parameters {origin}",
+        f"  device   {device}, {precision(cfg, policy, device)}",
+        f"  prompts  {len(task):,} of {cfg.task}{held_out}",
+        f"  rewards  {judged}{', 0 where the response is cut' if cfg.zero_reward_at_limit else ''}",
+        f"  writes   {run.path}" + (f", goes on after step {first_step:,}" if run.resumed else ""),
+    ]
+
+
+def precision(cfg: Config, policy, device: torch.device) -> str:
+    """In what the forwards run, and why."""
+    name = "bfloat16" if policy.autocast else "float32"
+    if cfg.precision != "auto":
+        return f"{name} (--precision {name})"
+    if device.type == "cuda":
+        return f"{name}: this GPU {'multiplies' if policy.autocast else 'does not multiply'} in bfloat16"
+    return f"{name}: this CPU has {'' if policy.autocast else 'no '}AMX"
+
+
+def closing(cfg: Config, run, first_step: int) -> list[str]:
+    """What was written, or why there was nothing to do; and what to type next: commands that work as they are printed."""
+    if not (run.path / "latest").exists():
+        return [f"--steps {cfg.steps}: there was no step to do"]
+    newest = run.path / (run.path / "latest").read_text().strip()
+    if run.stopped:
+        return [f"saved {newest}; the same command with --resume auto goes on"]
+    if run.reached:
+        said = f"{run.path} had reached --stop-at-pass {cfg.stop_at_pass} already: nothing to do"
+    elif first_step >= cfg.steps:
+        said = f"{run.path} has {run.steps:,} steps and --steps is {cfg.steps:,}: it is finished, nothing to do"
+    else:
+        said = f"wrote {newest}, metrics in {run.path / 'metrics.jsonl'}"
+    return [said,
+            f"  look     {next_command('sample.py', cfg, run.path)}",
+            f"  test     {next_command('eval.py', cfg, run.path)}"]
+
+
+def next_command(script: str, cfg: Config, path: Path) -> str:
+    """eval.py or sample.py on this run. They run code of the user's, a task or rewards, only where the command names it."""
+    words = ["python", script, str(path)]
+    if ":" in cfg.task:
+        words += ["--task", cfg.task]
+    if cfg.reward:
+        words += ["--reward", ",".join(cfg.reward)]
+    if cfg.max_prompt:
+        words += ["--max-prompt", str(cfg.max_prompt)]
+    split = there_is(cfg, ("test", "validation", "train") if script == "eval.py" else ("validation", "train"))
+    if split not in ("test", "validation" if script == "sample.py" else ""):
+        words += ["--split", split]
+    return shlex.join(words)
+
+
+def there_is(cfg: Config, splits: tuple[str, ...]) -> str:
+    """The first of these splits that the task has: a file of one's own may be the training split alone."""
+    for split in splits[:-1]:
+        try:
+            if len(load_task(cfg.task, split, **cfg.task_options)):
+                return split
+        except Exception:  # whatever a task of the user's raises where it has no such split
+            continue
+    return splits[-1]

@@ -203,5 +203,5 @@ def test_most_responses_are_cut(own, shell):
     said = shell("train.py", *own, "--reward", "rewards.py:correct", "--max-response", 1, "--out", "run")[1]
     assert min(row["completions/clipped_ratio"] for row in metrics("run")) > 0.5
     assert said.count("warning: most responses are cut at --max-response 1") == 1
-    said = shell("train.py", *own, "--estimator", "supervised", "--rollouts", 1, "--out", "warm")[1]
+    said = shell("train.py", "tiny_sft", "--steps", 2, "--out", "warm")[1]
     assert "are cut" not in said and "step 2/2  loss" in said and "unsolved" not in said

@@ -6,7 +6,8 @@
     python eval.py runs/imagenet-maxrl --split validation --gradient-norms --prompts 1000 --plot norms.png
 
 NAME=PATH names a row of the table; a name given to several checkpoints (seeds) is one row, averaged per prompt. Works
-under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task. A task
+under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task; what is
+sampled from is what evaluations in its training sampled from (--eval-temperature, --eval-top-p). The table says both. A task
 whose responses end in an answer has a column maj@n: is the answer that most of the n samples give right?
 --gradient-norms: the norm of each prompt's gradient against its pass rate, for each estimator (Figures 6 and 8), exact
 for a classifier, from --samples rollouts for a language model (the same rollouts for every estimator).
@@ -57,8 +58,10 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         raise UsageError(f"--workers {args.workers} must not be negative")
     if (args.estimators or args.rollouts) and not args.gradient_norms:
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
-    if args.gradient_norms and (args.temperature, args.top_k, args.top_p, args.against) != (1, 0, 1, None):
-        raise UsageError("--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against")
+    if args.gradient_norms:
+        if {args.temperature, args.top_p} - {None, 1} or args.top_k or args.against:
+            raise UsageError("--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against")
+        args.temperature = args.top_p = 1.0
     if (args.rollouts or 0) > 8192:
         raise UsageError(f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
                          "limit of many rollouts, or use at most 8192")
@@ -128,10 +131,12 @@ def evaluate(args: argparse.Namespace) -> dict:
                     policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
                     temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
                 row |= {"counts": counts.tolist()} | ({} if majority is None else {"majority": digits(majority)})
+            row |= distributed.all_reduce(task.faults())
         rows.append(row)
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
             "task_options": args.task_options, "split": args.split, "reward": args.reward, "prompts": args.prompts,
-            "left_out": getattr(task, "left_out", 0), "samples": args.samples, "max_response": args.max_response,
+            "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source,
+            "samples": args.samples, "max_response": args.max_response,
             "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
             "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes),
             "rollouts": args.rollouts, "checkpoints": rows}
@@ -166,7 +171,7 @@ def print_table(results: dict, passes: list[int], against: str):
         values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: np.array(row["majority"]))
     ks, names = list(values), list(values[f"pass@{passes[0]}"])
     width = max(map(len, names)) + 2
-    print(f"{results['split']}: {drawn(results)} (± standard error over prompts)")
+    print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
     print(" " * width + "".join(f"{k:^17}" for k in ks))
     for name in names:
         cells = (mean_and_se(values[k][name]) for k in ks)
@@ -198,14 +203,32 @@ def in_words(values: dict[str, dict], against: str) -> str:
     return "\n".join(lines)
 
 
+def where(results: dict) -> str:
+    return results["split"] + (f" ({results['source']})" if results["source"] else "")
+
+
 def drawn(results: dict) -> str:
-    return f"{results['prompts']} images, exact" if results["classes"] else (
-        f"{results['prompts']} prompts x {results['samples']} samples")
+    """What was evaluated, and how: prompts that were left out and an unusual distribution are said."""
+    count = f"{results['prompts']:,}" if results["prompts"] == results["of"] else (
+        f"the first {results['prompts']:,} of {results['of']:,}")
+    if results["classes"]:
+        return f"{count} images, exact"
+    cut = [f"top-{name} {results[f'top_{name}']}" for name, all_tokens in (("k", 0), ("p", 1))
+           if results[f"top_{name}"] != all_tokens]
+    return ", ".join([f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}", *cut])
+
+
+def print_faults(results: dict):
+    """Of verifiers that work in processes of their own: what makes a right answer wrong is said, where it has happened."""
+    slow, died = (sum(row.get(f"rewards/verifier_{what}", 0) for row in results["checkpoints"])
+                  for what in ("timeouts", "deaths"))
+    if slow or died:
+        print(f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its processes died")
 
 
 def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)):
     """Median gradient norm of the prompts whose pass rate lies between two edges."""
-    print(f"{results['split']}: {drawn(results)}; median gradient norm of the prompts with a pass rate up to")
+    print(f"{where(results)}: {drawn(results)}; median gradient norm of the prompts with a pass rate up to")
     print(f"{'':30}" + "".join(f"{edge:>9g}" for edge in edges))
     for row in results["checkpoints"]:
         bins = np.searchsorted(edges, row["pass_rates"])  # bin i: above edge i-1, up to edge i
@@ -234,6 +257,7 @@ def main(arguments: list[str]):
         print_norms(results)
     else:
         print_table(results, args.k, args.against)
+        print_faults(results)
         results["pass@k"] = curves(results)
     if args.json:
         args.json.write_text(json.dumps(results, allow_nan=False) + "\n")

@@ -33,7 +33,8 @@ from maxrl.tokenizer import Tokenizer
 # What only a language model or only a classifier has: refused for the other, never ignored.
 SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", "wave_rows", "minibatches", "passes", "clip",
                   "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
-                  "lora_projections", "lora_merge", "shard", "max_prompt", "reward", "reward_weights")
+                  "lora_projections", "lora_merge", "shard", "eval_temperature", "eval_top_p", "max_prompt", "reward",
+                  "reward_weights")
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -68,8 +69,10 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         metrics = step_metrics(rewards, rollouts, judge, device) | stats | timings(clock, policy.unit, stats[policy.unit])
         warn_of(cfg, metrics, logger)
         if evaluation_due(cfg, step):
-            evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples)
+            sampling = {} if task.classes else {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
+            evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
+        metrics |= distributed.all_reduce({} if judge else task.faults(), device=device)  # of a verifier of processes
         logger.log(step, metrics | distributed.peak_memory(device))
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
@@ -262,9 +265,9 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages: torch.Tensor, s
         stats = policy.backward(rollouts, advantages, chosen)                            # gradients of all ranks
         grad_norm = distributed.full(clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm))
         finite = math.isfinite(grad_norm) and math.isfinite(stats["loss"])  # the same on all ranks
-        if finite:
+        if finite and stats[policy.unit]:  # no group of any rank may have a verdict: then weight decay and momentum rest too
             optimizer.step()
-        else:
+        elif not finite:
             policy.take_back()  # all stays what it was
         updates.append(stats | {"grad_norm": float(grad_norm), "lr": lr, "skipped_updates": 1.0 - finite})
     sums = {name: sum(update[name] for update in updates) for name in updates[0]}

@@ -151,7 +151,7 @@ def maxrl(rewards: Tensor) -> Tensor:
     if rewards.shape[1] == 1:
         return rewards                                              # no group to compare with: order 1 is REINFORCE
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
-    advantages = (rewards - mean) / mean                            # (P, N)  Algorithm 1, line 8
+    advantages = _centered(rewards) / mean                          # (P, N)  Algorithm 1, line 8
     return torch.where(mean > 0, advantages, 0.0)                   # (P, N)  K = 0: no update
 
 
@@ -169,7 +169,7 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N, since that has mean 0 over *all* groups:
     those with K = 0 must keep their -1."""
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
-    return torch.where(mean > 0, rewards / mean, 0.0) - 1           # (P, N)  Eq. (10)
+    return torch.where(mean > 0, _centered(rewards) / mean, -1.0)   # (P, N)  Eq. (10): r / mean - 1, but exactly 0 for equal r
 
 
 @estimator(takes="binary", limit=maxrl_weight)

@@ -13,10 +13,10 @@ import queue
 import re
 from datetime import datetime
 
-from maxrl.worker import Worker, serve
+from maxrl.worker import Died, TooSlow, Worker, ask, serve, started
 
 CHARACTERS = 10_000_000  # what a template may write
-SECONDS = 10.0  # for one rendering, of 0.0002 as a rule
+SECONDS = 10.0  # of CPU time for one rendering, 0.0002 as a rule
 MEMORY = 1 << 30  # bytes of address space
 _WORKERS: dict[int, queue.LifoQueue] = {}  # the one worker of a process, or None; a fork gets its own
 
@@ -85,24 +85,26 @@ def render(template: str, messages: list[dict], add_generation_prompt: bool, **v
         place = queue.LifoQueue()
         place.put(None)
         _WORKERS.setdefault(os.getpid(), place)
-    place = _WORKERS[os.getpid()]
-    worker = place.get()
     try:
-        if worker is None or not worker.alive:
-            worker = Worker("maxrl.chat")
-            if worker.said != "ready":
-                raise ValueError(f"the process that renders chat templates does not start ({worker.said or 'it ended'})")
-        answer = worker.ask(SECONDS, template, messages, add_generation_prompt, variables)
+        answer = ask(_WORKERS[os.getpid()], _worker, SECONDS, template, messages, add_generation_prompt, variables)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
-    finally:
-        place.put(worker)
-    if answer is None:
-        raise ValueError(f"the chat template does too much: more than {SECONDS:g} seconds or {MEMORY:,} bytes")
+    except TooSlow:
+        raise ValueError(f"the chat template does too much: more than {SECONDS:g} seconds") from None
+    except Died:
+        raise ValueError("the process that renders chat templates died, and so did the next one: is the machine out of memory, "
+                         "or is this template no good?") from None
     text, error = answer
     if error:
         raise ValueError(error)
     return text
+
+
+def _worker() -> Worker:
+    worker = started("maxrl.chat")
+    if worker.said != "ready":
+        raise ValueError(f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})")
+    return worker
 
 
 @atexit.register

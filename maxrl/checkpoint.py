@@ -8,6 +8,8 @@
         recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
         checksums.json                                                                        (of all the others)
 
+transformers' PreTrainedTokenizerFast reads the tokenizer of a vocabulary of words, the maze's; AutoTokenizer of its version 5
+takes every qwen2 model's tokenizer for Qwen2's own and would read nothing.
 A run with --lora-rank writes a PEFT adapter instead (adapter_config.json, adapter_model.safetensors; the model stays where
 it was) with those three files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
 """

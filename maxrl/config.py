@@ -103,6 +103,8 @@ class Config:
     eval_from: int = option(0, "No evaluation before so many steps.")
     eval_prompts: int = option(64, "Validation prompts.")
     eval_samples: int = option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.")
+    eval_temperature: float = option(1.0, "Sampling temperature of these evaluations, and eval.py's own for this checkpoint.")
+    eval_top_p: float = option(1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).")
     eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.")
     stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = option(0, "Steps between checkpoints (0: only at the end).")
@@ -131,7 +133,10 @@ class Config:
         if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
                              f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
-                             "estimators are biased (eval.py takes these options)")
+                             "estimators are biased (evaluations have --eval-temperature and --eval-top-p)")
+        if not (self.eval_temperature >= 0 and 0 < self.eval_top_p <= 1):
+            raise UsageError(f"--eval-temperature {self.eval_temperature} --eval-top-p {self.eval_top_p} is no distribution: "
+                             "the temperature must not be negative (0: greedy), top-p lies in (0, 1]")
         for name, values in {"optimizer": ("adamw", "sgd"), "schedule": ("constant", "cosine"),
                              "aggregation": ("sequence", "token", "constant"), "device": ("auto", "cpu", "cuda"),
                              "precision": ("auto", "float32", "bfloat16"), "resume": ("no", "yes", "auto"),

@@ -118,7 +118,7 @@ def group_device() -> torch.device:
 
 def all_reduce(numbers: dict[str, float], op: str = "sum", device=None) -> dict[str, float]:
     """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
-    if not dist.is_initialized():
+    if not (numbers and dist.is_initialized()):
         return numbers
     device = device or group_device()
     values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=device)

@@ -23,9 +23,10 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--max-prompt", type=int, default=0,
                         help="leave out prompts of more tokens and count them (0: all must fit)")
     parser.add_argument("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
-    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--temperature", type=float, help="of the sampling (the checkpoint's own eval_temperature, else 1)")
     parser.add_argument("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="sample from the smallest set of this probability (1: all)")
+    parser.add_argument("--top-p", type=float, help="sample from the smallest set of this probability, 1: all tokens (the "
+                        "checkpoint's own eval_top_p, else 1)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
@@ -53,8 +54,9 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive
     for name in ("seed", "max_prompt"):
         if getattr(args, name) < 0:
             raise UsageError(f"--{name.replace('_', '-')} {getattr(args, name)} must not be negative")
-    if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
-        raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
+    temperature, top_p = (1.0 if value is None else value for value in (args.temperature, args.top_p))
+    if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
+        raise UsageError(f"--temperature {temperature} --top-k {args.top_k} --top-p {top_p} is no distribution: "
                          "temperature and top-k must not be negative, top-p lies in (0, 1]")
     args.reward = tuple(function for text in args.reward for function in text.split(","))
     if args.reward_weights and not args.reward:
@@ -64,9 +66,9 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive
 
 def complete(args: argparse.Namespace, path: Path):
     """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options and
-    what becomes of cut responses (`zero_reward_at_limit`); the longest response (`own_max_response`); the precision. A task
-    or reward functions of the user's are code, which runs only where the options name it too: the checkpoint may come from
-    anywhere."""
+    what becomes of cut responses (`zero_reward_at_limit`); the longest response (`own_max_response`); the precision;
+    temperature and top-p of its evaluations. A task or reward functions of the user's are code, which runs only where the
+    options name it too: the checkpoint may come from anywhere."""
     try:
         trained = checkpoint.recorded(path) if (path / "recipe.json").exists() else {}
     except ValueError as error:
@@ -86,6 +88,9 @@ def complete(args: argparse.Namespace, path: Path):
             args.reward_weights = args.reward_weights or trained["reward_weights"]
     args.precision = args.precision or trained.get("precision", "auto")
     args.own_max_response = trained.get("max_response")
+    for name in ("temperature", "top_p"):
+        if getattr(args, name) is None:
+            setattr(args, name, trained.get(f"eval_{name}", 1.0))
 
 
 def find_task(args: argparse.Namespace, path: Path) -> Task:

@@ -44,7 +44,10 @@ def publish(temporary: Path, path: Path):
     """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
     names = sorted(file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file())
     (temporary / CHECKSUMS).write_text(written({name: checksum(temporary / name) for name in names}))
+    mask = os.umask(0)
+    os.umask(mask)
     for file in [*temporary.rglob("*"), temporary]:
+        os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~mask)  # safetensors makes files that only their owner can read
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)

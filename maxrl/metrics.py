@@ -115,7 +115,7 @@ def group_sums(rewards) -> dict[str, float]:
     """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them.
 
     reward                  mean reward
-    reward_std              mean over groups of the std within a group, divisor N - 1 (0 for N = 1), as in TRL
+    reward_std              std over all rollouts of the batch, divisor their number - 1, as TRL 1.16 has it; NaN for one
     frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
     frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
     frac_reward_zero_std    share of prompts whose rewards are all the same: these two, for rewards of 0 and 1
@@ -124,16 +124,19 @@ def group_sums(rewards) -> dict[str, float]:
     if rewards.ndim != 2 or rewards.shape[1] == 0:
         raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
                          "use rewards.reshape(P, N)")
-    std = rewards.std(axis=1, ddof=1) if rewards.shape[1] > 1 else np.zeros(len(rewards))      # (P_local,)
     return {"groups": float(len(rewards)),
+            "rollouts": float(rewards.size),
+            "squares": float((rewards**2).sum()),
             "reward": float(rewards.mean(axis=1).sum()),
-            "reward_std": float(std.sum()),
             "frac_reward_zero_mean": float((rewards == 0).all(axis=1).sum()),
             "frac_reward_one_mean": float((rewards == 1).all(axis=1).sum()),
             "frac_reward_zero_std": float((rewards == rewards[:, :1]).all(axis=1).sum())}
 
 
 def group_means(sums: dict[str, float]) -> dict[str, float]:
-    """Sums of group_sums, added over ranks or not, to means over groups (NaN without any group)."""
-    groups = sums["groups"]
-    return {name: value / groups if groups else float("nan") for name, value in sums.items() if name != "groups"}
+    """Sums of group_sums, added over ranks or not, to means over groups and the std over rollouts (NaN without any group)."""
+    sums = dict(sums)
+    groups, n, squares = sums.pop("groups"), sums.pop("rollouts"), sums.pop("squares")
+    means = {name: value / groups if groups else float("nan") for name, value in sums.items()}
+    variance = max(0.0, squares - n * means["reward"] ** 2) / (n - 1) if n > 1 else float("nan")
+    return means | {"reward_std": variance**0.5}

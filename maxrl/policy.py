@@ -252,9 +252,10 @@ class SequencePolicy:
     def take_back(self):
         """Of an update that is left out: nothing, for a forward changes nothing."""
 
-    def evaluate(self, task, prompts: int, ks, samples: int) -> dict[str, float]:
-        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time."""
-        counts = count_successes(self, task, range(min(prompts, len(task))), samples)
+    def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
+        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time. sampling:
+        temperature and top_p, where they are not those of training."""
+        counts = count_successes(self, task, range(min(prompts, len(task))), samples, **sampling)
         return {f"pass@{k}": mean for k, (mean, _) in pass_at_k_table(counts, samples, ks).items()}
 
     def gathered_state(self, optimizer) -> dict:

@@ -122,6 +122,7 @@ def gsm8k_smollm2() -> Config:
         micro_batch_tokens=32768, kv_memory_gb=40.0,  # ours: 51 GiB of 80 by --dry-run
         betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
         eval_every=29, eval_prompts=1319, eval_samples=16, eval_k=(1, 16),  # an epoch is 29 batches; samples ours
+        eval_temperature=0.6, eval_top_p=0.95,  # Table 5
         save_every=145,  # ours: five epochs
     )
 
@@ -139,8 +140,10 @@ def polaris_qwen3_1_7b() -> Config:
         prompts=256, rollouts=16, steps=1000, lr=1e-6,  # Table 6
         max_prompt=1024, max_response=4096,  # Table 6
         micro_batch_tokens=8192, kv_memory_gb=35.0,  # ours: 64 GiB of 80 by --dry-run
-        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
+        betas=(0.9, 0.999), weight_decay=0.01,  # not stated; the defaults of verl, which it ran on
+        max_grad_norm=0.3,  # code
         eval_every=50, eval_prompts=500, eval_samples=32, eval_k=(1, 32),  # E.3: 32 samples a problem; the rest ours
+        eval_temperature=0.6, eval_top_p=0.95,  # Table 6, E.3
         save_every=50,  # ours
     )
 

@@ -27,9 +27,9 @@ from maxrl.config import Config, RunError, UsageError
 
 # On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
 FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_from", "eval_prompts", "eval_samples", "eval_k", "save_every", "save_every_minutes", "keep", "workers",
-                  "kv_memory_gb", "gradient_checkpointing", "lora_merge", "max_skipped", "deterministic", "reward_timeout",
-                  "track", "shard"}
+                  "eval_from", "eval_prompts", "eval_samples", "eval_temperature", "eval_top_p", "eval_k", "save_every",
+                  "save_every_minutes", "keep", "workers", "kv_memory_gb", "gradient_checkpointing", "lora_merge",
+                  "max_skipped", "deterministic", "reward_timeout", "track", "shard"}
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
 NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -1,6 +1,7 @@
 r"""Verifiers: is the answer in the last \boxed{...} of a response the right one? 1.0 or 0.0 for any text at all.
 
 verify_number compares exact rational numbers (GSM8K), verify_math LaTeX, by math-verify (competition problems).
+verify_published is the verdict of the paper's code, for both: math-verify on the whole response, without any box.
 """
 
 import atexit
@@ -9,12 +10,14 @@ import importlib.util
 import os
 import queue
 import re
+import threading
 import unicodedata
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 from maxrl.config import UsageError
-from maxrl.worker import Worker, serve
+from maxrl.worker import Died, TooSlow, Worker, ask, serve, started
 
 LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
 MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
@@ -23,6 +26,7 @@ MOST_DIGITS = 500  # of one number; below every limit that Python can be given f
 # groups below can read a text in one way only, so that giving back costs linear time.
 BOX = re.compile(r"\\boxed(?![A-Za-z])\s*+(\{)?")
 EMPTY_BOX = re.compile(r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*\}")
+BARE = re.compile(r"-?(?:[0-9]++(?:[.,][0-9]++)*|\.[0-9]++)")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
@@ -31,13 +35,17 @@ def last_boxed(text: str) -> str | None:
 
     Last is the \boxed that opens last, so of nested ones the inner. One with nothing to read in it (blanks, LaTeX spaces,
     dots, {} and \text{}) is passed over: writers repeat "in \boxed{}" from the question. One whose brace is not closed
-    within LONGEST_BOX characters is cut off, and so is a \boxed without a brace: no earlier box is taken in its place.
-    \{ and \} are no braces. \fbox is no box; \\boxed, escaped once too often, is one. The time is linear.
+    within LONGEST_BOX characters is cut off: no earlier box is taken in its place. Without a brace, what is in the box is the
+    number that follows, \boxed 18, and nothing else. \{ and \} are no braces. \fbox is no box; \\boxed, escaped once too
+    often, is one. The time is linear.
     """
     text = EMPTY_BOX.sub(" ", text)
     last = max(BOX.finditer(text), key=re.Match.start, default=None)
-    if last is None or last[1] is None:
+    if last is None:
         return None
+    if last[1] is None:
+        number = BARE.match(text, last.end())
+        return number and number[0]
     inside, depth = text[last.end() : last.end() + LONGEST_BOX + 1], 1
     for brace in BRACE.finditer(inside):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
@@ -66,7 +74,10 @@ SEPARATES = re.compile(rf"[{LETTER},;]")
 WORD = re.compile(rf"[{LETTER}]+")
 # Words that change the value of a number beside them, and letters that stand for a number.
 CHANGES = {scale + end for scale in SCALES for end in ("", "s", "th", "ths")} | {*LETTER_SCALES} | {*"einxyz"}
-CHANGES |= {"half", "halves", "third", "thirds", "quarter", "twice", "double", "minus", "negative", "plus"}
+CHANGES |= {"half", "halves", "quarter", "twice", "double", "triple", "thrice", "quadruple", "pi"}
+CHANGES |= {"third", "thirds", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "twelfths"}  # not: fifth grade
+CHANGES |= {"not", "minus", "negative", "plus"}
+POWERS = re.compile(rf" ?(?:squared|cubed|scores?)(?![{LETTER}])", re.IGNORECASE)  # directly behind it: 5 feet squared is 5
 
 PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 REWRITE = [  # in this order; whatever LaTeX is left over makes a text unreadable
@@ -111,8 +122,9 @@ def read_number(text: str) -> Fraction | None:
     3. hundred, thousand (k), million (M, mn), billion (B, bn), trillion directly after it multiply it. A dozen is a unit,
        and 5% is 5: GSM8K asks for dozens and for percentages.
     4. Around it may stand words, which are not read, with hyphens and unit exponents (5 ft^2, 5 miles/hour), currency
-       signs, degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES: 2 and a half, minus 2)
-       and every other sign or LaTeX command make the text unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing is computed.
+       signs, degrees, brackets, . , ; : and quotation marks. A word that changes the value (CHANGES, POWERS: 2 and a half, not
+       2, 2 squared) and every other sign or LaTeX command make the text unreadable: + * \times ^ ! \sqrt \pi < 5:30. Nothing
+       is computed.
     5. Several numbers are one only where they are equal and a word, comma or semicolon parts them: $18 or 18.00 dollars.
     """
     before, _, text = text.rpartition("=")
@@ -131,7 +143,8 @@ def read_number(text: str) -> Fraction | None:
     gaps.append(text[end:])
     readable = all(GAP.fullmatch(gap) for gap in gaps) and all(SEPARATES.search(gap) for gap in gaps[1:-1])
     words = {word if len(word) == 1 else word.lower() for gap in gaps for word in WORD.findall(gap)}
-    return values.pop() if len(values) == 1 and readable and not words & CHANGES else None
+    changed = words & CHANGES or any(POWERS.match(gap) for gap in gaps[1:])
+    return values.pop() if len(values) == 1 and readable and not changed else None
 
 
 def verify_number(response: str, answer: str) -> float:
@@ -153,21 +166,27 @@ def final_number(response: str) -> Fraction | None:
 # math-verify ends its own work by SIGALRM, which exists in the main thread only and cannot interrupt one long operation
 # of C. Here it works in processes of its own (Unix), see maxrl/worker.py.
 
-SECONDS = 5.0  # for one comparison, of 0.02 as a rule
+SECONDS = 5.0  # of CPU time for one comparison, 0.02 as a rule
 MEMORY = 1 << 30  # bytes of address space of one process
 _POOLS: dict[int, queue.LifoQueue] = {}  # one per process: a fork gets its own, whatever its parent was doing
+_COUNTS, _COUNTING = dict.fromkeys(("timeouts", "deaths"), 0), threading.Lock()
+_READ: dict[str, str | None] = {}  # what was read in the responses of the last verify_published_batch
 
 
 def _worker() -> Worker:
-    worker = Worker("maxrl.verifiers")
-    if worker.said != "ready":
-        raise UsageError(f"math-verify does not work ({worker.said or 'its process ended'}): pip install math-verify")
-    return worker
+    worker = started("maxrl.verifiers")
+    if worker.said == "ready":
+        return worker
+    if worker.said:
+        raise UsageError(f"math-verify does not work ({worker.said}): pip install math-verify")
+    raise UsageError("the process of math-verify died while it started, and so did the next one (exit code "
+                     f"{worker.process.returncode}): is the machine out of memory?")
 
 
 def _work():
     """The life of a worker."""
-    serve(_compare, MEMORY, lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different")
+    serve(lambda verdict, *pair: {"boxed": _compare, "published": _published}[verdict](*pair), MEMORY,
+          lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different")
 
 
 def _compare(box: str, gold: str) -> bool:
@@ -182,6 +201,25 @@ def _compare(box: str, gold: str) -> bool:
     return bool(math_verify.verify(*sides, timeout_seconds=None))
 
 
+def _published(response: str, answer: str) -> tuple[bool, str | None]:
+    r"""math_verify.metric.math_metric as the published code calls it, with the answer in a box, but for the limits on its time;
+    and what it has read in the response, a number by its value, as a majority vote counts it."""
+    import math_verify
+
+    latex, expression = math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()
+    read = math_verify.parse(response, (expression, latex), parsing_timeout=None)
+    gold = math_verify.parse(rf"\boxed{{{answer}}}", (latex,), parsing_timeout=None)
+    try:
+        texts = [str(value) for value in (*gold, *read)]  # math_metric does it too; a number of 4,300 digits cannot be written
+        right = bool(gold) and bool(math_verify.verify(gold, read, 6, timeout_seconds=None))
+        if read and getattr(read[0], "is_number", False):
+            value = str(read[0].doit().evalf(30))
+            return right, value.rstrip("0").rstrip(".") if "." in value and "e" not in value else value
+        return right, texts[len(gold)] if read else None
+    except Exception:
+        return False, None
+
+
 def _pool() -> queue.LifoQueue:
     """The places of this process's workers, None where none runs; the last used comes first, so few are started."""
     if os.getpid() not in _POOLS:
@@ -194,16 +232,35 @@ def _pool() -> queue.LifoQueue:
     return _POOLS[os.getpid()]
 
 
-def _same(pair: tuple[str, str]) -> float:
-    pool = _pool()
-    worker = pool.get()
+def _ask(verdict: str, nothing, *pair: str):
+    """What a worker finds of a response or box and an answer; `nothing` where it takes too long, or its process dies twice."""
     try:
-        if worker is None or not worker.alive:
-            worker = None
-            worker = _worker()
-        return float(worker.ask(SECONDS, *pair) is True)
-    finally:
-        pool.put(worker if worker and worker.alive else None)
+        return ask(_pool(), _worker, SECONDS, verdict, *pair, died=lambda: _count("deaths"))
+    except TooSlow:
+        _count("timeouts")
+    except Died:
+        pass
+    return nothing
+
+
+def _count(what: str):
+    with _COUNTING:
+        _COUNTS[what] += 1
+    warnings.warn(f"math-verify took more than {SECONDS:g} seconds of CPU time over a comparison, which then counts as unequal"
+                  if what == "timeouts" else "a process of math-verify died; its comparison is made once more, by another, and "
+                  "counts as unequal where that dies too: is the machine out of memory?", stacklevel=2)  # said once
+
+
+def take_counts() -> dict[str, float]:
+    """How many comparisons took too long, and how many processes died over one, since the last call; by metric."""
+    with _COUNTING:
+        counts = {f"rewards/verifier_{what}": float(count) for what, count in _COUNTS.items()}
+        _COUNTS.update(dict.fromkeys(_COUNTS, 0))
+    return counts
+
+
+def _same(pair: tuple[str, str]) -> float:
+    return float(_ask("boxed", False, *pair))
 
 
 @atexit.register
@@ -218,7 +275,7 @@ def _end():
 @functools.cache
 def _installed():
     if importlib.util.find_spec("math_verify") is None:
-        raise UsageError("verify_math needs math-verify: pip install math-verify")
+        raise UsageError("this verdict needs math-verify: pip install math-verify")
 
 
 def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
@@ -242,10 +299,40 @@ def verify_math(response: str, answer: str) -> float:
     r"""1.0 where math-verify finds the last \boxed{...} of the response equal to the answer, LaTeX both, else 0.0.
 
     Equal is what math-verify calls so: 1/2, 0.5 and \frac12; (x+1)^2 and x^2+2x+1; sets in any order; x=5 and 5; 5\% and
-    5; decimals to six places. The answer may itself stand in a box or in dollars. A comparison that takes more than SECONDS
-    or MEMORY counts as unequal; its process is killed and replaced.
+    5; decimals to six places, but for an integer, which 6.0000001 is not. The answer may itself stand in a box or in dollars.
+    A comparison that takes more than SECONDS of CPU time or MEMORY counts as unequal, however busy the machine is; its process
+    is killed and replaced. One whose process dies is made once more.
     """
     return verify_math_batch([response], [answer])[0]
+
+
+def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
+    """verify_published of each pair, several at a time, as verify_math_batch."""
+    _installed()
+    pairs = dict.fromkeys(zip(responses, answers, strict=True))
+    judged = [pair for pair in pairs if len(pair[1]) <= LONGEST_BOX]
+    with ThreadPoolExecutor(_pool().maxsize) as threads:
+        found = dict(zip(judged, threads.map(lambda pair: _ask("published", (False, None), *pair), judged)))
+    _READ.clear()
+    _READ.update({response: read for (response, _), (_, read) in found.items()})
+    return [float(found.get(pair, (False, None))[0]) for pair in zip(responses, answers)]
+
+
+def verify_published(response: str, answer: str) -> float:
+    r"""1.0 where math-verify finds the answer, LaTeX, in the whole response, else 0.0: the verdict of the published code.
+
+    That is math_metric with expressions and LaTeX as what may be read. No box is needed: "#### 42" and "she earns 18 dollars"
+    are answers, boxes that stand close together are one set, and a box may lose against what follows "the final answer is".
+    Limits as in verify_math, where the published code has seconds on the clock.
+    """
+    return verify_published_batch([response], [answer])[0]
+
+
+def read_published(response: str) -> str | None:
+    """The answer that verify_published reads in a response: numbers by their value, all else as math-verify writes it."""
+    if response not in _READ:
+        verify_published_batch([response], [""])
+    return _READ.get(response)
 
 
 SAME = [(re.compile(pattern), to) for pattern, to in (

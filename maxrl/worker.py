@@ -6,6 +6,7 @@ each, and refuses inside a DataLoader's worker.
 
 import contextlib
 import json
+import queue
 import signal
 import subprocess
 import sys
@@ -13,6 +14,15 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 
 STARTING = 120.0  # seconds for the imports of a new process, on a machine with other things to do
+WALL = 60.0  # seconds after which a process that neither answers nor works is taken for dead: it is stopped, or gets no turn
+
+
+class TooSlow(Exception):
+    """A request has used up the CPU time that it had: it would do so again."""
+
+
+class Died(Exception):
+    """The process has ended over a request, or stood still: that may have nothing to do with the request."""
 
 
 class Worker:
@@ -34,18 +44,21 @@ class Worker:
         return self.process.stdout.readline() if wait([self.process.stdout], seconds) else b""
 
     def ask(self, seconds: float, *arguments):
-        """What the process makes of the arguments, JSON both; None where it dies over it or takes longer. Then it is killed:
-        asked again it would give the answer that it owes."""
+        """What the process makes of the arguments, JSON both. TooSlow where that takes it more than `seconds` of CPU time,
+        which do not go by while others have the machine; Died where it ends otherwise, or after WALL. It is killed then: asked
+        again it would give the answer that it owes."""
         line, said = json.dumps([seconds, *arguments]).encode() + b"\n", b""
         try:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(line)
                 self.process.stdin.flush()
-            said = self._line(seconds)
+            said = self._line(WALL)
         finally:
             if not said.endswith(b"\n"):
                 self.end()
-        return json.loads(said) if said.endswith(b"\n") else None
+        if said.endswith(b"\n"):
+            return json.loads(said)
+        raise TooSlow if self.process.returncode == -signal.SIGPROF else Died
 
     def end(self):
         self.process.kill()
@@ -53,6 +66,31 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.stdout.close()
+
+
+def ask(places: queue.LifoQueue, start: Callable[[], Worker], seconds: float, *arguments, died: Callable = lambda: None):
+    """What a worker from `places` (None where none runs) makes of the arguments. Where it dies over them, died() is called
+    and a new one is asked, once: the system kills whom it likes. TooSlow and Died as in Worker.ask."""
+    worker = places.get()
+    try:
+        for again in (True, False):
+            if worker is None or not worker.alive:
+                worker = None
+                worker = start()
+            try:
+                return worker.ask(seconds, *arguments)
+            except Died:
+                died()
+                if not again:
+                    raise
+    finally:
+        places.put(worker if worker and worker.alive else None)
+
+
+def started(module: str) -> Worker:
+    """A worker that is ready or says why it is not. One that dies before it says anything is started once more."""
+    worker = Worker(module)
+    return worker if worker.said else Worker(module)
 
 
 def serve(compute: Callable, memory: int, ready: Callable[[], str]):
@@ -72,6 +110,8 @@ def serve(compute: Callable, memory: int, ready: Callable[[], str]):
     print(said, file=answers, flush=True)
     for line in sys.stdin:
         seconds, *arguments = json.loads(line)
-        signal.alarm(int(seconds) + 10)  # ends the process, should nobody be left to kill it
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # CPU time; its signal ends the process, also within C
+        signal.alarm(int(WALL) + 10)  # should nobody be left to kill it
         print(json.dumps(compute(*arguments)), file=answers, flush=True)
         signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)

@@ -303,6 +303,14 @@ def test_equal_rewards_give_exactly_zero(name):
     assert ADVANTAGES[name](rewards).eq(0).all()
 
 
+@pytest.mark.parametrize("name", ["maxrl", "maxrl_centered"])
+def test_equal_fractional_rewards_give_exactly_zero(name):
+    """A fresh Adam makes a full step of any rounding error, and groups that are exactly 0 are not run."""
+    rewards = torch.tensor([0.1, 1 / 3, 0.7, 1.0])[:, None].expand(4, 7)
+    assert (rewards - rewards.mean(dim=1, keepdim=True)).abs().max() > 0
+    assert ADVANTAGES[name](rewards, allow_fractional=True).eq(0).all()
+
+
 ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: directories that transformers reads and writes, that appear whole or not at all."""
 
 import json
+import os
 
 import pytest
 import tiny
@@ -86,10 +87,25 @@ def test_transformers_reads_ours(tmp_path, tied):
     )
 
 
+@pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_have_the_modes_that_the_umask_leaves(tmp_path, umask, mode):
+    """safetensors makes its files 0600: a service of another user could read everything but the weights."""
+    model, optimizer = trained()
+    before = os.umask(umask)
+    try:
+        save(tmp_path / "a", model, optimizer)
+    finally:
+        os.umask(before)
+    modes = {f.name: f.stat().st_mode & 0o777 for f in (tmp_path / "a").rglob("*") if f.is_file()}
+    assert {*modes.values()} == {mode} and {"model.safetensors", "optimizer.safetensors", "checksums.json"} <= set(modes)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == mode | (mode & 0o444) >> 2
+
+
 def test_a_name_that_transformers_does_not_believe(tmp_path):
     """transformers 5 distrusts the tokenizer_class of every qwen2 checkpoint: AutoTokenizer takes Qwen2's byte-level
-    rules and reads a maze as one unknown word, in the published maze checkpoint as in ours. The class that
-    tokenizer_config.json names reads it (above). Should this test fail one day, AutoTokenizer has become right."""
+    rules, whatever tokenizer.json and tokenizer_config.json say, and reads a maze as nothing at all, in the published
+    maze checkpoint as in ours. The class that tokenizer_config.json names reads it (above), as README.md says. Should
+    this test fail one day, AutoTokenizer has become right, and that sentence can go."""
     save(tmp_path / "a", tiny.model(torch.float32))
     assert (
         json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())["tokenizer_class"]

@@ -13,9 +13,9 @@ from test_train import SHORT, refused
 import eval as eval_script
 from maxrl import checkpoint
 from maxrl.metrics import pass_at_k, samples_to_match
-from maxrl.policy import count_successes
+from maxrl.policy import SequencePolicy, count_successes
 from maxrl.recipes import RECIPES
-from maxrl.tasks import load_task
+from maxrl.tasks import TASKS, load_task
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 
@@ -148,6 +148,46 @@ def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
         json.dumps(json.loads(Path("bare/config.json").read_text()) | {"hidden_act": "gelu"})
     )
     refused(shell("eval.py", "bare", *options), "hidden_act")
+
+
+def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
+    """In training by eval_temperature and eval_top_p, its own rollouts not; eval.py as they did, unless told otherwise."""
+    drawn, rollout = [], SequencePolicy.rollout
+
+    def spy(self, *arguments, **options):
+        drawn.append((options.get("temperature", 1.0), options.get("top_p", 1.0)))
+        return rollout(self, *arguments, **options)
+
+    monkeypatch.setattr(SequencePolicy, "rollout", spy)
+    evaluated = ("--eval-every", 1, "--eval-prompts", 3, "--eval-temperature", 0.6, "--eval-top-p", 0.5)
+    assert shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--steps", 1, *evaluated)[0] == 0
+    assert drawn == [(1, 1), (0.6, 0.5)]
+    for options, used, words in (
+        ((), (0.6, 0.5), "temperature 0.6, top-p 0.5"),
+        (("--temperature", 1), (1, 0.5), "temperature 1, top-p 0.5"),
+        (("--top-p", 1), (0.6, 1), "the first 10 of 24 prompts x 8 samples, temperature 0.6 ("),
+    ):
+        del drawn[:]
+        code, said = shell("eval.py", "rl", *FEW, *options)
+        assert code == 0 and words in said and {*drawn} == {used}, said
+    del drawn[:]
+    code, said = shell("eval.py", "rl", "--gradient-norms", "--samples", 4, "--prompts", 2)
+    assert code == 0 and {*drawn} == {(1, 1)}, said
+
+
+def test_which_test_set_and_what_its_verifier_lost(warm, shell, monkeypatch):
+    """GSM8K has two test sets; a comparison that took too long made an answer wrong."""
+    Path("words").mkdir()
+    Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
+    Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
+    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
+    monkeypatch.setattr(TASKS["gsm8k"], "faults", lambda self: counts)
+    task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
+    code, said = shell("eval.py", f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2, "--json", "out.json")
+    assert code == 0 and "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said, said
+    assert "4 comparisons took too long and count as wrong, 2 of its processes died" in said
+    results = json.loads(Path("out.json").read_text())
+    assert results["source"] == "GSM8K-Platinum" and counts.items() <= results["checkpoints"][0].items()
 
 
 def test_sample(warm, shell):

@@ -46,12 +46,17 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
 def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
     """What runs of every kind write is what the table has, no more and no less. In a row of it the names after one with a
     slash share its first part."""
+    pytest.importorskip("math_verify")
+    Path("words").mkdir()
+    for name, text in (("train.jsonl", '{"problem": "UP", "answer": "5"}\n' * 4), ("info.json", '{"test": "x"}')):
+        (Path("words") / name).write_text(text)
     runs, short = {"warm": warm}, ("tiny", "--init", warm, "--prompts", 4, "--rollouts", 4, "--steps", 1)
     for name, arguments in {
         "rl": (*short, "--eval-every", 1, "--eval-prompts", 4),
         "several": (*short, "--passes", 2, "--beta", 0.1),
         "rewards": (*own, "--reward", "rewards.py:half", "--estimator", "rloo"),
         "images": ("glyphs", "--steps", 1, "--eval-every", 1),
+        "verifier": (*short, "--task", "gsm8k", "--task.directory", "words", "--task.verdict", "published"),
     }.items():
         code, said = shell("train.py", *arguments, "--out", name)
         assert code == 0, said

@@ -31,6 +31,7 @@ def verifiers(monkeypatch):
     module = types.ModuleType("maxrl.verifiers")
     module.verify_number = module.verify_math = lambda response, answer: float(f"\\boxed{{{answer}}}" in response)
     module.final_number = lambda response: None
+    module.verify_published_batch = module.read_published = None
     module.verify_math_batch = lambda responses, answers: list(map(module.verify_math, responses, answers))
     monkeypatch.setitem(sys.modules, "maxrl.verifiers", module)
 
@@ -57,7 +58,7 @@ def test_gsm8k(gsm8k, verifiers):
     assert task[0].answer == "2 + 3 = 5\n\\boxed{5}" and task[1].answer == "\\boxed{5}"
     assert task.verify(task[0].answer, task[0]) == 1 and task.verify("5", task[0]) == 0
     validation, test = (TASKS["gsm8k"](split, directory=gsm8k) for split in ("validation", "test"))
-    assert validation.rows == test.rows and test.info["test"] == "GSM8K" and len(test) == 1
+    assert validation.rows == test.rows and validation.source == test.source == "GSM8K" and len(test) == 1
     put(gsm8k / "validation.jsonl", ROW)
     assert TASKS["gsm8k"]("validation", directory=gsm8k)[0].columns == ROW
     assert "user: What is 2 + 3?" in task.show("r", task[0], False)
@@ -79,7 +80,7 @@ def test_math(tmp_path, verifiers):
     put(tmp_path / "beyondaime" / "test.jsonl", ROW)
     task = TASKS["math"]("train", directory=tmp_path)
     request = r"Please reason step by step, and put your final answer within \boxed{}."
-    assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3? {request}"]
+    assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3?\n{request}"]
     assert task[0].answer == "\\boxed{\\frac{1}{2}}" and task.verify(task[0].answer, task[0]) == 1
     assert task.verify_all(["\\boxed{\\frac{1}{2}}", "x"], [task[0]] * 2) == [1, 0]
     other = TASKS["math"]("test", test="beyondaime", system="", directory=tmp_path)
@@ -177,8 +178,26 @@ def test_what_is_tolerated(tmp_path):
 )
 def test_final_answers(name, response, answer):
     """What a majority vote counts."""
-    assert TASKS[name].final(None, response) == answer
+    task = TASKS[name].__new__(TASKS[name])
+    task.verdict = "boxed"
+    assert task.final(response) == answer
     assert TASKS["subset_sum"].final is None
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math"])
+def test_the_verdict_of_the_published_code(gsm8k, name):
+    """No box is needed; what a majority vote counts is then what math-verify reads."""
+    pytest.importorskip("math_verify")
+    options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
+    boxed, published = (load_task(name, "train", verdict=verdict, **options) for verdict in ("boxed", "published"))
+    plain = "2 + 3 makes 5 apples."
+    assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
+    assert (boxed.final(plain), published.final(plain), published.final("none")) == (None, "5", None)
+    assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
+    assert published.faults() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
+    assert boxed.faults().keys() == ({} if name == "gsm8k" else published.faults()).keys()
+    with pytest.raises(UsageError, match="verdict must be boxed or published, got 'first'; .*--task.NAME"):
+        load_task(name, "train", verdict="first", **options)
 
 
 def test_shown_with_its_verdict(gsm8k):

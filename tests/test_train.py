@@ -307,6 +307,18 @@ def test_every_epoch_is_a_permutation(size, prompts):
     )
 
 
+def test_an_update_of_nothing_leaves_all_as_it_is():
+    """Where no group of any rank has a verdict, momentum and weight decay would move the weights all the same."""
+    policy, cfg = tiny.policy(tiny.model(torch.float32)), train.replace(RECIPES["tiny"](), weight_decay=0.1)
+    rollouts = tiny.rollouts(dtype=torch.float32)
+    optimizer = train.make_optimizer(cfg, policy.model)
+    train.update(cfg, policy, optimizer, rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
+    before = [p.detach().clone() for p in policy.model.parameters()]
+    nothing = rollouts.select(torch.zeros(4, dtype=torch.bool))
+    stats = train.update(cfg, policy, optimizer, nothing, torch.zeros(0, 4), 1)
+    assert all(map(torch.equal, before, policy.model.parameters())) and stats["tokens"] == stats["skipped_updates"] == 0
+
+
 def test_random_streams_do_not_collide(monkeypatch):
     """numpy fills seeds up with zeros: streams whose seeds are equal but for zeros behind them are the same stream."""
     seeds, make = [], np.random.default_rng

@@ -10,18 +10,29 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import verdicts
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxrl import verifiers
+from maxrl import verifiers, worker
 from maxrl.config import UsageError
-from maxrl.verifiers import last_boxed, read_number, verify_math, verify_math_batch, verify_number
+from maxrl.verifiers import (
+    last_boxed,
+    read_number,
+    read_published,
+    verify_math,
+    verify_math_batch,
+    verify_number,
+    verify_published,
+    verify_published_batch,
+)
 
 needs_math_verify = pytest.mark.skipif(not importlib.util.find_spec("math_verify"), reason="needs math-verify")
 
@@ -275,6 +286,13 @@ NUMBERS = [
     ("１８", "18", 0, "digits of another script are not read"),
     ("18\0", "18", 0, "NUL"),
     ("five (5)", "5", 1, "a word and its number"),
+    *((f"18 {word}", "18", 0, "a word that changes the value") for word in ("squared", "cubed", "pi", "fifths", "score")),
+    ("triple 18", "18", 0, "a word that changes the value"),
+    ("not 18", "18", 0, "a word that changes the value"),
+    ("+-18", "18", 0, "either sign, or minus: not read"),
+    ("18 feet squared", "18", 1, "an exponent of the unit, in a word"),
+    ("a score of 18", "18", 1, "a word that means something else here"),
+    ("18 students in fifth grade", "18", 1, "a word that means something else here"),
     ("none", "0", 0, "no number"),
     ("18", "", 0, "no answer"),
     ("none", "none", 0, "an answer that is no number is matched by nothing"),
@@ -305,7 +323,9 @@ RESPONSES = [
     (r"\boxed{18} so \boxed{\text{18}", "18", 0, "cut off"),
     (r"\boxed{18} so \boxed{", "18", 0, "cut off"),
     (r"\boxed{18} so \boxed", "18", 0, "cut off"),
-    (r"\boxed 18", "18", 0, "without a brace"),
+    (r"\boxed 18", "18", 1, "without a brace: legal TeX for a number"),
+    (r"\boxed{5}, no: \boxed -18.5, then", "-18.5", 1, "without a brace, the last one"),
+    (r"\boxed{18}, no: \boxed x = 18", "18", 0, "without a brace, no number"),
     (r"\boxed {18}", "18", 1, "a blank before the brace"),
     ("\\boxed\n{18}", "18", 1, "a line break before the brace"),
     (r"\boxed{\boxed{18}}", "18", 1, "a box in a box"),
@@ -775,10 +795,10 @@ def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
 @needs_math_verify
 def test_a_worker_that_was_killed_while_idle_costs_no_verdict():
     assert verify_math(boxed("1/2"), "0.5") == 1
-    for worker in verifiers._pool().queue:
-        if worker:
-            worker.process.kill()
-            worker.process.wait()
+    for one in verifiers._pool().queue:
+        if one:
+            one.process.kill()
+            one.process.wait()
     assert verify_math(boxed("1/2"), "0.5") == 1
 
 
@@ -786,9 +806,9 @@ def test_a_worker_that_was_killed_while_idle_costs_no_verdict():
 def test_a_worker_that_owes_an_answer_is_not_asked_again(monkeypatch):
     """Its late answer would be taken for the next one's: the tower's 0 for a right answer."""
     verdicts = []
-    monkeypatch.setattr(verifiers, "SECONDS", 0.0)
+    monkeypatch.setattr(worker, "WALL", 0.0)
     verdicts.append(verify_math(boxed("x^2+2x+1"), "(x+1)^2"))
-    monkeypatch.setattr(verifiers, "SECONDS", 20.0)
+    monkeypatch.setattr(worker, "WALL", 60.0)
     verdicts += [verify_math(boxed("2"), "3"), verify_math(boxed("(x+1)(x-1)"), "x^2-1"), verify_math(boxed("2"), "3")]
     assert verdicts == [0, 0, 1, 0]
 
@@ -798,9 +818,9 @@ def test_the_signals_of_a_run_do_not_reach_a_verdict():
     """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every one of a job."""
     assert verify_math(boxed("1/2"), "0.5") == 1
     workers = {worker for worker in verifiers._pool().queue if worker}
-    for worker in workers:
-        worker.process.send_signal(signal.SIGINT)
-        worker.process.send_signal(signal.SIGTERM)
+    for one in workers:
+        one.process.send_signal(signal.SIGINT)
+        one.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert verify_math(boxed("1/4"), "0.25") == 1
     assert workers == {worker for worker in verifiers._pool().queue if worker}
@@ -891,7 +911,6 @@ BROKEN = {
     "antlr4 is of another version": "raise ImportError('antlr4 is of another version')",
     "has no attribute": "",
     "1/2 and 0.5 different": "parse = verify = LatexExtractionConfig = lambda *args, **kwargs: None",
-    "its process ended": "import os; os._exit(1)",
 }
 
 
@@ -902,6 +921,93 @@ def test_a_broken_installation_is_no_wrong_answer(installed, said):
     with pytest.raises(UsageError, match=f"{said}.*pip install math-verify"):
         verify_math(boxed("1/2"), "0.5")
     assert _pids() == []
+
+
+# A math-verify whose verify() does what MISHAP says, the first time or always.
+MISHAP = """
+import os, pathlib, signal, time
+parse = lambda text, *args, **kwargs: text
+LatexExtractionConfig = lambda **kwargs: None
+def verify(gold, box, **kwargs):
+    marker = pathlib.Path(__file__).with_name("marker")
+    if "7" in box and not ({once} and marker.exists()):
+        marker.touch()
+        {mishap}
+    return True
+"""
+KILLED, STOPPED, HOPELESS = (
+    "os.kill(os.getpid(), signal.SIGKILL)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass")
+
+
+@pytest.mark.parametrize("mishap, once, verdict, counts", [
+    (KILLED, True, 1, (0, 1)),
+    (STOPPED, True, 1, (0, 1)),
+    (KILLED, False, 0, (0, 2)),
+    ("time.sleep(0.5)", False, 1, (0, 0)),  # the machine does something else meanwhile: that is no CPU time
+    (HOPELESS, True, 0, (1, 0)),  # too slow once is too slow always: not asked again
+], ids=["killed", "stopped", "killed twice", "waits", "hopeless"])
+def test_a_verdict_does_not_depend_on_what_else_the_machine_does(installed, monkeypatch, mishap, once, verdict, counts):
+    installed(MISHAP.format(mishap=mishap, once=once))
+    assert verify_math(boxed("5"), "6") == 1  # a worker is ready
+    verifiers.take_counts()
+    monkeypatch.setattr(verifiers, "SECONDS", 0.2)
+    monkeypatch.setattr(worker, "WALL", 0.3 if mishap == STOPPED else 60.0)
+    start = verifiers._worker
+
+    def started():
+        monkeypatch.setattr(worker, "WALL", 60.0)
+        return start()
+
+    monkeypatch.setattr(verifiers, "_worker", started)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        assert verify_math(boxed("7"), "6") == verdict
+    assert tuple(verifiers.take_counts().values()) == counts
+    assert len({str(warning.message) for warning in said}) == any(counts), "said, once"
+    assert verifiers.take_counts() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
+
+
+def test_a_process_that_dies_while_it_starts_is_started_again(installed, tmp_path):
+    """And where that one dies too, nobody is told to install what is installed."""
+    once = "import os, pathlib; m = pathlib.Path(__file__).with_name('m'); m.exists() or (m.touch(), os._exit(1))\n"
+    installed(once + MISHAP.format(mishap="pass", once=False))
+    assert verify_math(boxed("5"), "6") == 1
+    verifiers._end()
+    installed("import os; os._exit(1)")
+    with pytest.raises(UsageError, match="died while it started") as caught:
+        verify_math(boxed("5"), "6")
+    assert "pip" not in str(caught.value) and _pids() == []
+
+
+@needs_math_verify
+def test_the_published_verdict_is_math_verify_s():
+    """On every 17th of the responses of verdicts.py, and a few more: math_metric as the published code calls it."""
+    from math_verify.metric import math_metric
+    from math_verify.parser import ExprExtractionConfig, LatexExtractionConfig
+
+    metric = math_metric((LatexExtractionConfig(),), (ExprExtractionConfig(), LatexExtractionConfig()))
+
+    def oracle(response, answer):
+        try:
+            return metric([rf"\boxed{{{answer}}}"], [response])[0]
+        except Exception:  # as its compute_score does
+            return 0.0
+
+    rows = [*verdicts.cases(False)][::37] + [*verdicts.cases(True)][::17]
+    rows += [("", "5"), ("5", ""), ("none", "none"), (r"\boxed{", "5"), ("9" * 5000, "9" * 5000)]
+    found = verify_published_batch(*zip(*rows))
+    wrong = [(row, verdict) for row, verdict in zip(rows, found) if verdict != oracle(*row)]
+    assert not wrong and {*found} == {0.0, 1.0}
+
+
+@needs_math_verify
+def test_no_box_is_needed_for_the_published_verdict():
+    for response, boxed_one, published in (
+            ("So the answer is 42.", 0, 1), ("#### 42", 0, 1), ("Therefore she earns 42 dollars.", 0, 1),
+            (r"\boxed{19}, or rather \boxed{42}", 1, 0), (r"\boxed{42}", 1, 1)):
+        assert (verify_math(response, "42"), verify_published(response, "42")) == (boxed_one, published), response
+    same = [read_published(text) for text in ("It is 0.50.", r"\boxed{\frac12}", r"so $\frac{2}{4}$", r"\boxed{50\%}")]
+    assert {*same} == {"0.5"} and read_published("0 apples") == "0" and read_published("no idea") is None
 
 
 @needs_math_verify

@@ -38,6 +38,7 @@ class Task:
     vocabulary: tuple[str, ...] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
     tokenizer: Path | None = None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
+    source: str = ""  # where the split is from, for eval.py to say, if that is not plain
     classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
     # A method final(response) -> str | None of tasks whose responses end in an answer: what a majority vote counts.
     final: Callable[[str], str | None] | None = None
@@ -72,6 +73,10 @@ class Task:
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
+    def faults(self) -> dict[str, float]:
+        """By metric, what has gone wrong in judging since the last call, on this rank; of a verifier of processes only."""
+        return {}
+
     def responses(self, rollouts) -> list[list[str]]:
         """The texts that are judged, P_local lists of N: those of a task that names its stop tokens have them, otherwise they
         are without end token and special tokens."""
@@ -103,7 +108,7 @@ class Within(Task):
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
         for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "final", "verify", "verify_all", "rewards",
-                     "responses", "show"):
+                     "responses", "show", "faults", "source"):
             setattr(self, name, getattr(task, name))
         self.told = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
                      if self.left_out else "")
@@ -126,6 +131,13 @@ def finished_only(rewards):
 def check_split(split: str):
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split must be train, validation or test, got {split!r}")
+
+
+def check_verdict(verdict: str) -> str:
+    """Of the tasks that may be judged by the last box or by the published code's rule."""
+    if verdict not in ("boxed", "published"):
+        raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
+    return verdict
 
 
 def drawn(make, split: str, seed: int, index: int):

@@ -7,7 +7,7 @@ system message comes first where it has one); for a tokenizer without a template
 import json
 from pathlib import Path
 
-from maxrl.tasks.base import Example, Task, check_split
+from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
@@ -18,11 +18,12 @@ class Gsm8k(Task):
     of that layout in `directory` (a path, or one below data/), such as the generated word_problems.
 
     Without a validation file, as prepare.py leaves it, validation is the test set, which the paper's curves over the
-    training show; then nothing may be chosen by it.
+    training show; then nothing may be chosen by it. verdict: "boxed" (verify_number) or "published" (verify_published).
     """
 
-    def __init__(self, split: str = "train", directory: str | Path | None = None):
+    def __init__(self, split: str = "train", directory: str | Path | None = None, verdict: str = "boxed"):
         check_split(split)
+        self.verdict = check_verdict(verdict)
         folder = Path(directory or "gsm8k")
         folder = folder if directory and (folder / "info.json").exists() else DATA / folder
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
@@ -30,9 +31,11 @@ class Gsm8k(Task):
             raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
-        self.info = json.loads((folder / "info.json").read_text())  # its "test" names the test set
+        self.info = json.loads((folder / "info.json").read_text())
         if split == "validation" and not (folder / "validation.jsonl").exists():
             split = "test"
+        if split == "test":
+            self.source = self.info["test"]  # GSM8K-Platinum, or GSM8K's own
         self.rows = read_jsonl(folder / f"{split}.jsonl", {"problem": (str,), "answer": (str,)})
 
     def __len__(self) -> int:
@@ -45,11 +48,24 @@ class Gsm8k(Task):
         return Example(prompt, f"{solution}\\boxed{{{row['answer']}}}", row)
 
     def verify(self, response: str, example: Example) -> float:
-        from maxrl.verifiers import verify_number
-        return verify_number(response, example.columns["answer"])
+        return self.verify_all([response], [example])[0]
+
+    def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
+        from maxrl.verifiers import verify_number, verify_published_batch
+        answers = [example.columns["answer"] for example in examples]
+        if self.verdict == "published":
+            return verify_published_batch(responses, answers)
+        return [verify_number(response, answer) for response, answer in zip(responses, answers)]
+
+    def faults(self) -> dict[str, float]:
+        from maxrl.verifiers import take_counts
+        return take_counts() if self.verdict == "published" else {}
 
     def final(self, response: str) -> str | None:
-        r"""The number that verify_number reads in the last box, exactly, or None: 0.50 and \frac12 are both 1/2."""
-        from maxrl.verifiers import final_number
+        r"""The number that verify_number reads in the last box, exactly, or None: 0.50 and \frac12 are both 1/2. Under the
+        published verdict, what math-verify reads in the whole response."""
+        from maxrl.verifiers import final_number, read_published
+        if self.verdict == "published":
+            return read_published(response)
         number = final_number(response)
         return None if number is None else str(number)

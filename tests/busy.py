@@ -37,8 +37,8 @@ def judged(what: str, pairs: list) -> int:
     verdicts = verifiers.verify_math_batch([rf"\boxed{{{box}}}" for box, _ in pairs], [answer for _, answer in pairs])
     counts = {name.removeprefix("rewards/verifier_"): int(n) for name, n in verifiers.take_counts().items()}
     wrong = verdicts.count(0.0)
-    print(f"{what}: {len(pairs)} right answers, {wrong} judged wrong, {counts['timeouts']} time-outs, {counts['deaths']} deaths, "
-          f"{time.perf_counter() - begin:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
+    print(f"{what}: {len(pairs)} right answers, {wrong} judged wrong, {counts['timeouts']} time-outs, {counts['deaths']} "
+          f"deaths, {time.perf_counter() - begin:.0f} s, load {os.getloadavg()[0]:.1f}", flush=True)
     return wrong
 
 
@@ -61,7 +61,8 @@ def main():
         ready.append(start())
         return ready[-1]
 
-    def kill(done, rng=random.Random(0)):
+    def kill(done):
+        rng = random.Random(0)
         while not done.wait(rng.uniform(0.5, 1.5)):  # a new one needs about a second to start
             alive = [worker for worker in ready if worker.process.poll() is None]
             if alive:

@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop test torture bench lint toy maze9 maze17 maze17-sft maze17-data clean
+.PHONY: help demo images gsm8k-laptop test torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,7 +63,7 @@ toy: $(plots)  ## the model-free simulation, under a minute, with a picture
 images_run = $(py) train.py images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
 images_all = $(addprefix runs/images$(SEED)/,supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 reinforce_mean-1024)
 
-images: $(plots)  ## two CPU cores, minutes: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
+images: $(plots)  ## two CPU cores, ten minutes: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
 	$(py) -m data.glyphs.prepare
 	$(images_run)/supervised --estimator supervised
 	$(images_run)/maxrl-1024 --estimator maxrl --rollouts 1024
@@ -74,7 +74,7 @@ images: $(plots)  ## two CPU cores, minutes: Figure 2 on drawn images, cross-ent
 	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1,eval/pass@25,eval/top1 --out runs/images$(SEED)/figure2.png
 	$(py) eval.py $(images_all) --split validation --k 1,25 --against supervised --plot runs/images$(SEED)/coverage.png
 
-gsm8k-laptop: $(plots)  ## two CPU cores, minutes: the GSM8K path on generated word problems, a model from scratch
+gsm8k-laptop: $(plots)  ## two CPU cores, five minutes: the GSM8K path on generated word problems, a model from scratch
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_laptop_sft --seed $(SEED) --out runs/gsm8k$(SEED)/base --resume auto
 	$(py) train.py gsm8k_laptop --seed $(SEED) --init runs/gsm8k$(SEED)/base --out runs/gsm8k$(SEED)/maxrl --resume auto
@@ -99,7 +99,18 @@ clean:  ## remove .venv and caches; runs and data stay
 	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
 
 # An environment with an extra: made once, and again when the pins change.
-$(VENV)/.%: pyproject.toml constraints.txt
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	touch $@
+
+# The environment: made where there is none, made anew where its Python is too old or is not the one that PYTHON=... asks for.
+# One that is good stays, whatever python3 is, and one that VENV=... names is nobody's to remove.
+usable = import sys; v = sys.version_info; print("%d.%d" % v[:2] if v >= (3, 11) else "old")
+$(VENV)/pyvenv.cfg: FORCE
+	@has=$$($(VENV)/bin/python -c '$(usable)' 2>/dev/null); asked=$$($(PYTHON) -c '$(usable)' 2>/dev/null); \
+	if [ -n "$${has%old}" ] && { [ "$(origin PYTHON)" = file ] || [ "$$has" = "$$asked" ]; }; then exit 0; fi; \
+	if [ -z "$${asked%old}" ]; then \
+	    echo "maxrl needs Python 3.11 or later and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; fi; \
+	if [ -e $(VENV) ] && [ "$(origin VENV)" != file ]; then \
+	    echo "the Python of VENV=$(VENV) is not $(PYTHON), Python $$asked: name another VENV, or remove it" >&2; exit 1; fi; \
+	echo "$(PYTHON) -m venv --clear $(VENV)"; $(PYTHON) -m venv --clear $(VENV)

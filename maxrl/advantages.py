@@ -311,7 +311,7 @@ def _check_options(name: str, known: dict, options: dict, shape: torch.Size | No
                 raise TypeError(f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N")
             if value < 1 or (rollouts is not None and value > rollouts):
                 top = "" if rollouts is None else f" <= N = {rollouts}"
-                raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; use a {key} in this range")
+                raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range")
         if key == "mean_log_probs" and not (isinstance(value, Tensor) and value.shape == shape):
             raise TypeError(f"{name} takes mean_log_probs of the rewards' shape {tuple(shape)}; use a tensor, one per rollout")
         if key == "ddof" and value not in (0, 1):

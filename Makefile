@@ -108,7 +108,7 @@ $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
 usable = import sys; v = sys.version_info; print("%d.%d" % v[:2] if v >= (3, 11) else "old")
 $(VENV)/pyvenv.cfg: FORCE
 	@has=$$($(VENV)/bin/python -c '$(usable)' 2>/dev/null); asked=$$($(PYTHON) -c '$(usable)' 2>/dev/null); \
-	if [ -n "$${has%old}" ] && { [ "$(origin PYTHON)" = file ] || [ "$$has" = "$$asked" ]; }; then exit 0; fi; \
+	if [ -e $@ ] && [ -n "$${has%old}" ] && { [ "$(origin PYTHON)" = file ] || [ "$$has" = "$$asked" ]; }; then exit 0; fi; \
 	if [ -z "$${asked%old}" ]; then \
 	    echo "maxrl needs Python 3.11 or later and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; fi; \
 	if [ -e $(VENV) ] && [ "$(origin VENV)" != file ]; then \

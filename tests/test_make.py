@@ -14,7 +14,8 @@ echo "{name} $*" >> {log}
 case "$1 $2" in
     "-c "*) exec {python} -S -E -c "import sys; sys.version_info = ({version}, 1, 'final', 0)
 $2" ;;
-    "-m venv") for last; do :; done; rm -rf "$last"; mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; touch "$last/pyvenv.cfg" ;;
+    "-m venv") for last; do :; done; rm -rf "$last"; mkdir -p "$last/bin"; touch "$last/pyvenv.cfg"
+        cp "$0" "$last/bin/python" ;;
 esac
 """
 

@@ -13,8 +13,11 @@ for folder in (ROOT, ROOT / "tests"):  # plain `pytest` finds train.py and tiny.
 import tiny  # noqa: E402
 
 from data.maze import prepare  # noqa: E402
+from maxrl import checkpoint  # noqa: E402
 from maxrl.config import Config  # noqa: E402
 from maxrl.recipes import RECIPES  # noqa: E402
+from maxrl.tasks.maze import VOCABULARY  # noqa: E402
+from maxrl.tokenizer import Tokenizer  # noqa: E402
 
 torch.set_num_threads(1)  # matrices this small are slower on several
 
@@ -85,9 +88,19 @@ def recipes(mazes):
 
 @pytest.fixture(scope="session")
 def warm(recipes, tmp_path_factory):
-    """The run directory of `tiny_sft`: a policy that solves some mazes of 7x7."""
+    """The run directory of `tiny_sft`: a policy that solves some mazes of 7x7. Which ones differs from machine to machine,
+    as all that training makes: a test that asks what is sampled takes `dice`."""
     import train
 
     run = tmp_path_factory.mktemp("runs") / "warm"
     train.main(["tiny_sft", "--out", str(run)])
     return run
+
+
+@pytest.fixture(scope="session")
+def dice(tmp_path_factory):
+    """A checkpoint whose logits were set by hand (tiny.dice): a token is UP every other time, the last one every fourth.
+    What it does is known without any training: `--task tiny:Up` finds half of it right."""
+    path = tmp_path_factory.mktemp("dice") / "dice"
+    checkpoint.save(path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7])
+    return path

@@ -120,38 +120,9 @@ def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
 def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
     """The same command on two ranks: the first step's rollouts and gradient are equal, later ones up to rounding, and
     evaluation is shared. One rank alone writes and speaks."""
-    arguments = [
-        "--init",
-        warm,
-        "--task.size",
-        7,
-        "--task.directory",
-        mazes,
-        "--prompts",
-        8,
-        "--rollouts",
-        8,
-        "--steps",
-        3,
-        "--lr",
-        1e-5,
-        "--max-response",
-        20,
-        "--eval-every",
-        3,
-        "--eval-prompts",
-        7,
-        "--eval-samples",
-        4,
-        "--eval-k",
-        "1,4",
-        "--save-every",
-        2,
-        "--schedule",
-        "cosine",
-        "--device",
-        "cpu",
-    ]
+    arguments = ["--init", warm, "--task.size", 7, "--task.directory", mazes, "--prompts", 8, "--rollouts", 8, "--steps", 3,
+                 "--lr", 1e-5, "--max-response", 20, "--eval-every", 3, "--eval-prompts", 7, "--eval-samples", 4, "--eval-k",
+                 "1,4", "--save-every", 2, "--schedule", "cosine", "--device", "cpu", "--precision", "float32"]  # fmt: skip
     train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
     said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
     assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"

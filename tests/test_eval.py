@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-import torch
 from test_train import SHORT, refused
 
 import eval as eval_script
@@ -15,39 +14,44 @@ from maxrl import checkpoint
 from maxrl.metrics import pass_at_k, samples_to_match
 from maxrl.policy import SequencePolicy, count_successes
 from maxrl.recipes import RECIPES
+from maxrl.sampler import noise
 from maxrl.tasks import TASKS, load_task
+from maxrl.tasks.maze import VOCABULARY
+from maxrl.tokenizer import Tokenizer
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
+UP = ("--task", "tiny:Up", "--max-response", 6)
 
 
 @pytest.fixture(scope="module")
-def other(warm, tmp_path_factory):
-    """A second checkpoint: the warm one with its weights disturbed."""
-    model, tokenizer, stop = checkpoint.load_model(warm)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for p in model.parameters():
-            p += 0.05 * p.std() * torch.randn_like(p)
-    path = tmp_path_factory.mktemp("runs") / "other"
-    checkpoint.save(
-        path, model, tokenizer, stop, recipe=json.loads((checkpoint.find(warm) / "recipe.json").read_text())
-    )
+def other(tmp_path_factory):
+    """A second checkpoint whose logits were set by hand: UP is rarer than with `dice`."""
+    path = tmp_path_factory.mktemp("dice") / "other"
+    tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+    checkpoint.save(path, tiny.dice(UP=0.2, LEFT=0.5, DONE=0.3), tokenizer, [2, 7])
     return path
 
 
-def test_table_and_json(warm, other, shell):
-    """The table's numbers follow from the counts in the file, and those are the policy's own."""
-    code, said = shell("eval.py", f"base={warm}", f"other={other}", *FEW, "--json", "out.json", "--split", "validation")
+def throws(indices, samples: int, chance: float, seed: int = 0) -> list[int]:
+    """How many of the samples begin with UP where that has this chance. DONE and its like come before UP in the
+    vocabulary, LEFT after it."""
+    first = noise(seed, 0, indices, samples, 6)[:, :, 0]
+    done = 0.25 if chance == 0.5 else 0.3
+    return ((first >= done) & (first < done + chance)).sum(1).tolist()
+
+
+def test_table_and_json(dice, other, shell):
+    """The table's numbers follow from the counts in the file, and those from the noise and the logits alone."""
+    options = (*FEW, *UP, "--json", "out.json", "--split", "validation")
+    code, said = shell("eval.py", f"base={dice}", f"other={other}", *options)
     assert code == 0, said
     results = json.loads(Path("out.json").read_text())
-    assert (results["samples"], results["prompts"], results["split"], results["task"]) == (8, 10, "validation", "maze")
+    assert (results["samples"], results["prompts"], results["split"], results["task"]) == (8, 10, "validation", "tiny:Up")
     assert "eval.py base=" in results["command"]
     assert [row["name"] for row in results["checkpoints"]] == ["base", "other"]
     counts = {row["name"]: row["counts"] for row in results["checkpoints"]}
-    policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
-    task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
-    assert counts["base"] == count_successes(policy, task, range(10), 8).tolist() and 0 < sum(counts["base"]) < 80
-    assert counts["other"] != counts["base"]
+    assert counts["base"] == throws(range(10), 8, 0.5) != counts["other"] == throws(range(10), 8, 0.2)
+    assert 0 < sum(counts["other"]) < sum(counts["base"]) < 80
     for name, row in counts.items():
         for k in (1, 4, 8):
             values = pass_at_k(8, row, k)
@@ -59,24 +63,24 @@ def test_table_and_json(warm, other, shell):
     assert curve["k"] == [1, 2, 4, 8] and abs(curve["mean"][2] - pass_at_k(8, counts["base"], 4).mean()) < 1e-12
 
 
-def test_seeds_share_a_row(warm, other, shell):
+def test_seeds_share_a_row(dice, other, shell):
     """A name given twice is averaged per prompt: its standard error is over prompts, not over prompts times seeds."""
-    code, said = shell(
-        "eval.py", f"two={warm}", f"two={other}", f"one={warm}", *FEW, "--json", "out.json", "--against", "two"
-    )
+    options = (*FEW, *UP, "--json", "out.json", "--against", "two")
+    code, said = shell("eval.py", f"two={dice}", f"two={other}", f"one={dice}", *options)
     assert code == 0, said
     results = json.loads(Path("out.json").read_text())
     counts = [row["counts"] for row in results["checkpoints"]]
-    assert counts[0] == counts[2] and len(counts) == 3
+    assert counts[0] == counts[2] != counts[1] and len(counts) == 3
     mean = (pass_at_k(8, counts[0], 1) + pass_at_k(8, counts[1], 1)) / 2
     assert len(re.findall("^two ", said, re.M)) == 2  # its row, and the head of the differences
     assert f"{mean.mean():.3f} ± {mean.std(ddof=1) / 10**0.5:.3f}" in said
 
 
-def test_the_same_noise_every_time_and_another_by_seed(warm, shell):
-    said = [shell("eval.py", f"a={warm}", *FEW, *more)[1] for more in ((), (), ("--seed", 1))]
-    tables = [text.split("test:")[1].split("\r")[0] for text in said]  # without the bar, which has times
-    assert tables[0] == tables[1] != tables[2]
+def test_the_same_noise_every_time_and_another_by_seed(dice, shell):
+    for i, more in enumerate(((), (), ("--seed", 1))):
+        assert shell("eval.py", f"a={dice}", *FEW, *UP, *more, "--json", f"{i}.json")[0] == 0
+    counts = [json.loads(Path(f"{i}.json").read_text())["checkpoints"][0]["counts"] for i in range(3)]
+    assert counts == [throws(range(10), 8, 0.5, seed) for seed in (0, 0, 1)] and counts[1] != counts[2]
 
 
 def test_sampling_options(warm, shell):
@@ -88,8 +92,8 @@ def test_sampling_options(warm, shell):
     refused(shell("eval.py", f"a={warm}", *FEW, "--json", "out.json"), "out.json exists")
 
 
-def test_plot(warm, other, shell):
-    code, said = shell("eval.py", f"maxrl={warm}", f"grpo={other}", *FEW, "--plot", "out.png")
+def test_plot(dice, other, shell):
+    code, said = shell("eval.py", f"maxrl={dice}", f"grpo={other}", *FEW, *UP, "--plot", "out.png")
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
 
 
@@ -226,12 +230,13 @@ def test_the_table_in_words():
     assert eval_script.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
 
 
-def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(warm, shell):
-    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--save-every", 2)
+def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):
+    """A large rate on few logits: after every step UP is likelier by far, until nothing else is left."""
+    run = (*SHORT, *UP, "--init", dice, "--lr", 0.02, "--save-every", 2, "--out", "rl")
+    assert shell("train.py", *run, "--steps", 3)[0] == 0 and shell("train.py", *run, "--steps", 5, "--resume")[0] == 0
+    counts = {}
     for path in ("rl", "rl/step-000005", "rl/step-000002"):
-        shell("eval.py", f"a={path}", *FEW, "--json", f"{Path(path).name}.json")
-    counts = [
-        json.loads(Path(f"{n}.json").read_text())["checkpoints"][0]["counts"]
-        for n in ("rl", "step-000005", "step-000002")
-    ]
-    assert counts[0] == counts[1] != counts[2]
+        assert shell("eval.py", f"a={path}", *FEW, *UP, "--json", f"{Path(path).name}.json")[0] == 0
+        counts[path] = json.loads(Path(f"{Path(path).name}.json").read_text())["checkpoints"][0]["counts"]
+    assert counts["rl"] == counts["rl/step-000005"]
+    assert sum(counts["rl/step-000005"]) > sum(counts["rl/step-000002"]) > sum(throws(range(10), 8, 0.5))

@@ -75,7 +75,9 @@ def logits(model, tokens=TOKENS):
     return model.lm_head(model(tokens[:, None])).squeeze(1)
 
 
-def close(ours, theirs, atol=1e-5):
+def close(ours, theirs, atol=None):
+    """Up to 128 roundings of the largest number: sums of some 40 products, through two layers and two ways of adding."""
+    atol = 128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max()) if atol is None else atol
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
 
 
@@ -98,7 +100,7 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
     expected = {n.removeprefix(lora.PREFIX).replace(".default", ""): p for n, p in theirs.named_parameters()}
     for name, p in own.items():
         assert p.grad.abs().max() > 1e-6
-        close(p.grad, expected[name].grad, 1e-6)
+        close(p.grad, expected[name].grad)
 
 
 @torch.no_grad()
@@ -228,7 +230,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
     assert trained == {name.removeprefix(lora.PREFIX) for name in tensors}
     with torch.no_grad():
         theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
-        close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits, 1e-4)
+        close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
     for script, *options in (["eval.py", "rl", "--prompts", 4, "--samples", 4, "--k", 1], ["sample.py", "rl"]):
         code, said = shell(script, *options)
         assert code == 0, said
@@ -252,8 +254,8 @@ def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
     assert not [f.name for f in merged.iterdir() if "adapter" in f.name or "optimizer" in f.name or "index" in f.name]
     with torch.no_grad():
         expected = logits(checkpoint.load_model(cut)[0])
-        close(logits(checkpoint.load_model(merged)[0]), expected, 1e-4)
-        close(read_by_transformers(merged)(TOKENS).logits, expected, 1e-4)
+        close(logits(checkpoint.load_model(merged)[0]), expected)
+        close(read_by_transformers(merged)(TOKENS).logits, expected)
 
 
 def test_resume_may_merge_from_now_on_but_not_change_the_adapter(warm, shell):
@@ -279,7 +281,7 @@ def test_an_adapter_as_init(warm, shell):
     code, said = shell("train.py", *RL[:7], "--lr", 0, "--weight-decay", 0, "--init", "first", "--out", "second")
     assert code == 0, said
     with torch.no_grad():
-        close(*(logits(checkpoint.load_model(name)[0]) for name in ("first", "second")), 1e-4)
+        close(*(logits(checkpoint.load_model(name)[0]) for name in ("first", "second")))
     assert (checkpoint.find("second") / "config.json").exists()
     assert len(load_file(checkpoint.find("second") / "optimizer.safetensors")) == 3 * len(
         load_file(checkpoint.find("second") / "model.safetensors"))

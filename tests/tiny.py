@@ -1,10 +1,13 @@
 """Small models, rollouts and mazes that several test files share."""
 
+import math
+
 import torch
 
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import Rollouts, SequencePolicy
-from maxrl.tasks.maze import VOCABULARY
+from maxrl.tasks import Example, Task
+from maxrl.tasks.maze import ID, VOCABULARY
 from maxrl.tokenizer import Tokenizer
 
 SIZES = dict(
@@ -35,6 +38,46 @@ def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
             one = 1.0 if "norm" in name else 0.0
             parameter.copy_(one + torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.2))
     return result.to(dtype)
+
+
+def dice(**chances) -> Transformer:
+    """A model that throws the same dice for every token, whatever came before: its logits are set by hand. So what it
+    samples is known from the noise alone, on every machine. Every parameter of a layer is there; none changes the states."""
+    result = model(torch.float32, tie_word_embeddings=False)
+    logits = torch.full((len(VOCABULARY),), -30.0)
+    for token, chance in chances.items():
+        logits[ID[token]] = math.log(chance)
+    with torch.no_grad():
+        result.model.embed_tokens.weight.fill_(1)
+        result.model.norm.weight.fill_(1)  # the states after it: 1 everywhere
+        result.lm_head.weight.copy_((logits / SIZES["hidden_size"])[:, None].expand(-1, SIZES["hidden_size"]))
+        for layer in result.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+    return result
+
+
+class Up(Task):
+    """Right is what begins with UP. `--task tiny:Up`; the recipe's own options (a size, a directory) mean nothing here."""
+
+    def __init__(self, split, **options):
+        pass
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return Example(f"<bos> UP LEFT {VOCABULARY[8 + index % 10]}", "")
+
+    def verify(self, response, example):
+        return float(response.startswith("UP"))
+
+
+class Always(Up):
+    """Everything is right."""
+
+    def verify(self, response, example):
+        return 1.0
 
 
 def policy(transformer, **options) -> SequencePolicy:

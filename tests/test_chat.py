@@ -14,6 +14,7 @@ from maxrl import chat
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
 from maxrl.tokenizer import Tokenizer
+from maxrl.worker import Died
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [{"role": "user", "content": "a b"}]
@@ -141,6 +142,29 @@ def test_a_template_that_runs_away_ends(template, monkeypatch):
         tokenizer(template).render(USER)
     monkeypatch.setattr(chat, "SECONDS", 20.0)
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
+
+
+class Dying:
+    """A worker that dies over whatever it is asked, as one does that the system ends for want of memory."""
+
+    said, alive = "ready", True
+
+    def ask(self, *arguments):
+        self.alive = False
+        raise Died
+
+
+def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
+    """Once: another one renders. Twice: it is not said that the template does too much."""
+    start, workers = chat._worker, [Dying(), None]
+    monkeypatch.setattr(chat, "_WORKERS", {})
+    monkeypatch.setattr(chat, "_worker", lambda: workers.pop(0) or start())
+    assert tokenizer("{{ messages[0].content }}").render(USER) == "a b" and not workers
+    chat._end()
+    workers += [Dying(), Dying()]
+    with pytest.raises(ValueError, match="died, and so did the next one") as caught:
+        tokenizer("a").render(USER)
+    assert "too much" not in str(caught.value)
 
 
 def test_the_process_that_renders_is_held_to_its_memory():

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from maxrl.config import Config, UsageError, describe, with_overrides
+from maxrl.recipes import RECIPES
 
 
 def parsed(*arguments):
@@ -92,6 +93,15 @@ def test_mistakes_are_named(arguments, words):
     with pytest.raises(UsageError) as error:
         parsed(*arguments)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_paper_s_language_model_recipes():
+    """Tables 5 and 6: validation at temperature 0.6 and top-p 0.95; the published scripts clip POLARIS at 0.3."""
+    for name, recipe in RECIPES.items():
+        cfg = recipe()
+        paper = name.startswith(("gsm8k_smollm2", "polaris_"))
+        assert (cfg.eval_temperature, cfg.eval_top_p) == ((0.6, 0.95) if paper else (1, 1)), name
+        assert (cfg.max_grad_norm == 0.3) == name.startswith("polaris_"), name
 
 
 def test_every_field_has_its_sentence():

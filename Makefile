@@ -63,7 +63,7 @@ toy: $(plots)  ## the model-free simulation, under a minute, with a picture
 images_run = $(py) train.py images_laptop --seed $(SEED) --resume auto --out runs/images$(SEED)
 images_all = $(addprefix runs/images$(SEED)/,supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 reinforce_mean-1024)
 
-images: $(plots)  ## two CPU cores, ten minutes: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
+images: $(plots)  ## two CPU cores, a quarter of an hour: Figure 2 on drawn images, cross-entropy against MaxRL, GRPO and REINFORCE
 	$(py) -m data.glyphs.prepare
 	$(images_run)/supervised --estimator supervised
 	$(images_run)/maxrl-1024 --estimator maxrl --rollouts 1024
@@ -74,7 +74,7 @@ images: $(plots)  ## two CPU cores, ten minutes: Figure 2 on drawn images, cross
 	$(py) -m maxrl.plots $(images_all) --panels eval/pass@1,eval/pass@25,eval/top1 --out runs/images$(SEED)/figure2.png
 	$(py) eval.py $(images_all) --split validation --k 1,25 --against supervised --plot runs/images$(SEED)/coverage.png
 
-gsm8k-laptop: $(plots)  ## two CPU cores, five minutes: the GSM8K path on generated word problems, a model from scratch
+gsm8k-laptop: $(plots)  ## two CPU cores, about ten minutes: the GSM8K path on generated word problems, a model from scratch
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_laptop_sft --seed $(SEED) --out runs/gsm8k$(SEED)/base --resume auto
 	$(py) train.py gsm8k_laptop --seed $(SEED) --init runs/gsm8k$(SEED)/base --out runs/gsm8k$(SEED)/maxrl --resume auto

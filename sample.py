@@ -20,7 +20,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
     parser.add_argument("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
     parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
-    evaluation.add_options(parser, "validation")
+    evaluation.add_options(parser, "")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
                         help="auto: in a terminal, unless NO_COLOR is set")
     return evaluation.read_options(parser, arguments, ("prompts", "rollouts"))

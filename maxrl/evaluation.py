@@ -1,6 +1,7 @@
 """What eval.py and sample.py share: the options of sampling, the task that is asked, and the policy that answers."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from maxrl.policy import make_policy
 from maxrl.rewards import Rewards
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Task, Within, finished_only
+from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
 
 def add_options(parser: argparse.ArgumentParser, split: str):
-    """The options of both scripts; `split` is the default of --split."""
-    parser.add_argument("--split", default=split, choices=("train", "validation", "test"))
+    """The options of both scripts; `split` is the default of --split, where it is "" the first that there is."""
+    parser.add_argument("--split", default=split, choices=("train", "validation", "test"),
+                        help=f"({split or 'validation, or train where the task has no other'})")
     parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
     parser.add_argument("--reward", action="append", default=[], metavar="FILE.py:F",
                         help="reward function for the task's verdict, or package.module:F; repeatable")
@@ -76,14 +78,15 @@ def complete(args: argparse.Namespace, path: Path):
     args.zero_reward_at_limit = False
     if not (args.task or trained):
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    if not args.task and ":" in trained["task"]:
-        raise UsageError(f"{path} was trained on a task that is code: --task {trained['task']} says that you trust it")
+    code = [] if args.task or ":" not in trained["task"] else ["--task", trained["task"]]
+    if trained and (not args.task or args.task == trained["task"]) and trained["reward"] and not args.reward:
+        code += ["--reward", ",".join(trained["reward"])]
+    if code:
+        raise UsageError(f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
+                         f"as in {shlex.join(['python', *sys.argv, *code])}")
     if not args.task or args.task == trained.get("task"):
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
         args.zero_reward_at_limit = trained["zero_reward_at_limit"]
-        if trained["reward"] and not args.reward:
-            names = ",".join(trained["reward"])
-            raise UsageError(f"{path} was trained with rewards that are code: --reward {names} says that you trust it")
         if list(args.reward) == trained["reward"]:
             args.reward_weights = args.reward_weights or trained["reward_weights"]
     args.precision = args.precision or trained.get("precision", "auto")
@@ -93,11 +96,23 @@ def complete(args: argparse.Namespace, path: Path):
             setattr(args, name, trained.get(f"eval_{name}", 1.0))
 
 
+def load_split(args: argparse.Namespace) -> Task:
+    """The split that is asked; where none is, validation, or train where nothing else was named. Sets args.split."""
+    if not args.split:
+        try:
+            args.split = "validation"
+            return load_task(args.task, args.split, **args.task_options)
+        except NoSplit:
+            args.split = "train"
+            print("no validation prompts are named: these are prompts of the training", file=sys.stderr)
+    return load_task(args.task, args.split, **args.task_options)
+
+
 def find_task(args: argparse.Namespace, path: Path) -> Task:
     """The split that is asked, without the prompts that are longer than --max-prompt in the tokens of checkpoint `path`, and
     judged by the reward functions if there are any; sets args.max_response. UsageError where no prompt is left, where nothing
     can judge, and for an option that means nothing to the task."""
-    task = load_task(args.task, args.split, **args.task_options)
+    task = load_split(args)
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     judge = Rewards(args.reward, args.reward_weights).judge if args.reward else None

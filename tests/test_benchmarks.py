@@ -201,7 +201,7 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
     code, said = shell("eval.py", "trained", *few)
-    assert code == 2 and "--reward rewards.py:never says that you trust it" in said
+    assert code == 2 and "--reward rewards.py:never says that you trust it, as in python " in said
     never = ("--reward", "rewards.py:never")
     for name, *arguments in (["own", *never], ["own2", *own, *never], ["other", *own, "--reward", "rewards.py:even"],
                              ["math", *mine[1:], "--max-prompt", 200]):  # fmt: skip

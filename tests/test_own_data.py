@@ -9,6 +9,7 @@ import torch
 from test_train import metrics, refused
 
 import train
+from maxrl.config import UsageError
 from maxrl.tasks import load_task
 
 REWARDS = """
@@ -205,3 +206,35 @@ def test_most_responses_are_cut(own, shell):
     assert said.count("warning: most responses are cut at --max-response 1") == 1
     said = shell("train.py", "tiny_sft", "--steps", 2, "--out", "warm")[1]
     assert "are cut" not in said and "step 2/2  loss" in said and "unsolved" not in said
+
+
+def test_look_at_ones_own_run(own, shell):
+    """sample.py falls back on the prompts there are; where code must be trusted it prints the whole command."""
+    Path("mine.py").write_text("from maxrl.tasks.prompts import Prompts\nclass Mine(Prompts):\n    pass\n")
+    only = [*own[:3], *own[7:], "--task", "mine.py:Mine", "--reward", "rewards.py:correct"]
+    code, said = shell("train.py", *only, "--out", "run")
+    assert code == 0 and "python sample.py run --task mine.py:Mine --reward rewards.py:correct --max-prompt 80" in said, said
+    code, said = shell("sample.py", "run", "--rollouts", 2, "--max-prompt", 80)
+    whole = "python sample.py run --rollouts 2 --max-prompt 80 --task mine.py:Mine --reward rewards.py:correct"
+    assert code == 2 and said.strip().endswith(f"says that you trust it, as in {whole}"), said
+    code, said = shell(*whole.split()[1:])
+    assert code == 0 and "no validation prompts are named" in said and said.count("of 2 rollouts are right") == 2, said
+
+
+@pytest.mark.parametrize(
+    "arguments, words, suffix",
+    [
+        (["maze", "--task.sise", 9], "--task.sise is not an option of task maze; did you mean --task.size?", False),
+        (["prompts", "--task.zzz", 9], "--task.zzz is not an option of task prompts; it takes train, validation, test", False),
+        (["prompts", "--task.train", "bad.jsonl"], "task prompts: bad.jsonl, line 2 ", False),
+        (["prompts"], "the train prompts need a JSONL file: --task.train FILE", False),
+        (["maze", "--task.size", 8], "odd number", True),
+    ],
+)
+def test_mistakes_in_a_tasks_options(in_a_directory_of_its_own, arguments, words, suffix):
+    Path("bad.jsonl").write_text('{"prompt": "a"}\nnot JSON\n')
+    task, *rest = arguments
+    options = dict(zip((name.removeprefix("--task.") for name in rest[::2]), rest[1::2]))
+    with pytest.raises(UsageError) as error:
+        load_task(task, "train", **options)
+    assert words in str(error.value) and ("--task.NAME VALUE" in str(error.value)) == suffix

@@ -1,9 +1,13 @@
 """The tasks by name. Another project's task is named package.module:Class or FILE.py:Class."""
 
+import difflib
+import inspect
+
 from maxrl.config import UsageError, imported
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
+from maxrl.tasks.jsonl import DataError
 from maxrl.tasks.math import Math
 from maxrl.tasks.maze import Maze
 from maxrl.tasks.prompts import Prompts
@@ -27,6 +31,20 @@ def load_task(name: str, split: str, **options) -> Task:
     if "split" in options:
         raise UsageError("--task.split is not an option: training takes the train split; eval.py and sample.py have --split")
     try:
+        known = inspect.signature(constructor).parameters
+        if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
+            refuse_unknown(name, options, [option for option in known if option != "split"])
         return constructor(split=split, **options)
+    except DataError as error:
+        raise UsageError(f"task {name}: {error}") from None
     except (TypeError, ValueError) as error:
         raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None
+
+
+def refuse_unknown(task: str, options, known: list[str]):
+    """UsageError for the first of the options that a task's constructor does not take."""
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1, cutoff=0.4)
+            instead = f"did you mean --task.{near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise UsageError(f"--task.{option} is not an option of task {task}; {instead}")

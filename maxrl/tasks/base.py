@@ -28,6 +28,10 @@ class Example:
     columns: dict = field(default_factory=dict)
 
 
+class NoSplit(UsageError):
+    """Nobody has named where a task finds this split."""
+
+
 class Task:
     """A task gives `len(task)`, `task[i] -> Example` and `verify(response, example) -> float`.
 

@@ -8,10 +8,14 @@ from maxrl.files import parse
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 
 
+class DataError(ValueError):
+    """What is wrong in a file, and in no option."""
+
+
 def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[dict]:
     """The rows of a file, which all have these columns of these types; a list is chat messages.
 
-    Blank lines are passed over, a key that a row has twice counts with its last value. ValueError with the line where
+    Blank lines are passed over, a key that a row has twice counts with its last value. DataError with the line where
     something is wrong.
     """
     file = Path(file)
@@ -22,34 +26,37 @@ def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[d
         if line.strip():
             rows.append(_row(line, columns, f"{file}, line {number}"))
     if not rows:
-        raise ValueError(f"{file} holds no rows")
+        raise DataError(f"{file} holds no rows")
     return rows
 
 
 def _row(line: bytes, columns: dict[str, tuple[type, ...]], where: str) -> dict:
-    row = parse(line, where)
+    try:
+        row = parse(line, where)
+    except ValueError as error:
+        raise DataError(str(error)) from None
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeError:  # half of a surrogate pair, which no tokenizer takes
-        raise ValueError(f"{where} is not UTF-8") from None
+        raise DataError(f"{where} is not UTF-8") from None
     if not isinstance(row, dict):
-        raise ValueError(f"{where} holds no object but {line[:40]!r}")
+        raise DataError(f"{where} holds no object but {line[:40]!r}")
     for name, types in columns.items():
         if name not in row:
-            raise ValueError(f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}")
+            raise DataError(f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}")
         if not isinstance(row[name], types):
             wanted = " or ".join({str: "text", list: "a list", dict: "an object"}[t] for t in types)
-            raise ValueError(f"{where}: {name!r} must be {wanted}, not {str(row[name])[:40]!r}")
+            raise DataError(f"{where}: {name!r} must be {wanted}, not {str(row[name])[:40]!r}")
         if not row[name]:
-            raise ValueError(f"{where}: {name!r} is empty")
+            raise DataError(f"{where}: {name!r} is empty")
         if list in types and isinstance(row[name], list):
             check_messages(row[name], where)
     return row
 
 
 def check_messages(messages: list, where: str):
-    """ValueError unless these are chat messages with a role and a text each."""
+    """DataError unless these are chat messages with a role and a text each."""
     for message in messages:
         if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise ValueError(f"{where}: a message must have a role and a content, both text, unlike {str(message)[:60]!r}")
+            raise DataError(f"{where}: a message must have a role and a content, both text, unlike {str(message)[:60]!r}")
 

@@ -9,7 +9,7 @@ is also the demonstration of the supervised warm-up.
 from pathlib import Path
 
 from maxrl.config import UsageError
-from maxrl.tasks.base import Example, Task, check_split
+from maxrl.tasks.base import Example, NoSplit, Task, check_split
 from maxrl.tasks.jsonl import read_jsonl
 
 
@@ -20,7 +20,7 @@ class Prompts(Task):
         check_split(split)
         file = {"train": train, "validation": validation, "test": test}[split]
         if not file:
-            raise ValueError(f"the {split} prompts need a JSONL file: --task.{split} FILE")
+            raise NoSplit(f"the {split} prompts need a JSONL file: --task.{split} FILE")
         self.rows = read_jsonl(Path(str(file)), {"prompt": (str, list)})
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from maxrl import banner, checkpoint, distributed, memory, runs
 from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.config import Config, RunError, UsageError, dashed, describe, with_overrides
-from maxrl.logger import Logger, check_trackers
+from maxrl.logger import Logger, check_trackers, never_fail
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
@@ -45,7 +45,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
     optimizer = make_optimizer(cfg, policy.model)
     first_step = run.restore(policy, optimizer)
     logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main,
-                    track=cfg.track, supervised=cfg.estimator == "supervised")
+                    track=cfg.track, supervised=cfg.estimator == "supervised", resumed=run.resumed)
     logger.say(*banner.opening(cfg, run, task, validation, policy, device, first_step))
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
@@ -77,7 +77,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if run.due(step, finished):
-            run.save(policy, optimizer, step, reached)
+            run.save(policy, optimizer, step, reached, logger)
         if finished or run.stopped:
             break
     if cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or reached):
@@ -349,6 +349,7 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
+    never_fail()
     try:
         main(sys.argv[1:])
     except UsageError as error:

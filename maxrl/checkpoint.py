@@ -5,13 +5,13 @@
         config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json, and what else the
         loaded checkpoint had for its tokenizer  (for transformers and vLLM; a classifier has config.json and
         model.safetensors, with torchvision's names)
-        recipe.json, optimizer.safetensors, state.json                                                 (for --resume)
+        recipe.json, optimizer.safetensors, state.json, metrics.jsonl up to here                       (for --resume)
         checksums.json                                                                        (of all the others)
 
 transformers' PreTrainedTokenizerFast reads the tokenizer of a vocabulary of words, the maze's; AutoTokenizer of its version 5
 takes every qwen2 model's tokenizer for Qwen2's own and would read nothing.
 A run with --lora-rank writes a PEFT adapter instead (adapter_config.json, adapter_model.safetensors; the model stays where
-it was) with those three files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
+it was) with those four files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
 """
 
 import json
@@ -38,6 +38,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # of files that
 FLOATS = ("F32", "BF16", "F16")  # of files that are read, by safetensors' names
 TABLE = "rotary_emb.inv_freq"  # of old checkpoints; it is made from config.json
 STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), torch.optim.SGD: ("momentum_buffer",)}
+RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model")
 
 
@@ -84,7 +85,7 @@ def download(name: str) -> Path:
 def check_whole(path):
     """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
     path = find(path)
-    resuming = [folder + name for folder in ("", "lora/") for name in ("recipe.json", "optimizer.safetensors", "state.json")]
+    resuming = [folder + name for folder in ("", "lora/") for name in RESUMING]
     if (path / CHECKSUMS).exists() and (why := damage(path, but=resuming)):
         raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
@@ -264,7 +265,8 @@ def tied(model: torch.nn.Module) -> bool:
 
 
 def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
-         recipe: dict | None = None, optimizer=None, state=None, dtype: str = "float32", merge: bool = False):
+         recipe: dict | None = None, optimizer=None, state=None, metrics: str | None = None, dtype: str = "float32",
+         merge: bool = False):
     """Write a checkpoint directory that transformers loads as it is (a classifier without tokenizer: torchvision's
     names). Appears whole or not at all. What a loaded model's config.json and generation_config.json said still stands
     in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16". A model with LoRA is written as
@@ -293,6 +295,8 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
             write_json(training / "state.json", state)
+        if metrics is not None:
+            write_text(training / "metrics.jsonl", metrics)
         publish(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)  # a disk that is full gets back what it had

@@ -3,9 +3,12 @@
 import contextlib
 import copy
 import json
+import multiprocessing
 import os
 import resource
+import signal
 import sys
+import threading
 import time
 import traceback
 from datetime import timedelta
@@ -51,11 +54,13 @@ def cleanup():
 
 def refuse(program: str, error: UsageError | FileNotFoundError):
     """End with one sentence and the error's exit code. Of ranks that would all say the same the first one speaks."""
-    if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
-        time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
-    close_bars()
-    print(f"{program}: {error}", file=sys.stderr)
-    leave(getattr(error, "code", 2))
+    try:
+        if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
+            time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
+        close_bars()
+        print(f"{program}: {error}", file=sys.stderr)
+    finally:
+        leave(getattr(error, "code", 2))
 
 
 def close_bars():
@@ -68,21 +73,29 @@ def close_bars():
 def crashed(program: str):
     """End after an exception that nobody expected: with its traceback, or a sentence where another rank was the first."""
     error = sys.exception()
-    close_bars()
-    if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
-        time.sleep(2)  # the launcher may have ended this one by then
-        print(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
-    else:
-        traceback.print_exc()
-    leave(1)
+    try:
+        close_bars()
+        if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
+            time.sleep(2)  # the launcher may have ended this one by then
+            print(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
+        else:
+            traceback.print_exc()
+    finally:  # also where torch says meanwhile, in its handler of SIGCHLD, that a loader's worker has died
+        leave(1)
 
 
 def leave(code: int):
-    """Exit, on several ranks without any farewell: destroying the group would wait for those that still work."""
-    if not dist.is_initialized():
+    """Exit, and wait for nobody: the processes that were started here are killed. On several ranks, and where a thread of the
+    user's goes on, without any farewell: destroying the group would wait for the ranks that still work."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's would raise an error for every worker that is killed
+    for child in multiprocessing.active_children():
+        child.kill()
+    if not dist.is_initialized() and all(t.daemon or t is threading.main_thread() for t in threading.enumerate()):
         sys.exit(code)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -18,7 +18,7 @@ def write_text(path, text: str):
     path = Path(path)
     temporary = path.with_name(path.name + ".incomplete")
     try:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
         flush(temporary)
         os.replace(temporary, path)
     except BaseException:

@@ -26,6 +26,35 @@ SHOWN = {  # metric: what people read
 LINES = 10  # seconds between two lines where nobody watches a bar
 
 
+class Unfailing:
+    """A stream that people read: where it cannot be written to (a full disk, a reader that has gone), it is silent."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            return self.stream.write(text)
+        return len(text)
+
+    def flush(self):
+        with contextlib.suppress(OSError):
+            self.stream.flush()
+
+
+def never_fail():
+    """What a program says on its standard streams must not end its work; those that were closed get a place to go to."""
+    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:  # of 0, 1 and 2 those that are free, which no file of ours may get
+        pass
+    os.close(free)
+    for name in ("stdout", "stderr"):
+        if not isinstance(stream := getattr(sys, name), Unfailing):
+            setattr(sys, name, Unfailing(stream or open(os.devnull, "w")))
+
+
 class TensorBoard:
     """Event files in RUN/tensorboard, as float32. What a killed run wrote from first_step on stays in its file, and every
     reader of TensorBoard's own takes it back."""
@@ -96,16 +125,17 @@ def check_trackers(names):
 class Logger:
     """Writes on the main rank only; the others hold one that does nothing."""
 
-    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False):
-        """run: the run directory. metrics.jsonl is cut back to the steps before first_step. track: names in TRACKERS, which
-        get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
+    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False,
+                 resumed: Path | None = None):
+        """run: the run directory, whose metrics.jsonl becomes what it was at the checkpoint `resumed`. track: names in TRACKERS,
+        which get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
         self.main = main
         if not main:
             return
         self.path, self.now, self.said = Path(run) / "metrics.jsonl", {}, set()
         self.shown = {key: name for key, name in SHOWN.items() if not (supervised and "reward" in key)}
-        files.write_text(self.path, "".join(before(self.path, first_step)))
-        self.file = self.path.open("a", buffering=1)  # a line is on disk when the step is over
+        files.write_text(self.path, "".join(past(self.path, resumed)))
+        self.open()
         recipe = json.loads((Path(run) / "recipe.json").read_text()) if track else {}
         self.trackers = [TRACKERS[tracker](Path(run), recipe, first_step) for tracker in dict.fromkeys(track)]
         self.first, self.steps, self.bar = first_step, steps, None
@@ -113,6 +143,24 @@ class Logger:
         self.told_step = first_step
         if sys.stderr.isatty():
             self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
+
+    def open(self):
+        self.file = self.path.open("a+", buffering=1, encoding="utf-8")  # a line is on disk when the step is over
+
+    def history(self) -> str:
+        """metrics.jsonl so far, which has reached the disk; one that somebody has taken away is there again."""
+        if not self.main:
+            return ""
+        os.fsync(self.file.fileno())
+        self.file.seek(0)
+        text = self.file.read()
+        if not (self.path.exists() and os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())):
+            warnings.warn(f"{self.path} has been taken away: it is written anew", stacklevel=2)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_text(self.path, text)
+            self.file.close()
+            self.open()
+        return text
 
     def log(self, step: int, metrics: dict[str, float]):
         if not self.main:
@@ -124,9 +172,8 @@ class Logger:
         self.now |= {name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
                      for key, name in self.shown.items() if key in metrics}
         if self.bar:
-            with contextlib.suppress(BrokenPipeError):  # the bar's reader has gone, the run goes on
-                self.bar.set_postfix(self.now, refresh=False)
-                self.bar.update(1)
+            self.bar.set_postfix(self.now, refresh=False)
+            self.bar.update(1)
         elif (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
               or time.monotonic() - self.told > LINES):
             self.say(self.line(step + 1))
@@ -144,14 +191,12 @@ class Logger:
         """To people, on lines of their own."""
         if self.main and not (once and lines in self.said):
             self.said.add(lines)
-            with contextlib.suppress(BrokenPipeError):
-                tqdm.write("\n".join(lines), file=sys.stderr)
+            tqdm.write("\n".join(lines), file=sys.stderr)
 
     def close(self):
         if self.main:
             if self.bar:
-                with contextlib.suppress(BrokenPipeError):
-                    self.bar.close()
+                self.bar.close()
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()
@@ -164,14 +209,40 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def before(path: Path, step: int) -> list[str]:
-    """The lines of metrics.jsonl that were written before a step; those that a crash of the machine has spoilt are left out."""
+def past(path: Path, resumed: Path | None) -> list[str]:
+    """The lines of metrics.jsonl from before the checkpoint that a run goes on from, one a step and in order: those of the
+    checkpoint's copy, then what the file alone has. What was wrong with the file is said."""
+    done = files.read_json(resumed / "state.json")["step"] if resumed else 0
+    rows = [(step, line) for step, line in readable(path) if step < done]
+    found, copy = dict(rows), dict(readable(resumed / path.name)) if resumed else {}
+    kept = found | copy
+    for what, steps in {"lacked step {}, put back from the checkpoint": sorted(set(copy) - set(found)),
+                        "had another line for step {}, put right from the checkpoint": [
+                            step for step, line in sorted(found.items()) if copy.get(step, line) != line],
+                        "lacks step {}, which no copy has": sorted(set(range(done)) - set(kept))}.items():
+        if steps:
+            warnings.warn(f"{path} {what.format(spans(steps))}", stacklevel=2)
+    if [step for step, _ in rows] != sorted(found):
+        warnings.warn(f"{path} had lines twice or in another order, put right", stacklevel=2)
+    return [kept[step] for step in sorted(kept)]
+
+
+def readable(path: Path) -> list[tuple[int, str]]:
+    """(step, line) of a metrics.jsonl, without what a crash of the machine has spoilt and a last line that was not finished."""
     lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
-    kept = []
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
-            if line.endswith("\n") and json.loads(line)["step"] < step:
-                kept.append(line)
-        except (ValueError, TypeError, KeyError, RecursionError):
+            if line.endswith("\n"):
+                rows.append((int(json.loads(line)["step"]), line))
+        except (ValueError, TypeError, LookupError, RecursionError):
             warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)
-    return kept
+    return rows
+
+
+def spans(steps: list[int]) -> str:
+    """Ascending numbers as "0 to 3, 7"."""
+    known = set(steps)
+    starts = [step for step in steps if step - 1 not in known]
+    ends = [step for step in steps if step + 1 not in known]
+    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in zip(starts, ends))

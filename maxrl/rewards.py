@@ -73,8 +73,7 @@ class Rewards:
                              f"{len(completions)} lists and columns {wrong} of another length")
         batch = {name: [value for value in column for _ in range(N)] for name, column in (columns or {}).items()
                  if name not in ("prompt", "prompts", "completions", "completion_ids")}
-        # Every call gets messages of its own, so that a function that writes into them spoils nothing.
-        batch["prompts"] = [p if isinstance(p, str) else [dict(m) for m in p] for p in prompts for _ in range(N)]
+        batch["prompts"] = [prompt for prompt in prompts for _ in range(N)]
         batch["completions"] = [text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
                                 for prompt, group in zip(prompts, completions) for text in group]
         if completion_ids is not None:
@@ -103,16 +102,15 @@ class Rewards:
 
     def call(self, name: str, function, batch: dict[str, list]) -> tuple[list[float], str]:
         """One number for each rollout, NaN for None, and what went wrong, in which case all are NaN."""
-        arguments = self.arguments(name, function, batch)
+        arguments = {key: own(values) for key, values in self.arguments(name, function, batch).items()}
         count = len(batch["prompts"])
         try:
             with self.watchdog(name, batch):
                 result = function(**arguments)
                 result = asyncio.run(result) if inspect.iscoroutine(result) else result
             values, error = checked(result, count)
-        except (Exception, SystemExit) as caught:
-            said = " ".join(str(caught).split())[:200]
-            values, error = [], f"raised {type(caught).__name__}" + (f": {said}" if said else "")
+        except (Exception, SystemExit, asyncio.CancelledError, GeneratorExit) as caught:
+            values, error = [], raised(caught)
         if not error:
             return values, ""
         file = self.save(name, batch, error)
@@ -182,6 +180,25 @@ class Rewards:
                 row = {key: values[i] for key, values in batch.items()}
                 out.write(json.dumps({"error": error, "function": name} | row, default=str, skipkeys=True) + "\n")
         return file
+
+
+def own(value):
+    """A copy of lists and objects, however deep: each call has its own, so that a function that writes into them spoils
+    nothing, neither for the next function nor for the data."""
+    if isinstance(value, dict):
+        return {key: own(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [own(inner) if isinstance(inner, (list, dict)) else inner for inner in value]
+    return value
+
+
+def raised(error: BaseException) -> str:
+    """An exception in a sentence, whatever its text may do."""
+    try:
+        said = " ".join(str(error).split())[:200]
+    except Exception:
+        said = ""
+    return f"raised {type(error).__name__}" + (f": {said}" if said else "")
 
 
 def say(sentence: str):

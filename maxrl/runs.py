@@ -161,14 +161,14 @@ class Run:
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
         return bool(finished or every or asked["stop"] or asked["save"])
 
-    def save(self, policy, optimizer, step: int, reached: bool):
+    def save(self, policy, optimizer, step: int, reached: bool, logger):
         """A checkpoint of after `step`; then `latest` names it, then the oldest ones may go."""
         name = f"step-{step + 1:06d}"
         state = {"step": step + 1, "reached": reached, "skipped": self.skipped, "ranks": distributed.world_size()}
         whole = policy.gathered_state(optimizer) if self.cfg.shard else {"optimizer": optimizer}  # by all ranks together
         if self.main:
-            files.flush(self.path / "metrics.jsonl")  # its lines are on disk before the checkpoint that follows them
-            policy.save(self.path / name, recipe=self.record, state=state, merge=self.cfg.lora_merge, **whole)
+            history = logger.history()  # on disk before the checkpoint that follows it
+            policy.save(self.path / name, recipe=self.record, state=state, metrics=history, merge=self.cfg.lora_merge, **whole)
             checkpoint.set_latest(self.path, name)
             self.forget()
         self.saved = time.monotonic()

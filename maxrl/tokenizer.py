@@ -8,7 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from maxrl import chat
-from maxrl.files import read_file, read_json
+from maxrl.files import read_file, read_json, write_text
 
 # Written back as they were: other programs read them, and may be older than our `tokenizers`.
 CARRIED = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/*.jinja", "special_tokens_map.json",
@@ -62,7 +62,7 @@ class Tokenizer:
 
     def save(self, directory):
         directory = Path(directory)
-        self.backend.save(str(directory / "tokenizer.json"))
+        write_text(directory / "tokenizer.json", self.backend.to_str(pretty=True))  # its own save() raises no OSError
         (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
         for name, content in self.files.items():
             (directory / name).parent.mkdir(exist_ok=True)

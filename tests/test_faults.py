@@ -4,8 +4,10 @@ tests/torture.py kills runs at every moment; here each fault has its own small p
 """
 
 import json
+import mmap
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,9 +23,11 @@ from test_train import SHORT, metrics, refused, timeless, weights
 from data.maze import prepare
 from maxrl import checkpoint, distributed, files, runs
 from maxrl.config import RunError
+from maxrl.logger import past
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import Task
 from maxrl.tasks.base import prefetched
+from maxrl.tokenizer import Tokenizer
 from maxrl.worker import Worker
 
 
@@ -277,6 +281,45 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
     assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
 
 
+@pytest.mark.parametrize("where", ["on a full disk", "nowhere"])
+def test_the_log(run, shell, monkeypatch, where):
+    """`> log 2>&1` on a full disk, or `>&- 2>&-`: the run goes on, and its end and its refusals have their codes."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, open("/dev/full", "w", buffering=1) if where == "on a full disk" else None)
+    assert shell(*run, "--out", "run")[0] == 0 and len(metrics("run")) == 5
+    assert shell(*run, "--out", "run")[0] == 2
+
+
+SPEAKING = """
+import os, sys
+from maxrl.logger import never_fail
+never_fail()
+print("x" * 100_000)
+print("x" * 100_000, file=sys.stderr)
+os._exit(9) if open("file", "w").fileno() < 3 else None
+"""
+
+
+def test_what_cannot_be_said_changes_no_exit_code(in_a_directory_of_its_own):
+    """Python itself ends with 120 where the rest of what was printed cannot be written; a file of ours is no place for it."""
+    for redirected in (">/dev/full 2>&1", ">&- 2>&-", "<&- | true", "<&- >&- 2>&-"):
+        command = f'set -o pipefail; "{sys.executable}" -c \'{SPEAKING}\' {redirected}'
+        assert subprocess.run(["bash", "-c", command], env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode == 0, redirected
+        assert Path("file").stat().st_size == 0
+
+
+def test_a_full_disk_and_the_tokenizer(tmp_path, monkeypatch):
+    """The library's own save() raises an Exception without a number: the run would end with a traceback instead of code 74."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            Tokenizer.from_vocabulary(("<pad>", "<eos>", *map(str, range(100)))).save(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert runs.out_of_room(error.value) == "File too large" and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("where", ["set_latest", "lock"])
 def test_a_full_disk_before_the_first_step(run, shell, monkeypatch, where):
     shell(*run, "--out", "run")
@@ -457,6 +500,54 @@ def test_a_spoilt_line_of_metrics_is_left_out(run, shell):
     assert len(said) == 3 and file.read_bytes().splitlines(keepends=True) == lines
 
 
+LOSSES = {  # what becomes of the lines of steps 0 to 4, and what is said
+    "cut in line 3": (lambda lines: [*lines[:2], lines[2][:20]], "lacked step 2 to 4, put back"),
+    "gone": (None, "lacked step 0 to 4, put back"),
+    "empty": (lambda lines: [], "lacked step 0 to 4, put back"),
+    "doubled": (lambda lines: [line for line in lines for _ in range(2)], "twice or in another order"),
+    "reversed": (lambda lines: lines[::-1], "twice or in another order"),
+    "changed": (lambda lines: [lines[0].replace(b"loss", b"lots"), *lines[1:]], "had another line for step 0, put right"),
+}
+
+
+def test_metrics_come_back_from_the_checkpoint(run, shell):
+    """Whatever was lost or changed of metrics.jsonl; where no copy has them the missing steps are named."""
+    shell(*run, "--out", "run")
+    file = Path("run/metrics.jsonl")
+    whole = file.read_bytes()
+    assert Path("run/step-000005/metrics.jsonl").read_bytes() == whole
+    assert Path("run/step-000002/metrics.jsonl").read_bytes() == b"".join(whole.splitlines(keepends=True)[:2])
+    for what, (lose, words) in LOSSES.items():
+        file.unlink() if lose is None else file.write_bytes(b"".join(lose(whole.splitlines(keepends=True))))
+        with pytest.warns(UserWarning, match=words) as said:
+            assert past(file, Path("run/step-000005")) == whole.decode().splitlines(keepends=True), what
+        assert len(said) == 1, what
+    shutil.rmtree("run/step-000005")
+    shutil.rmtree("run/step-000004")
+    rewrite("run/step-000002", "metrics.jsonl", b"".join(whole.splitlines(keepends=True)[:1]))
+    with pytest.warns(UserWarning, match="lacks step 1, which no copy has"):
+        assert shell(*run, "--out", "run", "--resume", "yes", "--steps", 3)[0] == 0
+    assert [row["step"] for row in metrics("run")] == [0, 2]
+
+
+def test_what_is_taken_away_while_it_runs(run, shell, monkeypatch):
+    """metrics.jsonl or the whole directory: the checkpoint that is due is saved, with all steps."""
+    for what, act in (("file", lambda _: os.unlink("file/metrics.jsonl")), ("all", lambda _: os.rename("all", "elsewhere"))):
+        with monkeypatch.context() as patch, pytest.warns(UserWarning, match="has been taken away: it is written anew"):
+            patch.setattr(SequencePolicy, "backward", at_call(4, act))
+            assert shell(*run, "--out", what)[0] == 0
+        assert len(metrics(what)) == 5 and (Path(what) / "latest").read_text() == "step-000005\n"
+        assert not files.damage(f"{what}/step-000005") and shell(*run, "--out", what, "--resume", "yes")[0] == 0
+
+
+def rewrite(checkpoint, name, content):
+    """A file with other bytes, of which the checksums are right."""
+    folder = Path(checkpoint)
+    (folder / name).write_bytes(content)
+    sums = json.loads((folder / "checksums.json").read_text()) | {name: files.checksum(folder / name)}
+    (folder / "checksums.json").write_text(files.written(sums))
+
+
 def test_remains_of_a_killed_save_are_cleared(run, shell):
     shell(*run, "--out", "run")
     for name in ("step-000006.incomplete", "step-000001.removed"):
@@ -575,22 +666,76 @@ def test_what_the_ranks_say_at_the_end(capsys, monkeypatch):
 
 
 class Listening(Task):
-    """Its batches say what the process that makes them does about a signal."""
+    """Its batches say which process makes them, and what that does about each of runs.SIGNALS."""
 
     def __len__(self):
-        return 2
+        return 100
 
     def batch(self, indices, seeds=None):
-        return [signal.getsignal(number) == signal.SIG_IGN for number in runs.SIGNALS]
+        return os.getpid(), [signal.getsignal(number) == signal.SIG_IGN for number in runs.SIGNALS]
 
 
-def test_workers_leave_signals_to_the_run():
-    """What is sent to a whole group must not end those whose work the step waits for."""
-    plan = [([0], None), ([1], None)]
-    assert list(prefetched(Listening(), plan, workers=1)) == [[True] * 3] * 2
-    assert list(prefetched(Listening(), plan)) == [[False] * 3] * 2
+def test_workers_leave_signals_to_the_run(capfd):
+    """What is sent to a whole group must not end those whose work the step waits for; SIGTERM to a worker alone ends it, or
+    the exit of its run would wait for it for ever."""
+    plan = [([0], None)] * 100
+    assert next(prefetched(Listening(), plan)) == [os.getpid(), [False] * 3]
+    run = runs.Run.__new__(runs.Run)
+    run.process, run.told, run.heard = os.getpid(), mmap.mmap(-1, 8), None
+    signal.signal(signal.SIGTERM, run.hear)
+    batches = prefetched(Listening(), plan, workers=1)
+    worker, ignored = next(batches)
+    assert worker != os.getpid() and ignored == [number != signal.SIGTERM for number in runs.SIGNALS]
+    for process in (os.getpid(), worker):
+        os.kill(process, signal.SIGTERM)
+    time.sleep(0.4)
+    assert [next(batches)[0] for _ in range(10)] == [worker] * 10
+    run.told[:] = bytes(8)  # long ago
+    os.kill(worker, signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+        list(batches)
     helper = Worker("maxrl.chat")
     for number in runs.SIGNALS:
         helper.process.send_signal(number)
     assert helper.ask(10.0, "{{ 1 + 1 }}", [], False, {}) == ["2", ""] and helper.alive
     helper.end()
+
+
+CRASHING = """
+import os, signal, sys, time
+import torch
+from maxrl import distributed
+from maxrl.tasks.base import prefetched
+from maxrl.tokenizer import Tokenizer
+
+class Task:
+    def batch(self, indices, seeds=None):
+        return torch.tensor(os.getpid())
+
+def train(how):
+    batches = prefetched(Task(), [([0], None)] * 10000, workers=2)
+    for worker in batches:
+        if how == "killed":
+            os.kill(int(worker), signal.SIGKILL)
+            time.sleep(0.2)
+            continue
+        try:
+            raise RuntimeError("anything")
+        except RuntimeError as error:  # its frames are in a cycle: the loader is not taken down before the exit
+            keep = error
+        raise keep
+
+try:
+    train(sys.argv[1])
+except Exception:
+    distributed.crashed("program")
+"""
+
+
+def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own):
+    """Also when one of them is killed for memory."""
+    Path("crashing.py").write_text(CRASHING)
+    processes = {how: start("crashing.py", how) for how in ("cycle", "killed")}
+    for how, process in processes.items():
+        code, said = ended(process, seconds=100)
+        assert code == 1 and ("anything" if how != "killed" else "killed by signal: Killed") in said, (how, said)

@@ -390,6 +390,21 @@ def test_a_damaged_image_is_named(tmp_path):
                 batch()
 
 
+def test_no_image_starts_another_program(tmp_path, monkeypatch):
+    """Pillow opens an EPS by Ghostscript: a shard may come from anywhere."""
+    gs = tmp_path / "bin" / "gs"
+    gs.parent.mkdir()
+    gs.write_text(f"#!/bin/sh\ntouch {tmp_path / 'was-run'}\necho 10.0\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gs.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # asked for once
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    task = Images("train", write_set(tmp_path / "set", {"train": [(eps, 0)]}), size=8)
+    with pytest.raises(UsageError, match="train image 0 cannot be decoded"):
+        task.batch([0])
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_a_damaged_image_in_a_worker(tmp_path):
     """It does not hang the run, and what arrives is the sentence, not torch's account of the worker around it."""
     rows = [(encoded(smooth(40, 40)), 0), (b"no image", 0)]

@@ -60,6 +60,29 @@ def test_chat_prompts_get_messages():
     assert rewards.tolist() == [[3, 2, 2], [0, 0, 0]]
 
 
+def test_a_function_that_writes_into_what_it_gets_spoils_nothing():
+    """Neither for the next function nor for the data, whose columns come again with the prompt."""
+    def spoil(prompts, completions, completion_ids, tests, about):
+        counts = [float(len(t)) for t in tests]
+        for texts in (prompts, completions, completion_ids, tests, about):
+            for text in texts:
+                if isinstance(text, (list, dict)):
+                    (text[0] if isinstance(text, list) and isinstance(text[0], dict) else text).clear()
+            texts.clear()
+        return counts
+
+    def judge(prompts, completions, completion_ids, tests, about):
+        assert len(prompts) == len(completions) == 6 and prompts[0] == chat and about == [{"a": [1]}] * 3 + [None] * 3
+        assert completions[1] == [{"role": "assistant", "content": "bb"}] and completion_ids[4] == [7]
+        return [float(len(t)) for t in tests]
+
+    chat = [{"role": "user", "content": "hi"}]
+    columns = {"tests": [[{"in": 1}, {"in": 2}], [{"in": 3}]], "about": [{"a": [1]}, None]}
+    both = Rewards([spoil, judge])
+    for _ in range(2):
+        assert both([chat, "p1"], TEXTS, columns, [[[7]] * 3] * 2)[0].tolist() == [[4, 4, 4], [2, 2, 2]]
+
+
 def test_weighted_sum_and_statistics_by_hand():
     rewards, stats = Rewards([length, right], [0.5, -2.0])(PROMPTS, TEXTS, COLUMNS)
     assert rewards.tolist() == [[-1.5, -1.0, -0.5], [2.0, 0.0, 0.5]]

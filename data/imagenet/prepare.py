@@ -45,11 +45,10 @@ from tqdm import tqdm
 
 from maxrl.config import UsageError
 from maxrl.files import write_json
-from maxrl.tasks.images import DATA, INDEX, pillow, write_shard
+from maxrl.tasks.images import DATA, FORMATS, INDEX, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version
 PIXELS = 100_000_000  # of an image at most: a small file that says more is more likely a mistake or an attack
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
 OURS = r"info\.json|request\.json|(train|validation|test)-\d{5,}\.(bin|npy|json)(\.incomplete)?"
 Item = tuple[str, int, int]  # folders: (file name relative to the source, label, bytes); parquet: (file, row, bytes of it)
 

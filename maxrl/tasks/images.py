@@ -21,6 +21,7 @@ from maxrl.config import UsageError
 from maxrl.tasks.base import Example, Task
 
 DATA = Path(__file__).resolve().parents[2] / "data"
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
 INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4")])
 
 
@@ -155,8 +156,8 @@ class Images(Task):
             return data.reshape(self.shape)
         Image = pillow()
         try:
-            image = Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw" else Image.open(io.BytesIO(data))
-            image = image.convert("RGB")
+            image = (Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw"
+                     else Image.open(io.BytesIO(data), formats=FORMATS)).convert("RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UsageError(f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
                              "prepare it again") from None

@@ -342,7 +342,8 @@ def main(arguments: list[str]):
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = (load(cfg, split) for split in ("train", "validation"))
     cfg = check(cfg, task, world, validation)
-    with runs.Run(cfg, name, len(task)) as run:
+    data = {split: part.digest for split, part in (("train", task), ("validation", validation)) if part is not None}
+    with runs.Run(cfg, name, len(task), data) as run:
         train(cfg, run, task, validation, device)
     if run.stopped:
         distributed.leave(runs.STOPPED)

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from maxrl.files import parse
+from maxrl.files import parse, sealed
 
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called
@@ -108,7 +108,7 @@ def _text(value) -> str:
 
 def write(file: Path, text: str, force: bool):
     """Write a file whole or not at all; refuses to replace other content unless `force`."""
-    if file.exists() and file.read_text(encoding="utf-8") == text:
+    if file.exists() and file.read_bytes() == text.encode():
         print(f"{file}: already there")
         return
     if file.exists() and not force:
@@ -121,6 +121,11 @@ def write(file: Path, text: str, force: bool):
         os.fsync(out.fileno())
     os.replace(temporary, file)
     print(f"{file}: written")
+
+
+def write_info(folder: Path, info: dict, names: Iterable[str]):
+    """info.json, which is written last, with the checksums of the files."""
+    write(folder / "info.json", sealed(info, folder, names), force=True)
 
 
 def lines(rows: Iterable[dict]) -> str:
@@ -176,3 +181,4 @@ def main(arguments: list[str] | None, description: str, folder: Path, sources: d
     for name in given or sources:
         file = Path(given[name]) if given else download(sources[name], args.out / "download")
         write(args.out / f"{name}.jsonl", lines(layout(read(file), sources[name], str(file))), args.force)
+    write_info(args.out, {}, [f"{name}.jsonl" for name in sources if (args.out / f"{name}.jsonl").exists()])

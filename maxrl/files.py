@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
@@ -133,3 +134,32 @@ def parse(text: bytes, where: str):
     if level:
         raise ValueError(f"{where} is not JSON for us: it is nested more than {DEEPEST} levels deep")
     return value
+
+
+def sealed(info: dict, folder: Path, names) -> str:
+    """The text of a data set's info.json: `info`, the checksums of the files that it describes, and one of all this."""
+    info = info | {"sha256": {name: checksum(folder / name) for name in names}}
+    return json.dumps(info | {"seal": seal(info)}, indent=2) + "\n"
+
+
+def seal(info: dict) -> str:
+    return hashlib.sha256(json.dumps({k: v for k, v in info.items() if k != "seal"}).encode()).hexdigest()
+
+
+def read_info(folder: Path, starts: tuple[str, ...], mend: str) -> dict:
+    """info.json of a data set, where it and the files whose names start so are what they were written as; ValueError, with
+    `mend`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
+    try:
+        info = read_json(folder / "info.json") if (folder / "info.json").exists() else {}
+        sums = info.get("sha256")
+        if sums is None:
+            warnings.warn(f"{folder} has no checksums, an earlier version made it: {mend} adds them", stacklevel=3)
+            return info
+        if "seal" in info and info["seal"] != seal(info):
+            raise ValueError(f"{folder / 'info.json'} is not what its checksum says")
+        for name, wanted in sums.items():
+            if name.startswith(starts) and checksum(folder / name) != wanted:
+                raise ValueError(f"{folder / name} is not what its checksum says")
+        return info
+    except (ValueError, AttributeError, OSError) as error:
+        raise ValueError(f"{error}, so the data set is damaged: {mend} makes it again") from None

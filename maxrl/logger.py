@@ -52,7 +52,7 @@ def never_fail():
     os.close(free)
     for name in ("stdout", "stderr"):
         if not isinstance(stream := getattr(sys, name), Unfailing):
-            setattr(sys, name, Unfailing(stream or open(os.devnull, "w")))
+            setattr(sys, name, Unfailing(stream or open(os.devnull, "w")))  # noqa: SIM115 (as long as all of it)
 
 
 class TensorBoard:

@@ -43,9 +43,9 @@ class Run:
     .resumed is the checkpoint to go on from, or None; .stopped, after `due`, says that a signal has asked for the end.
     """
 
-    def __init__(self, cfg: Config, recipe: str, examples: int):
-        """examples: how many the training split has."""
-        self.cfg, self.recipe, self.path, self.examples = cfg, recipe, Path(cfg.out), examples
+    def __init__(self, cfg: Config, recipe: str, examples: int, data: dict[str, str]):
+        """examples: how many the training split has. data: the digest of each split, "" where it is not known."""
+        self.cfg, self.recipe, self.path, self.examples, self.data = cfg, recipe, Path(cfg.out), examples, data
         self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
         self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
         self.reached, self.steps = False, 0  # of the checkpoint to go on from
@@ -92,6 +92,10 @@ class Run:
             if old["examples"] != self.examples:
                 raise UsageError(f"{run} was started with {old['examples']} training examples, not {self.examples}: the data "
                                  "has changed; put it back, or start another run with --out DIR")
+            for split, digest in self.data.items():
+                if digest != old.get("data", {}).get(split, digest):
+                    raise UsageError(f"{run} was started with other {split} data of the same name: put that back, or start "
+                                     "another run with --out DIR")
             self.earlier = [*old["earlier"], {name: old[name] for name in STARTED}]
         for left in (path for ending in ("incomplete", "removed") for path in run.glob(f"step-*.{ending}")):
             shutil.rmtree(left, ignore_errors=True)  # of a run that was killed while it wrote or removed a checkpoint
@@ -119,7 +123,7 @@ class Run:
         """The directory, with this run's recipe.json; from here on a signal waits for the end of the step."""
         started = step, command(), distributed.world_size(), torch.__version__, sys.version.split()[0]
         self.record = {"recipe": self.recipe, **dict(zip(STARTED, started)), "config": self.cfg.to_dict(),
-                       "examples": self.examples, "earlier": self.earlier}
+                       "examples": self.examples, "data": self.data, "earlier": self.earlier}
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
         self.process, self.saved, self.told = os.getpid(), time.monotonic(), mmap.mmap(-1, 8)

@@ -22,6 +22,7 @@ from PIL import Image
 from maxrl import distributed
 from maxrl.advantages import ADVANTAGES
 from maxrl.classifier import ClassifierPolicy
+from maxrl.files import sealed
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.base import prefetched
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
@@ -45,8 +46,8 @@ def loader(folder: Path, repeats: int, results: list):
     rng = np.random.default_rng(0)
     files = [photograph(rng) for _ in range(64)]
     write_shard(folder, "train", 0, [(files[i % 64], i % 10) for i in range(IMAGES)])
-    (folder / "info.json").write_text(json.dumps(
-        {"encoding": "jpeg", "classes": [str(i) for i in range(10)], "counts": {"train": IMAGES}}))
+    (folder / "info.json").write_text(sealed(
+        {"encoding": "jpeg", "classes": [str(i) for i in range(10)], "counts": {"train": IMAGES}}, folder, ["train-00000.npy"]))
     task = Images("train", folder, 224)
     plan = [(range(i, i + BATCH), [[0, 0, j, 1] for j in range(BATCH)]) for i in range(0, IMAGES, BATCH)]
     turns = {f"{w} workers": lambda w=w: sum(len(batch) for batch in prefetched(task, plan, w)) for w in (0, 1, 2)}

@@ -285,7 +285,8 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
 def test_the_log(run, shell, monkeypatch, where):
     """`> log 2>&1` on a full disk, or `>&- 2>&-`: the run goes on, and its end and its refusals have their codes."""
     for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, open("/dev/full", "w", buffering=1) if where == "on a full disk" else None)
+        stream = open("/dev/full", "w", buffering=1) if where == "on a full disk" else None  # noqa: SIM115
+        monkeypatch.setattr(sys, name, stream)
     assert shell(*run, "--out", "run")[0] == 0 and len(metrics("run")) == 5
     assert shell(*run, "--out", "run")[0] == 2
 
@@ -376,6 +377,21 @@ def test_other_data_is_refused(run, shell, tmp_path):
     assert shell(*own)[0] == 0
     prepare.main([*counts, "--train", "40", "--overwrite"])
     refused(shell(*own, "--resume", "auto"), "50 training examples, not 40: the data has changed")
+    prepare.main([*counts, "--train", "50", "--seed", "1", "--overwrite"])
+    refused(shell(*own, "--resume", "auto"), "run was started with other train data of the same name", "--out DIR")
+    prepare.main([*counts, "--train", "50", "--overwrite"])
+    assert shell(*own, "--resume", "auto")[0] == 0
+
+
+def test_other_rows_are_refused(run, shell):
+    """Of a file of one's own, which has no checksums to be damaged: what was read is recorded."""
+    Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
+    rows = [{"prompt": "UP " * n + "UP"} for n in range(4)]
+    own = (*run, "--task", "prompts", "--reward", "rewards.py:one", "--task.train", "mine.jsonl", "--out", "run", "--steps", 2)
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert shell(*own)[0] == 0 and len(json.loads(Path("run/recipe.json").read_text())["data"]["train"]) == 64
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
+    refused(shell(*own, "--resume", "auto", "--steps", 3), "run was started with other train data of the same name")
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"),
@@ -524,7 +540,8 @@ def test_metrics_come_back_from_the_checkpoint(run, shell):
         assert len(said) == 1, what
     shutil.rmtree("run/step-000005")
     shutil.rmtree("run/step-000004")
-    rewrite("run/step-000002", "metrics.jsonl", b"".join(whole.splitlines(keepends=True)[:1]))
+    file.write_bytes(whole.splitlines(keepends=True)[0])
+    rewrite("run/step-000002", "metrics.jsonl", b"")
     with pytest.warns(UserWarning, match="lacks step 1, which no copy has"):
         assert shell(*run, "--out", "run", "--resume", "yes", "--steps", 3)[0] == 0
     assert [row["step"] for row in metrics("run")] == [0, 2]

@@ -64,7 +64,7 @@ def run(capsys, source, out, *args):
 
 
 def info(out):
-    return json.loads((out / "info.json").read_text())
+    return {k: v for k, v in json.loads((out / "info.json").read_text()).items() if k not in ("sha256", "seal")}
 
 
 def images(out, split="train"):

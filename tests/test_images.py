@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import math
 import multiprocessing
 import os
@@ -16,6 +15,7 @@ import torch
 
 from data.glyphs import prepare
 from maxrl.config import UsageError
+from maxrl.files import sealed
 from maxrl.tasks import images as images_module
 from maxrl.tasks import load_task
 from maxrl.tasks.base import prefetched
@@ -50,7 +50,8 @@ def write_set(folder, splits, encoding="jpeg", shape=None, classes=("cat", "dog"
         write_shard(folder, split, 0, rows)
     counts = {split: len(rows) for split, rows in splits.items()}
     info = {"classes": list(classes), "encoding": encoding, "counts": counts}
-    (folder / "info.json").write_text(json.dumps(info | ({"shape": shape} if shape else {})))
+    names = [f"{split}-00000.npy" for split in splits]
+    (folder / "info.json").write_text(sealed(info | ({"shape": shape} if shape else {}), folder, names))
     return folder
 
 
@@ -109,10 +110,10 @@ def test_damaged_sets_are_refused_in_a_sentence(tmp_path):
     assert f"has {whole - 1} bytes, its index says {whole}" in said
     assert f"has {whole + 1} bytes" in broken("long", lambda f: os.truncate(f / one, whole + 1))
     assert "has 0 bytes" in broken("no bin", lambda f: (f / one).unlink())
-    assert "holds 0 train images, info.json says 4" in broken("no index", lambda f: (f / index).unlink())
-    assert "cannot be read" in broken("empty index", lambda f: os.truncate(f / index, 0))
-    assert "cannot be read" in broken("short index", lambda f: os.truncate(f / index, 150))
-    assert "cannot be read" in broken("no index at all", lambda f: (f / index).write_text("nonsense"))
+    assert "No such file" in broken("no index", lambda f: (f / index).unlink())
+    for name, damage in {"empty": lambda f: os.truncate(f / index, 0), "short": lambda f: os.truncate(f / index, 150),
+                         "no": lambda f: (f / index).write_text("nonsense")}.items():
+        assert f"{index} is not what its checksum says" in broken(f"{name} index", damage)
     assert "holds 8 train images, info.json says 4" in broken("twice", lambda f: write_shard(f, "train", 1, rows))
     with pytest.raises(FileNotFoundError, match=r"python -m data\.imagenet\.prepare"):
         broken("no info", lambda f: (f / "info.json").unlink())

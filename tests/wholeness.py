@@ -32,7 +32,8 @@ def without_starts(file: Path) -> bytes:
     if file.name == "recipe.json":
         return json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k not in ("step", "earlier")}).encode()
     if file.name == "checksums.json":
-        return json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k.split("/")[-1] not in ("recipe.json", "metrics.jsonl")}).encode()
+        sums = json.loads(file.read_text()).items()
+        return json.dumps({k: v for k, v in sums if Path(k).name not in ("recipe.json", "metrics.jsonl")}).encode()
     return file.read_bytes()
 
 

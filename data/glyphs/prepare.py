@@ -7,7 +7,6 @@ has its own generator, so that held-out images are the same whatever --train and
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import re
@@ -20,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from maxrl.config import UsageError
-from maxrl.files import write_json
+from maxrl.files import read_info, read_json, sealed, write_text
 from maxrl.tasks.images import DATA, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")
@@ -91,11 +90,23 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def holds(folder: Path, info: dict) -> bool:
-    """Whether a folder holds this set, whole."""
+    """Whether a folder holds this set, whole to the last byte."""
     try:
-        same = json.loads((folder / "info.json").read_text()) == info
-        return same and all(Shards(folder, split, count) for split, count in info["counts"].items())
+        there = read_info(folder, SPLITS, "") if (folder / "info.json").exists() else {}
+        for split, count in info["counts"].items():
+            shards = Shards(folder, split, count)
+            for i in range(count):
+                shards[i]
+        return {key: there[key] for key in there if key not in ("sha256", "seal")} == info
     except (OSError, ValueError, UsageError):
+        return False
+
+
+def earlier(folder: Path, info: dict) -> bool:
+    """Whether a folder holds this set as it was drawn before there were checksums."""
+    try:
+        return read_json(folder / "info.json") == info
+    except (OSError, ValueError):
         return False
 
 
@@ -148,7 +159,7 @@ def main(argv: list[str] | None = None) -> None:
             "classes": [f"glyph {i}" for i in range(args.classes)]}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not args.overwrite and any(folder.iterdir()):
+        if not args.overwrite and any(folder.iterdir()) and not earlier(folder, info):
             if holds(folder, info):
                 print(f"{folder} holds this set already")
                 return
@@ -156,7 +167,7 @@ def main(argv: list[str] | None = None) -> None:
                    "replace it with --overwrite")
         remove(folder)
         write(folder, args, counts)
-        write_json(folder / "info.json", info)
+        write_text(folder / "info.json", sealed(info, folder, sorted(file.name for file in folder.glob("*.npy"))))
     except OSError as error:
         refuse(f"cannot write {folder} ({error.strerror}): choose another directory with --out")
     except KeyboardInterrupt:

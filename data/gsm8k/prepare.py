@@ -13,13 +13,12 @@ is what follows "####", without thousands commas, the solution what stands befor
 """
 
 import argparse
-import json
 import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
-from data.jsonl import HUB, PARQUET, Source, download, layout, lines, read, refuse, write
+from data.jsonl import HUB, PARQUET, Source, download, layout, lines, read, refuse, write, write_info
 
 FOLDER = Path(__file__).parent
 AUTHORS = ("https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
@@ -90,7 +89,7 @@ def main(arguments: list[str] | None = None):
             (args.out / f"{split}.jsonl").unlink()
     names = {"gsm8k-test": "GSM8K", "gsm8k-platinum": "GSM8K-Platinum"}
     info = {"test": names[test[0]["source"]], "counts": {split: len(content) for split, content in splits.items()}}
-    write(args.out / "info.json", json.dumps(info, indent=2) + "\n", args.force)
+    write_info(args.out, info, [f"{split}.jsonl" for split, content in splits.items() if content])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ folders within class folders are not followed. An interrupted conversion goes on
 """
 
 import argparse
+import contextlib
 import csv
 import hashlib
 import io
@@ -32,6 +33,7 @@ import signal
 import stat
 import sys
 import warnings
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
@@ -44,7 +46,7 @@ import numpy as np
 from tqdm import tqdm
 
 from maxrl.config import UsageError
-from maxrl.files import write_json
+from maxrl.files import read_info, sealed, write_json, write_text
 from maxrl.tasks.images import DATA, FORMATS, INDEX, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version
@@ -265,6 +267,8 @@ def standing(folder: Path, split: str, number: int, items: list[Item]) -> tuple[
         index = np.load(f"{name}.npy", allow_pickle=False)
         skipped, size = json.loads(Path(f"{name}.json").read_text()), Path(f"{name}.bin").stat().st_size
         whole = index.dtype == INDEX and len(index) + len(skipped) == len(items) and index["length"].sum(dtype=np.int64) == size
+        with open(f"{name}.bin", "rb") as shard:
+            whole = whole and all(zlib.crc32(shard.read(row["length"])) == row["crc"] for row in index)
         return (len(index), skipped) if whole else None
     except (OSError, ValueError, EOFError):
         return None
@@ -298,7 +302,7 @@ def write_all(folder: Path, source: Source, shards: list, found: list, args: arg
     if not counts["train"]:
         refuse("no training image could be decoded, {name!a} is {reason}: give another --source".format(**skipped[0]), code=1)
     info = {"encoding": "jpeg", "classes": source.classes, "counts": counts, "size": args.size, "skipped": skipped}
-    write_json(folder / "info.json", info)
+    write_text(folder / "info.json", sealed(info, folder, [f"{split}-{number:05d}.npy" for split, number, _ in shards]))
     return info
 
 
@@ -346,9 +350,10 @@ def convert_all(args: argparse.Namespace) -> None:
     shards = [(split, number, items[start : start + args.shard_images]) for split, items in source.splits.items()
               for number, start in enumerate(range(0, len(items), args.shard_images))]
     found = [standing(args.out, *shard) for shard in shards]
-    if (args.out / "info.json").exists() and None not in found:
-        print(f"{args.out} holds this set already")
-        return
+    with contextlib.suppress(ValueError):  # info.json is damaged: it is written anew
+        if (args.out / "info.json").exists() and None not in found and read_info(args.out, ("",), ""):
+            print(f"{args.out} holds this set already")
+            return
     (args.out / "info.json").unlink(missing_ok=True)
     info = write_all(args.out, source, shards, found, args)
     for one in info["skipped"][:5]:

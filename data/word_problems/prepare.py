@@ -19,7 +19,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from data.jsonl import lines, refuse, write
+from data.jsonl import lines, refuse, write, write_info
 from maxrl.tasks.gsm8k import REQUEST
 from maxrl.tokenizer import SPECIAL, Tokenizer
 
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None):
     write(args.out / "tokenizer.json", tokenizer.backend.to_str(pretty=True), args.force)
     write(args.out / "tokenizer_config.json", json.dumps(tokenizer.config, indent=2) + "\n", args.force)
     info = {"test": "generated word problems", "seed": args.seed, "generator": VERSION, "counts": counts}
-    write(args.out / "info.json", json.dumps(info, indent=2) + "\n", args.force)
+    write_info(args.out, info, [*(f"{split}.jsonl" for split in splits), "tokenizer.json", "tokenizer_config.json"])
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ class Task:
     stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
     source: str = ""  # where the split is from, for eval.py to say, if that is not plain
     classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
+    digest: str = ""  # of the data that the examples are made of, by which a resumed run knows them again; "": not known
     # A method final(response) -> str | None of tasks whose responses end in an answer: what a majority vote counts.
     final: Callable[[str], str | None] | None = None
 
@@ -111,7 +112,7 @@ class Within(Task):
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "final", "verify", "verify_all", "rewards",
+        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "digest", "final", "verify", "verify_all", "rewards",
                      "responses", "show", "faults", "source"):
             setattr(self, name, getattr(task, name))
         self.told = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"

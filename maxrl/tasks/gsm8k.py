@@ -4,9 +4,9 @@ The prompt is the question and the request of the published code, one user messa
 system message comes first where it has one); for a tokenizer without a template it is that text alone.
 """
 
-import json
 from pathlib import Path
 
+from maxrl.files import checksum, read_info
 from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 
@@ -26,17 +26,19 @@ class Gsm8k(Task):
         self.verdict = check_verdict(verdict)
         folder = Path(directory or "gsm8k")
         folder = folder if directory and (folder / "info.json").exists() else DATA / folder
+        name = "word_problems" if folder.name == "word_problems" else "gsm8k"
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
-            name = "word_problems" if folder.name == "word_problems" else "gsm8k"
             raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
+        mend = f"python -m data.{name}.prepare --out {folder} --force"
+        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), mend)  # its "test" names the test set
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
-        self.info = json.loads((folder / "info.json").read_text())
         if split == "validation" and not (folder / "validation.jsonl").exists():
             split = "test"
         if split == "test":
-            self.source = self.info["test"]  # GSM8K-Platinum, or GSM8K's own
-        self.rows = read_jsonl(folder / f"{split}.jsonl", {"problem": (str,), "answer": (str,)})
+            self.source = str(self.info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
+        self.digest = checksum(file := folder / f"{split}.jsonl")
+        self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -1,16 +1,17 @@
 """Images and their classes: the format that data/imagenet and data/glyphs write, and the task that reads it.
 
-    DIRECTORY/info.json            written last: classes, encoding ("jpeg" or "raw"), shape of raw images, counts
+    DIRECTORY/info.json            written last: classes, encoding ("jpeg" or "raw"), shape of raw images, counts, checksums
     DIRECTORY/train-00000.bin      a few large files of images, one behind the other
-    DIRECTORY/train-00000.npy      their index: offset, length, label of each
+    DIRECTORY/train-00000.npy      their index: offset, length, label, CRC-32 of each, compared when an image is read
 
 A rollout is one class drawn from the policy; its reward is 1 if it is the image's class (arXiv 2602.02710, Sec. 6.1).
 """
 
+import hashlib
 import io
-import json
 import math
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,12 @@ import numpy as np
 import torch
 
 from maxrl.config import UsageError
+from maxrl.files import read_info
 from maxrl.tasks.base import Example, Task
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
-INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4")])
+INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
 
 
 @dataclass
@@ -47,6 +49,7 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
     name = directory / f"{split}-{number:05d}"
     index = np.zeros(len(images), INDEX)
     index["length"], index["label"] = [len(data) for data, _ in images], [label for _, label in images]
+    index["crc"] = [zlib.crc32(data) for data, _ in images]
     index["offset"][1:] = np.cumsum(index["length"][:-1], dtype=np.uint64)
     with open(f"{name}.bin.incomplete", "wb") as file:
         file.writelines(data for data, _ in images)
@@ -81,7 +84,7 @@ class Shards:
         except (OSError, ValueError, EOFError) as error:
             raise UsageError(f"{file} cannot be read ({error}): prepare it again") from None
         if index.dtype != INDEX:
-            raise UsageError(f"{file} is no index of images: prepare it again")
+            raise UsageError(f"{file} is no index of images, or one of an earlier version: prepare it again")
         size, says = shard.stat().st_size if shard.exists() else 0, index["length"].sum(dtype=np.int64)
         if size != says:
             raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, prepare it again")
@@ -91,8 +94,12 @@ class Shards:
         shard = int(np.searchsorted(self.ends, i, side="right"))
         if shard not in self.maps:
             self.maps[shard] = np.memmap(self.files[shard].with_suffix(".bin"), np.uint8, "r")
-        offset, length, _ = self.index[i].item()
-        return self.maps[shard][offset : offset + length]
+        offset, length, _, crc = self.index[i].item()
+        data = self.maps[shard][offset : offset + length]
+        if len(data) != length or zlib.crc32(data) != crc:
+            raise UsageError(f"image {i} is not what its checksum says: {self.files[shard].with_suffix('.bin')} is damaged, "
+                             "prepare it again")
+        return data
 
     def __getstate__(self) -> dict:
         return self.__dict__ | {"maps": {}}  # a pickled map would be all of its bytes
@@ -108,8 +115,8 @@ class Images(Task):
 
     def __init__(self, split: str = "train", directory: str | Path = "imagenet/256", size: int = 224, augment: bool = True):
         folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
+        name = "glyphs" if "glyphs" in folder.parts else "imagenet"
         if not (folder / "info.json").exists():
-            name = "glyphs" if "glyphs" in folder.parts else "imagenet"
             raise FileNotFoundError(f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
                                     "(--help says how), or name another with --task.directory")
         if type(size) is not int or size < 1:
@@ -117,15 +124,18 @@ class Images(Task):
         if type(augment) is not bool:
             raise ValueError(f"augment must be true or false, got {augment!r}")
         try:
-            info = json.loads((folder / "info.json").read_text())
+            info = read_info(folder, (f"{split}-",), f"python -m data.{name}.prepare")
             counts, self.classes, self.encoding = info["counts"], tuple(info["classes"]), info["encoding"]
             self.shape = info["shape"] if self.encoding == "raw" else None
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
+            raise UsageError(f"{error} (prepare it again)") from None
+        except (KeyError, TypeError) as error:
             raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): prepare it again") from None
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
         self.split, self.size, self.augment = split, size, augment and split == "train"
         self.shards = Shards(folder, split, counts[split], len(self.classes))
+        self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
         if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
             raise UsageError(f"{folder} has raw images of another size than {self.shape}: prepare it again")
         self.as_they_are = self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]

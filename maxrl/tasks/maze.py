@@ -8,13 +8,13 @@ first those to the right, then those downwards, row by row: 112 bits = 14 bytes 
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from maxrl.files import checksum, read_info
 from maxrl.tasks.base import Example, Task
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
@@ -206,12 +206,13 @@ class Maze(Task):
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
         file, info = folder / f"{split}.npy", folder / "info.json"  # without info.json, written last, it is half a set
+        command = f"python -m data.maze.prepare --size {size}" + (f" --out {folder}" if directory else "")
         if not file.exists() or not info.exists():
-            command = f"python -m data.maze.prepare --size {size}" + (f" --out {folder}" if directory else "")
             raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {command}")
-        found = json.loads(info.read_text())["size"]
-        if found != size:
+        info = read_info(folder, (file.name,), f"{command} --overwrite")
+        if (found := info.get("size")) != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
+        self.digest = checksum(file)
         self.size, self.mazes = size, np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ is also the demonstration of the supervised warm-up.
 from pathlib import Path
 
 from maxrl.config import UsageError
+from maxrl.files import checksum
 from maxrl.tasks.base import Example, NoSplit, Task, check_split
 from maxrl.tasks.jsonl import read_jsonl
 
@@ -21,7 +22,8 @@ class Prompts(Task):
         file = {"train": train, "validation": validation, "test": test}[split]
         if not file:
             raise NoSplit(f"the {split} prompts need a JSONL file: --task.{split} FILE")
-        self.rows = read_jsonl(Path(str(file)), {"prompt": (str, list)})
+        self.rows = read_jsonl(file := Path(str(file)), {"prompt": (str, list)})
+        self.digest = checksum(file)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -127,8 +127,8 @@ class Logger:
 
     def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False,
                  resumed: Path | None = None):
-        """run: the run directory, whose metrics.jsonl becomes what it was at the checkpoint `resumed`. track: names in TRACKERS,
-        which get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
+        """run: the run directory, whose metrics.jsonl becomes what it was at the checkpoint `resumed`. track: names in
+        TRACKERS, which get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
         self.main = main
         if not main:
             return

@@ -4,6 +4,7 @@ The loop in `train` is Algorithm 1 of the paper: rollouts, rewards, advantages (
 """
 
 import functools
+import inspect
 import math
 import sys
 import time
@@ -16,14 +17,14 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from maxrl import banner, checkpoint, distributed, memory, runs
-from maxrl.advantages import ADVANTAGES, RewardError
-from maxrl.config import Config, RunError, UsageError, dashed, describe, with_overrides
+from maxrl.advantages import ADVANTAGES, RewardError, add_own
+from maxrl.config import Config, RunError, UsageError, dashed, describe, imported, with_overrides
 from maxrl.logger import Logger, check_trackers, never_fail
 from maxrl.metrics import group_means, group_sums
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
-from maxrl.recipes import RECIPES
+from maxrl.recipes import RECIPES, find_recipe
 from maxrl.rewards import Rewards
 from maxrl.sampler import PromptError, check_prompts, out_of_memory
 from maxrl.tasks import load_task
@@ -320,6 +321,14 @@ def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:
     return {"seconds": total, f"{unit}_per_second": count / total} | {f"seconds/{name}": s for name, s in parts.items()}
 
 
+def add_estimator(name: str):
+    """An estimator of the user's own, FILE.py:NAME."""
+    try:
+        add_own(name, imported(name, "--estimator"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"--estimator {name}: {error}") from None
+
+
 def main(arguments: list[str]):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"{__doc__}\nRecipes:")
@@ -328,17 +337,18 @@ def main(arguments: list[str]):
         return
     dry, arguments = "--dry-run" in arguments, [a for a in arguments if a != "--dry-run"]
     name, rest = (arguments or [""])[0], arguments[1:]
-    if name not in RECIPES:
-        raise UsageError(f"no recipe is called {name!r}; there are {', '.join(RECIPES)}")
+    recipe = find_recipe(name)
     if "--help" in rest or "-h" in rest:
-        print(f"{RECIPES[name].__doc__}\n\n{describe(RECIPES[name]())}")
+        print(f"{inspect.getdoc(recipe) or name}\n\n{describe(recipe())}")
         return
     if dry:
-        print(memory.dry_run(name, RECIPES[name](), rest))
+        print(memory.dry_run(name, recipe(), rest))
         return
-    cfg = with_overrides(RECIPES[name](), rest)
-    default = f"runs/{name}" if cfg.estimator == "supervised" else f"runs/{name}-{cfg.estimator}"
-    cfg = replace(cfg, out=cfg.out or default)
+    cfg = with_overrides(recipe(), rest)
+    if ":" in cfg.estimator:
+        add_estimator(cfg.estimator)
+    names = [text.rpartition(":")[2] for text in (name, cfg.estimator)]  # of FILE.py:NAME the NAME
+    cfg = replace(cfg, out=cfg.out or f"runs/{names[0] if cfg.estimator == 'supervised' else '-'.join(names)}")
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = (load(cfg, split) for split in ("train", "validation"))
     cfg = check(cfg, task, world, validation)

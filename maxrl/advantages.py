@@ -73,31 +73,34 @@ class _Registry(dict):
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 
 
-def estimator(takes: str, limit=None, group: bool = False):
+def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
     """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
 
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
     limit   its weight w(p) for many rollouts; None where it has none
     group   whether it compares a rollout with others, so that N = 1 is refused
+    name    in ADVANTAGES: the formula's own unless told
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
     """
     def register(formula):
-        name, parameters = formula.__name__, list(inspect.signature(formula).parameters.values())[1:]
+        called, parameters = name or formula.__name__, list(inspect.signature(formula).parameters.values())[1:]
         known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}  # name -> required
         if takes == "unit":
             known["allow_fractional"] = False
+        if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+            raise TypeError(f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused")
 
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
-            rewards = _check_shape(name, rewards, group)
-            _check_options(name, known, options, rewards.shape)
+            rewards = _check_shape(called, rewards, group)
+            _check_options(called, known, options, rewards.shape)
             fractional = options.pop("allow_fractional", False)
             domain = "binary" if options.get("order") else "fractional" if fractional else takes
-            _check_values(name, rewards, domain)
+            _check_values(called, rewards, domain)
             return formula(rewards, **options)
 
         checked.known, checked.limit = known, limit
-        ADVANTAGES[name] = checked
+        ADVANTAGES[called] = checked
         return checked
     return register
 
@@ -285,6 +288,30 @@ def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
 # ----------------------------------------------------- the checks ---------------------------------------------------
 class RewardError(ValueError):
     """A reward that the estimator does not take."""
+
+
+def add_own(name: str, formula) -> None:
+    """Puts a function f(rewards (P, N), **options) of the user's into ADVANTAGES, for any finite rewards; one under an
+    `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+    @functools.wraps(formula)
+    def checked(rewards: Tensor, **options) -> Tensor:
+        try:
+            advantages = formula(rewards, **options)
+        except RewardError:
+            raise
+        except Exception as error:  # whatever their code does
+            raise RewardError(f"the estimator {name} raised {type(error).__name__}: {error}") from None
+        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape or not advantages.isfinite().all():
+            what = f"{tuple(advantages.shape)}" if isinstance(advantages, Tensor) else type(advantages).__name__
+            raise RewardError(f"the estimator {name} must return finite advantages of the rewards' shape "
+                              f"{tuple(rewards.shape)}, not {what}")
+        return advantages.to(rewards)
+
+    if hasattr(formula, "known"):
+        checked.known, checked.limit = formula.known, formula.limit
+        ADVANTAGES[name] = checked
+    else:
+        estimator(takes="any", name=name)(checked)
 
 
 def _check_shape(name: str, rewards, group: bool) -> Tensor:

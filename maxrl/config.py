@@ -51,7 +51,7 @@ class Config:
     lora_projections: tuple[str, ...] = option(PROJECTIONS, "Which projections of every layer have an adapter.")
     lora_merge: bool = option(False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.")
     # the estimator
-    estimator: str = option("maxrl", "Name in maxrl.advantages.ADVANTAGES; `supervised` trains on the reference answers.")
+    estimator: str = option("maxrl", "By name, or FILE.py:FUNCTION; supervised trains on the reference answers.")
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
     estimator_defaults: dict = option({}, "By estimator: the options that it has in this recipe when it is chosen.")
     aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.")

@@ -1,9 +1,10 @@
 """One function per experiment. Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
 published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states."""
 
+import difflib
 from dataclasses import replace
 
-from maxrl.config import Config
+from maxrl.config import Config, UsageError, imported
 
 
 def maze17_sft() -> Config:
@@ -208,3 +209,23 @@ RECIPES = {r.__name__: r for r in (
     maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, gsm8k_smollm2_1gpu,
     polaris_qwen3_1_7b, polaris_qwen3_1_7b_1gpu, polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop,
     prompts)}
+
+
+def find_recipe(name: str):
+    """The function that makes the Config of a recipe of ours, or of one of the user's own, FILE.py:NAME."""
+    if ":" in name:
+        recipe = imported(name, "recipe")
+        try:
+            made = recipe()
+        except UsageError:
+            raise
+        except Exception as error:  # whatever their code does
+            raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
+        if not isinstance(made, Config):
+            raise UsageError(f"recipe {name} must be a function that returns a maxrl.config.Config, not {type(made).__name__}")
+        return recipe
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        raise UsageError(f"no recipe is called {name!r}; " + (f"did you mean {near[0]}? " if near else "") +
+                         f"there are {', '.join(RECIPES)}, or FILE.py:NAME")
+    return RECIPES[name]

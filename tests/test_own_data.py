@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from test_train import metrics, refused
 
 import train
+from maxrl.advantages import ADVANTAGES
 from maxrl.config import UsageError
 from maxrl.tasks import load_task
 
@@ -216,6 +218,7 @@ def test_look_at_ones_own_run(own, shell):
     assert code == 0 and "python sample.py run --task mine.py:Mine --reward rewards.py:correct --max-prompt 80" in said, said
     code, said = shell("sample.py", "run", "--rollouts", 2, "--max-prompt", 80)
     whole = "python sample.py run --rollouts 2 --max-prompt 80 --task mine.py:Mine --reward rewards.py:correct"
+    said = said.replace(f"{ROOT}/", "")  # in a test a script's name is its whole path
     assert code == 2 and said.strip().endswith(f"says that you trust it, as in {whole}"), said
     code, said = shell(*whole.split()[1:])
     assert code == 0 and "no validation prompts are named" in said and said.count("of 2 rollouts are right") == 2, said
@@ -238,3 +241,83 @@ def test_mistakes_in_a_tasks_options(in_a_directory_of_its_own, arguments, words
     with pytest.raises(UsageError) as error:
         load_task(task, "train", **options)
     assert words in str(error.value) and ("--task.NAME VALUE" in str(error.value)) == suffix
+
+
+ESTIMATORS = """
+import torch
+from maxrl.advantages import estimator
+from maxrl.config import Config
+
+def root(rewards, power=0.5):
+    mean = rewards.mean(dim=1, keepdim=True)
+    return torch.where(mean > 0, (rewards - mean) / mean**power, 0.0)
+
+def short(rewards):
+    return rewards[:, 1:]
+
+def broken(rewards):
+    return {}["nothing"]
+
+def loose(rewards, **options):
+    return rewards
+
+@estimator(takes="binary", group=True, name="mine.py: guarded")
+def guarded(rewards):
+    return rewards
+
+def recipe():
+    "Ours, shorter."
+    return Config(task="prompts", prompts=4, rollouts=4, steps=1, max_prompt=80, max_response=20, precision="float32")
+
+def no_recipe():
+    return 3
+"""
+
+
+@pytest.fixture
+def mine(own, monkeypatch):
+    """mine.py with estimators and recipes; what train.py registers of them is taken back."""
+    Path("mine.py").write_text(ESTIMATORS)
+    before = dict(ADVANTAGES)
+    yield own
+    ADVANTAGES.clear()
+    ADVANTAGES.update(before)
+
+
+def test_an_estimator_of_ones_own(mine, shell):
+    ask = ("train.py", *mine, "--reward", "rewards.py:correct")
+    code, said = shell(*ask, "--estimator", "mine.py:root", "--estimator.power", 0.25)
+    assert code == 0, said
+    recipe = json.loads(Path("runs/prompts-root/recipe.json").read_text())["config"]
+    assert recipe["estimator"] == "mine.py:root" and recipe["estimator_options"] == {"power": 0.25}
+    A = ADVANTAGES["mine.py:root"](torch.tensor([[1.0, 0, 0, 0]]), power=1)
+    torch.testing.assert_close(A, ADVANTAGES["maxrl"](torch.tensor([[1.0, 0, 0, 0]])))
+    Path("mine.py").write_text("raise SystemExit('run by eval.py')")  # a checkpoint's recipe is nobody's command
+    few = ("--samples", 2, "--k", "1,2", "--prompts", 2, "--max-prompt", 80, "--reward", "rewards.py:correct")
+    assert shell("eval.py", "runs/prompts-root", *few)[0] == 0
+    assert shell("sample.py", "runs/prompts-root", "--rollouts", 2, *few[6:])[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["mine.py:root", "--estimator.pover", 1], ["mine.py:root takes no option 'pover'", "use power"]),
+        (["mine.py:short"], ["mine.py:short must return finite advantages of the rewards' shape (1, 4), not (1, 3)"]),
+        (["mine.py:broken"], ["the estimator mine.py:broken raised KeyError: 'nothing'"]),
+        (["mine.py:loose"], ["takes **options: name each of them"]),
+        (["mine.py:nobody"], ["--estimator mine.py:nobody: mine.py has no function or class nobody"]),
+        (["mine.py:guarded", "--rollouts", 1], ["needs at least 2 rollouts"]),
+    ],
+)
+def test_mistakes_in_an_estimator(mine, shell, arguments, words):
+    refused(shell("train.py", *mine, "--reward", "rewards.py:correct", "--out", "no", "--estimator", *arguments), *words)
+
+
+def test_a_recipe_of_ones_own(mine, warm, shell):
+    ask = ("--init", warm, "--task.train", "mine.jsonl", "--reward", "rewards.py:correct")
+    code, said = shell("train.py", "mine.py:recipe", *ask)
+    assert code == 0 and json.loads(Path("runs/recipe-maxrl/recipe.json").read_text())["recipe"] == "mine.py:recipe", said
+    assert "Ours, shorter." in shell("train.py", "mine.py:recipe", "--help")[1]
+    refused(shell("train.py", "mine.py:no_recipe"), "must be a function that returns a maxrl.config.Config, not int")
+    refused(shell("train.py", "mine.py:guarded"), "recipe mine.py:guarded raised TypeError")
+    refused(shell("train.py", "maze9_labtop"), "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?")

@@ -27,7 +27,7 @@ from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES, find_recipe
 from maxrl.rewards import Rewards
 from maxrl.sampler import PromptError, check_prompts, out_of_memory
-from maxrl.tasks import load_task
+from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within, finished_only, prefetched
 from maxrl.tokenizer import Tokenizer
 
@@ -321,6 +321,17 @@ def timings(clock: list[float], unit: str, count: float) -> dict[str, float]:
     return {"seconds": total, f"{unit}_per_second": count / total} | {f"seconds/{name}": s for name, s in parts.items()}
 
 
+def help_of(cfg: Config) -> str:
+    """What --help prints: without the options that mean nothing to the recipe's kind of model."""
+    task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
+    task = {name: cfg.task_options.get(name, p.default) for name, p in task.items() if name != "split"}
+    known = ADVANTAGES[cfg.estimator].known if cfg.estimator in ADVANTAGES else {}
+    known = {name: cfg.estimator_options.get(name) for name in known if name not in ("allow_fractional", "mean_log_probs")}
+    hidden = SEQUENCES_ONLY if cfg.task == "images" else CLASSIFIERS_ONLY
+    lists = {"task": sorted(TASKS), "estimator": list(ADVANTAGES), "schedule": ["constant", "cosine"]}
+    return describe(cfg, lists, hidden, {"task": task, "estimator": known})
+
+
 def add_estimator(name: str):
     """An estimator of the user's own, FILE.py:NAME."""
     try:
@@ -339,7 +350,7 @@ def main(arguments: list[str]):
     name, rest = (arguments or [""])[0], arguments[1:]
     recipe = find_recipe(name)
     if "--help" in rest or "-h" in rest:
-        print(f"{inspect.getdoc(recipe) or name}\n\n{describe(recipe())}")
+        print(f"{inspect.getdoc(recipe) or name}\n\n{help_of(recipe())}")
         return
     if dry:
         print(memory.dry_run(name, recipe(), rest))

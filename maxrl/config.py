@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import math
 import sys
+import textwrap
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -316,11 +317,39 @@ def guess(text: str | None):
     return text
 
 
-def describe(config: Config) -> str:
-    """The help text: every option with its value in this recipe."""
-    lines = []
+def describe(config: Config, lists: dict[str, list[str]], hidden: tuple[str, ...], inner: dict[str, dict]) -> str:
+    """The help text: every option with its value in this recipe, as it can be typed, in groups. lists: the names that an
+    option may have; hidden: fields that mean nothing to this recipe; inner: {"task": {option: value}, "estimator": ...}."""
+    lines = ["--name VALUE as it is in this recipe; a list has commas, true and false are written out"]
     for f in dataclasses.fields(config):
-        if isinstance(getattr(config, f.name), dict):  # set by --task.NAME and --estimator.NAME; a model comes from --init
+        if f.name in GROUPS:
+            lines += ["", f"{GROUPS[f.name]}:"]
+        if isinstance(getattr(config, f.name), dict) or f.name in hidden:
             continue
-        lines.append(f"  --{dashed(f.name):22} {f.metadata['help']} [{getattr(config, f.name)}]")
+        said = f.metadata["help"] + (f" One of {', '.join(lists[f.name])}." if f.name in lists else "")
+        lines += entry(f"--{dashed(f.name)} {typed(getattr(config, f.name))}", said)
+        for name, value in inner.get(f.name, {}).items():
+            lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
+    lines += ["", "without training:", *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
+              *entry("--gpus 1", "With --dry-run: so many."),
+              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest).")]
     return "\n".join(lines)
+
+
+GROUPS = {  # the first field of each
+    "task": "what is learned", "estimator": "the estimator", "optimizer": "the optimizer", "seed": "the machine",
+    "eval_every": "evaluation and files"}
+
+
+def typed(value) -> str:
+    """A value as the command line takes it; nothing for what is empty."""
+    if isinstance(value, tuple):
+        return ",".join(map(typed, value))
+    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def entry(option: str, sentence: str) -> list[str]:
+    """An option and its sentence, in lines of at most 120 columns."""
+    first, *more = textwrap.wrap(sentence, 120 - 34)
+    head = [f"  {option:31} {first}"] if len(option) < 32 else [f"  {option}", " " * 34 + first]
+    return head + [" " * 34 + line for line in more]

@@ -1,9 +1,11 @@
 """The command line: types come from the fields, mistakes are named."""
 
 import dataclasses
+import re
 
 import pytest
 
+import train
 from maxrl.config import Config, UsageError, describe, with_overrides
 from maxrl.recipes import RECIPES
 
@@ -108,4 +110,21 @@ def test_every_field_has_its_sentence():
     for f in dataclasses.fields(Config):
         assert f.metadata["help"].endswith("."), f.name
     options = [f.name for f in dataclasses.fields(Config) if f.type is not dict]
-    assert all(f"--{name.replace('_', '-')} " in describe(Config()) for name in options)
+    assert all(f"--{name.replace('_', '-')} " in describe(Config(), {}, (), {}) for name in options)
+
+
+def test_help_can_be_typed_as_it_is_printed():
+    """Every value of a recipe's help, given back to the recipe, is the recipe: groups, choices and inner options too."""
+    for name in ("maze17", "imagenet", "prompts"):
+        recipe = RECIPES[name]()
+        said = train.help_of(recipe)
+        pairs = [words.split() for words in re.findall(r"^  (--\S+ \S+)(?:   |$)", said, re.M)]
+        twice = ("--gpus", "--mean-response", *(("--steps", "--warmup-steps") if recipe.epochs else ()))
+        back = with_overrides(recipe, [word for pair in pairs if pair[0] not in twice for word in pair])
+        assert len(pairs) > 35 and back == dataclasses.replace(recipe, task_options=back.task_options)
+        assert recipe.task_options.items() <= back.task_options.items()
+        assert all(f"\n{group}:\n" in said for group in ("what is learned", "the optimizer", "the machine"))
+        assert "One of constant, cosine." in said and "maxrl_order" in said and "subset_sum" in said
+        assert "--dry-run" in said and "--gpus 1" in said and max(map(len, said.splitlines())) <= 128
+        assert ("--max-response" in said) == (name != "imagenet") == ("--sync-batch-norm" not in said)
+    assert "--task.size 17" in train.help_of(RECIPES["maze17"]())

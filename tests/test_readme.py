@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT
 from test_classifier import recipe, set_of_glyphs  # noqa: F401  (fixtures)
 from test_own_data import own  # noqa: F401
@@ -121,5 +122,12 @@ def test_every_link_leads_somewhere():
 
 
 def test_every_estimator_exists():
-    named = set(re.findall(r"--estimator ([a-z_]+)", README))
+    named = set(re.findall(r"--estimator ([a-z_]+)(?![\w.])", README))
     assert named and named <= set(ADVANTAGES)
+
+
+def test_your_own_estimator():
+    found = {}
+    exec(compile(block("# mine.py", "    return torch.where"), "README.md", "exec"), found)
+    rewards = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])
+    torch.testing.assert_close(found["root"](rewards, power=1), ADVANTAGES["maxrl"](rewards))

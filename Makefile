@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop test torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
+.PHONY: help demo images gsm8k-laptop test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,8 +43,14 @@ demo: $(plots)  ## two CPU cores, under ten minutes: a transformer learns 9x9 ma
 	$(py) sample.py $(DEMO)/maxrl --both
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
-test: $(test)  ## the proofs and oracles, at most five minutes on two cores
-	$(py) -m pytest
+test: export OMP_NUM_THREADS ?= 1
+test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores
+	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+other := $(VENV)-$(notdir $(OTHER))
+test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy", OTHER=python3.13; long
+	$(if $(OTHER),$(MAKE) PYTHON=$(OTHER) VENV=$(other) $(other)/.test)
+	$(py) tests/machines.py $(if $(ROWS),--rows $(ROWS)) $(if $(OTHER),--other $(other)/bin/python)
 
 torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
 	PYTHONPATH=. $(py) tests/torture.py --out results/torture.json
@@ -96,7 +102,7 @@ maze9: $(plots)  ## one laptop run with ESTIMATOR=maxrl
 	$(py) train.py maze9_laptop --estimator $(ESTIMATOR) --resume auto
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .venv-* .pytest_cache .ruff_cache *.egg-info
 
 # An environment with an extra: made once, and again when the pins change.
 $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg

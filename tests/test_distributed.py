@@ -24,7 +24,7 @@ def torchrun(script, *arguments, code=0):
     started = subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, env=environment)  # fmt: skip
     try:
-        said = started.communicate(timeout=120)[0]
+        said = started.communicate(timeout=300)[0]
     except subprocess.TimeoutExpired:
         started.terminate()  # not kill: torchrun ends its ranks first
         pytest.fail("the ranks hang: " + started.communicate()[0])

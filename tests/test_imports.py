@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import ROOT
 
 FRONT = ("train", "eval", "sample")
@@ -66,15 +65,14 @@ def imported(tree) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sources(), ids=str)
-def test_imports_point_one_way(path):
-    modules = imported(sources()[path])
-    assert not {m.split(".")[0] for m in modules} & set(FRONT), "nobody imports a script"
-    inner = {m.split(".")[1] for m in modules if m.startswith("maxrl.")}
-    if path.parts[0] == "maxrl" and path.name != "__init__.py" or "tasks" in path.parts:
-        wrong = inner - ALLOWED.get(part(path), set(ALLOWED))
-        assert part(path) in ALLOWED and not wrong, f"{path} imports {wrong}: add it to ALLOWED if it belongs there"
-    assert not {m for m in modules if m.split(".")[0] == "tests"}
+def test_imports_point_one_way():
+    for path, tree in sources().items():
+        modules = imported(tree)
+        assert not {m.split(".")[0] for m in modules} & {*FRONT, "tests"}, f"{path}: nobody imports a script or a test"
+        inner = {m.split(".")[1] for m in modules if m.startswith("maxrl.")}
+        if path.parts[0] == "maxrl" and path.name != "__init__.py" or "tasks" in path.parts:
+            wrong = inner - ALLOWED.get(part(path), set(ALLOWED))
+            assert part(path) in ALLOWED and not wrong, f"{path} imports {wrong}: add it to ALLOWED if it belongs there"
 
 
 def test_what_may_be_lifted_out_needs_nothing_else():
@@ -98,18 +96,18 @@ CODE = {"eval", "exec", "compile", "__import__", "torch.load", "os.system", "os.
 IMPORTERS = {"import_module": {"maxrl/config.py"}, "exec_module": {"maxrl/config.py"}}
 
 
-@pytest.mark.parametrize("path", sources(), ids=str)
-def test_no_file_is_run(path):
+def test_no_file_is_run():
     """Checkpoints and data sets are data: no pickle, no eval, no shell, nobody's remote code."""
-    tree = sources()[path]
     unsafe = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml", "cloudpickle", "runpy"}
-    assert not {m.split(".")[0] for m in imported(tree)} & unsafe
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name, given = ast.unparse(call.func), {k.arg: ast.unparse(k.value) for k in call.keywords}
-        assert name not in CODE or name == "np.load" and given.get("allow_pickle") == "False", f"line {call.lineno}"
-        assert not {"trust_remote_code", "shell"} & given.keys() and given.get("weights_only") is None, f"line {call.lineno}"
-        for importer, places in IMPORTERS.items():
-            assert name.split(".")[-1] != importer or path.as_posix() in places, f"line {call.lineno}"
+    for path, tree in sources().items():
+        assert not {m.split(".")[0] for m in imported(tree)} & unsafe, path
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name, given = ast.unparse(call.func), {k.arg: ast.unparse(k.value) for k in call.keywords}
+            where = f"{path}, line {call.lineno}: {name}"
+            assert name not in CODE or name == "np.load" and given.get("allow_pickle") == "False", where
+            assert not {"trust_remote_code", "shell"} & given.keys() and given.get("weights_only") is None, where
+            for importer, places in IMPORTERS.items():
+                assert name.split(".")[-1] != importer or path.as_posix() in places, where
 
 
 def test_nothing_heavy_is_loaded():
@@ -119,10 +117,10 @@ def test_nothing_heavy_is_loaded():
     assert said.strip() == ""
 
 
-@pytest.mark.parametrize("path", sources(), ids=str)
-def test_files_and_functions_stay_small(path):
+def test_files_and_functions_stay_small():
     """No file over 400 lines, no function over 60."""
-    assert len((ROOT / path).read_text().splitlines()) <= 400
-    for node in ast.walk(sources()[path]):
-        if isinstance(node, ast.FunctionDef):
-            assert node.end_lineno - node.lineno < 60, node.name
+    for path, tree in sources().items():
+        assert len((ROOT / path).read_text().splitlines()) <= 400, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"

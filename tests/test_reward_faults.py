@@ -141,7 +141,7 @@ def separate(warm, mazes):
             "--eval-every", 0]  # fmt: skip
 
 
-def ended(process, seconds=100) -> tuple[int, str]:
+def ended(process, seconds=300) -> tuple[int, str]:
     try:
         said = process.communicate(timeout=seconds)[0]
     except subprocess.TimeoutExpired:
@@ -165,7 +165,7 @@ def test_a_function_that_sleeps_for_ever(faults, warm, mazes, shell, table):
             assert "in sleeps" in said and f"its batch is in {run}/reward_error_sleeps_rank0.jsonl" in said
             sentence = "took longer than --reward-timeout 1 seconds, and the stack"
         else:
-            deadline = time.monotonic() + 100
+            deadline = time.monotonic() + 300
             while not Path(f"asleep{process.pid}").exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert process.poll() is None, "it waits for its function"

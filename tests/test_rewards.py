@@ -128,7 +128,6 @@ class Judge:
         lambda completions: (True, False, 1, np.float32(0.5), torch.tensor(2.0), np.bool_(True)),
         lambda completions: [np.int64(3)] * 6,
     ],
-    ids=str,
 )
 def test_what_counts_as_numbers(function):
     rewards, _ = Rewards([function])(PROMPTS, TEXTS)
@@ -266,7 +265,7 @@ def test_the_watchdog(function, errors, tmp_path):
     """A call over its limit ends the run with its stack, whatever the setting; code in C after one more second."""
     start = time.perf_counter()
     command = [sys.executable, "-c", textwrap.dedent(HANG), function, errors, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and "went on" not in done.stdout
     assert f"in {function}" in done.stderr and "most recent call first" in done.stderr
     if function != "in_c":
@@ -278,15 +277,15 @@ def test_the_watchdog(function, errors, tmp_path):
 
 def test_the_watchdog_lets_others_pass():
     """Neither the timer nor faulthandler's is left behind by calls that return or raise."""
-    ends = Rewards([length], timeout=0.05)
-    fails = Rewards([raises], timeout=0.05, errors="drop", directory="/nonexistent")
+    ends = Rewards([length], timeout=0.5)  # many times what they take on a busy machine
+    fails = Rewards([raises], timeout=0.5, errors="drop", directory="/nonexistent")
     for _ in range(20):
         ends(PROMPTS, TEXTS)
     fails.save = lambda *_: "nowhere"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fails(PROMPTS, TEXTS)
-    time.sleep(1.2)
+    time.sleep(1.7)
 
 
 @pytest.mark.parametrize(

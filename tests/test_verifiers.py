@@ -529,9 +529,9 @@ HOSTILE = {name: boxed(inside) for name, inside in HOSTILE.items()} | {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_takes_milliseconds(name):
-    begin = time.perf_counter()
+    begin = time.thread_time()
     verdict = verify_number(HOSTILE[name], "5")
-    seconds = time.perf_counter() - begin
+    seconds = time.thread_time() - begin
     right = {"400 nested braces", "400 nested texts", "blanks before a number", "numbers", "nested boxes"}
     right |= {"a megabyte of text", "a megabyte of NUL", "a megabyte after the box"}
     assert verdict == (name in right)
@@ -540,8 +540,8 @@ def test_hostile_text_takes_milliseconds(name):
 
 @pytest.mark.parametrize("answer", ["9" * MILLION, " " * MILLION + "5", "=" * MILLION, "1/0", "\0", "{" * 9000])
 def test_hostile_answers(answer):
-    begin = time.perf_counter()
-    assert verify_number(boxed("5"), answer) == 0 and time.perf_counter() - begin < 2
+    begin = time.thread_time()
+    assert verify_number(boxed("5"), answer) == 0 and time.thread_time() - begin < 2
 
 
 UNITS = {
@@ -563,9 +563,9 @@ def test_time_grows_linearly(unit):
     def fastest(text):
         times = []
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             last_boxed(text)
-            times.append(time.perf_counter() - begin)
+            times.append(time.thread_time() - begin)
         return min(times)
 
     for close in ("", "}"):

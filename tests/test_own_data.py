@@ -12,6 +12,7 @@ from test_train import metrics, refused
 import train
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import UsageError
+from maxrl.sampler import noise
 from maxrl.tasks import load_task
 
 REWARDS = """
@@ -124,18 +125,22 @@ def test_a_model_is_missing(own, shell):
         refused(said, "name a checkpoint or a hub id with --init")
 
 
-def test_cut_responses_in_the_evaluation(own, shell):
-    """--zero-reward-at-limit counts them as failures wherever pass@k is measured."""
+def test_cut_responses_in_the_evaluation(own, dice, shell):
+    """--zero-reward-at-limit counts them as failures wherever pass@k is measured: DONE comes once in four tokens, so that
+    27 responses in 64 are cut at 3."""
+    own[own.index("--init") + 1] = dice
     Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
     own = [*own, "--reward", "rewards.py:one", "--max-response", 3, "--eval-every", 2, "--eval-prompts", 6, "--eval-samples", 4,
            "--eval-k", "1,4", "--estimator", "rloo"]  # fmt: skip
     code, said = shell("train.py", *own, "--out", "run", "--zero-reward-at-limit", "true")
     assert code == 0, said
     row = metrics("run")[1]
-    assert row["completions/clipped_ratio"] > 0.9 and row["eval/pass@1"] < 0.1 and row["reward"] < 0.1
+    counts = (noise(0, 0, range(6), 4, 3) < 0.25).any(-1).sum(1)  # DONE is what the vocabulary begins with
+    assert 0 < row["completions/clipped_ratio"] < 1 and row["reward"] == 1 - row["completions/clipped_ratio"]
+    assert row["eval/pass@1"] == pytest.approx(counts.sum().item() / 24) and 0 < counts.sum() < 24
     ask = ("--samples", 4, "--k", 1, "--prompts", 6, "--split", "validation", "--reward", "rewards.py:one", "--json")
     assert shell("eval.py", "run", *ask, "own.json")[0] == 0
-    assert sum(json.loads(Path("own.json").read_text())["checkpoints"][0]["counts"]) < 12  # of 24
+    assert json.loads(Path("own.json").read_text())["checkpoints"][0]["counts"] == counts.tolist()
     assert shell("train.py", *own, "--out", "other")[0] == 0 and metrics("other")[1]["eval/pass@1"] == 1
 
 

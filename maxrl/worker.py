@@ -6,6 +6,7 @@ each, and refuses inside a DataLoader's worker.
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -13,8 +14,8 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import wait
 
-STARTING = 120.0  # seconds for the imports of a new process, on a machine with other things to do
-WALL = 60.0  # seconds after which a process that neither answers nor works is taken for dead: it is stopped, or gets no turn
+STARTING = 60.0  # seconds of CPU time for the imports of a new process, one as a rule
+WALL = 60.0  # seconds on the clock in which a process must answer or work, or it is taken for dead: it may be stopped
 
 
 class TooSlow(Exception):
@@ -32,7 +33,7 @@ class Worker:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import _work; _work()"
         self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL)
-        self.said = self._line(STARTING).decode().strip()
+        self.said = self._line().decode().strip()
         if self.said != "ready":
             self.end()
 
@@ -40,19 +41,26 @@ class Worker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def _line(self, seconds: float) -> bytes:
-        return self.process.stdout.readline() if wait([self.process.stdout], seconds) else b""
+    def _line(self) -> bytes:
+        """The next line; b"" where the process ends, or has done next to nothing for WALL seconds: others may have the machine,
+        and how much it does in all is limited by CPU time."""
+        worked = cpu_seconds(self.process.pid)
+        while not wait([self.process.stdout], WALL):
+            before, worked = worked, cpu_seconds(self.process.pid)
+            if worked - before < 0.1:
+                return b""
+        return self.process.stdout.readline()
 
     def ask(self, seconds: float, *arguments):
         """What the process makes of the arguments, JSON both. TooSlow where that takes it more than `seconds` of CPU time,
-        which do not go by while others have the machine; Died where it ends otherwise, or after WALL. It is killed then: asked
-        again it would give the answer that it owes."""
+        which do not go by while others have the machine; Died where it ends otherwise, or stands still. It is killed then:
+        asked again it would give the answer that it owes."""
         line, said = json.dumps([seconds, *arguments]).encode() + b"\n", b""
         try:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(line)
                 self.process.stdin.flush()
-            said = self._line(WALL)
+            said = self._line()
         finally:
             if not said.endswith(b"\n"):
                 self.end()
@@ -66,6 +74,15 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.stdout.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used; 0 where the system does not say it (in /proc, as Linux does)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
 
 
 def ask(places: queue.LifoQueue, start: Callable[[], Worker], seconds: float, *arguments, died: Callable = lambda: None):
@@ -103,15 +120,15 @@ def serve(compute: Callable, memory: int, ready: Callable[[], str]):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    signal.setitimer(signal.ITIMER_PROF, STARTING)
     try:
         said = ready()
     except Exception as error:  # said aloud: a worker that is never right would look like a policy that is never right
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
     print(said, file=answers, flush=True)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     for line in sys.stdin:
         seconds, *arguments = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # CPU time; its signal ends the process, also within C
-        signal.alarm(int(WALL) + 10)  # should nobody be left to kill it
-        print(json.dumps(compute(*arguments)), file=answers, flush=True)
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # CPU time; its signal ends the process, also within C and if nobody is
+        print(json.dumps(compute(*arguments)), file=answers, flush=True)  # left to kill it
         signal.setitimer(signal.ITIMER_PROF, 0)

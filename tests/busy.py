@@ -1,7 +1,7 @@
 r"""Verdicts on a busy machine: 200 right LaTeX answers are judged beside 16 processes that never rest, then once more while
 the processes that judge are killed at random. Every verdict must be 1; time-outs and deaths are counted.
 
-    python tests/busy.py [--busy 16] [--answers 200]        about two minutes on two cores
+    python tests/busy.py [--busy 16] [--answers 200] [--kills 15]        about two minutes on two cores
 """
 
 import argparse
@@ -46,6 +46,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--busy", type=int, default=16)
     parser.add_argument("--answers", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=15)
     args = parser.parse_args()
     from maxrl import verifiers
     pairs, ready, kills, start = right_answers(args.answers), [], [], verifiers._worker
@@ -58,27 +59,29 @@ def main():
     verifiers._end()
 
     def started():
-        ready.append(start())
-        return ready[-1]
+        worker = start()
+        ready.append((time.perf_counter(), worker))
+        return worker
 
-    def kill(done):
+    def kill():
         rng = random.Random(0)
-        while not done.wait(rng.uniform(0.5, 1.5)):  # a new one needs about a second to start
-            alive = [worker for worker in ready if worker.process.poll() is None]
+        while len(kills) < args.kills:
+            time.sleep(rng.uniform(0, 1))
+            # Not while they start or make up for one that was killed: of a comparison that is killed twice nothing is promised.
+            alive = [worker for since, worker in ready
+                     if worker.process.poll() is None and time.perf_counter() - since > 1]
             if alive:
                 rng.choice(alive).process.kill()
                 kills.append(1)
 
-    verifiers._worker, done = started, threading.Event()
-    thread = threading.Thread(target=kill, args=(done,))
+    verifiers._worker = started
+    thread = threading.Thread(target=kill)
     thread.start()
-    begin, round_ = time.perf_counter(), 0
-    while time.perf_counter() - begin < 30:  # another box each time, so that nothing is known already
-        round_ += 1
-        wrong += judged(f"while processes are killed, {len(kills)} so far", [(f"{{{box}}}", answer) for box, answer in pairs])
-    done.set()
-    thread.join()
-    print(f"{len(kills)} kills in {round_} rounds; {wrong} wrong verdicts in all")
+    rounds = 0
+    while thread.is_alive():
+        rounds += 1
+        wrong += judged("while processes are killed", pairs)
+    print(f"{len(kills)} kills in {rounds} rounds; {wrong} wrong verdicts in all")
     sys.exit(bool(wrong))
 
 

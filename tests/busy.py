@@ -49,7 +49,8 @@ def main():
     parser.add_argument("--kills", type=int, default=15)
     args = parser.parse_args()
     from maxrl import verifiers
-    pairs, ready, kills, start = right_answers(args.answers), [], [], verifiers._worker
+    from maxrl.worker import Worker
+    pairs, answered, kills, ask = right_answers(args.answers), [], [], Worker.ask
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
     try:
         wrong = judged(f"beside {args.busy} busy processes", HEAVY + pairs[len(HEAVY) :])
@@ -58,23 +59,22 @@ def main():
             process.kill()
     verifiers._end()
 
-    def started():
-        worker = start()
-        ready.append((time.perf_counter(), worker))
-        return worker
+    def noted(self, *arguments):
+        answer = ask(self, *arguments)
+        answered.append(self)
+        return answer
 
     def kill():
         rng = random.Random(0)
         while len(kills) < args.kills:
             time.sleep(rng.uniform(0, 1))
-            # Not while they start or make up for one that was killed: of a comparison that is killed twice nothing is promised.
-            alive = [worker for since, worker in ready
-                     if worker.process.poll() is None and time.perf_counter() - since > 1]
+            # What a worker is asked first may be asked for the second time: of what is killed twice nothing is promised.
+            alive = [worker for worker in set(answered) if worker.process.poll() is None]
             if alive:
                 rng.choice(alive).process.kill()
                 kills.append(1)
 
-    verifiers._worker = started
+    Worker.ask = noted
     thread = threading.Thread(target=kill)
     thread.start()
     rounds = 0

@@ -10,8 +10,14 @@ import numpy as np
 from maxrl.config import UsageError, refuse_blanks
 from maxrl.metrics import samples_to_match
 
-COLOURS = {"maxrl": "#c0392b", "grpo": "#2471a3", "rloo": "#7d8c3a", "base": "#7f7f7f", "supervised": "#1b1b1b",
-           "reinforce_mean": "#7d8c3a", "maxrl-128": "#e67e22", "maxrl-16": "#f5b041", "grpo-128": "#7fb3d5"}
+# A method as people call it, and its colour in every figure.
+STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("RLOO", "#7d8c3a"),
+         "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
+         "maxrl_order": ("MaxRL of order T", "#e67e22"), "supervised": ("cross-entropy", "#1b1b1b"),
+         "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
+         "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5")}
+MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
+           "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm"}
 
 
 def require():
@@ -23,17 +29,38 @@ def require():
     matplotlib.use("Agg")
 
 
-def figure(panels: int, rows: int = 1):
+def figure(panels: int, **options):
+    """Panels, two a row, in a page's width of 1,290 pixels."""
     require()
     import matplotlib.pyplot as plt
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
                          "grid.alpha": 0.25, "legend.frameon": False})
-    return plt.subplots(rows, panels, figsize=(4.4 * panels, 3.4 * rows), layout="constrained")
+    rows = -(-panels // 2)
+    fig, axes = plt.subplots(rows, 2, figsize=(8.6, 3.2 * rows), layout="constrained", squeeze=False, **options)
+    for ax in axes.flat[panels:]:
+        ax.set_visible(False)
+    return fig, list(axes.flat[:panels])
+
+
+def save(fig, lines, file: Path, caption: str, told: str = ""):
+    """The figure with one legend below its panels, where it covers no data."""
+    import matplotlib.pyplot as plt
+    if lines:
+        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told or None)
+    fig.suptitle(caption, fontsize=8)
+    fig.savefig(file, dpi=150)
+    plt.close(fig)
 
 
 def colour(name: str):
     """Of a method, whatever follows a dash; fewer rollouts are paler."""
-    return COLOURS.get(name.lower(), COLOURS.get(name.lower().split("-")[0]))
+    return STYLE.get(name.lower(), STYLE.get(name.lower().split("-")[0], (name, None)))[1]
+
+
+def called(name: str) -> str:
+    """A row's name for people: maxrl-128 is "MaxRL, 128"."""
+    method, dash, rest = name.partition("-")
+    return STYLE[method.lower()][0] + (f", {rest}" if dash else "") if method.lower() in STYLE else name
 
 
 def coverage(curves: dict, against: str, file: Path, caption: str):
@@ -44,32 +71,34 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     ks, reference = curves[against]["k"], curves[against]["mean"]
     needed = {name: samples_to_match(ks, reference, c["mean"]) for name, c in curves.items() if name != against}
     fig, (left, right) = figure(2)
+    lines = []
     for name, c in curves.items():
-        line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=name, color=colour(name))
+        line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=called(name), color=colour(name))
+        lines.append(line)
         low, high = ([m + sign * (s or 0) for m, s in zip(c["mean"], c["se"])] for sign in (-1, 1))
         left.fill_between(c["k"], low, high, alpha=0.2, color=line.get_color(), lw=0)
-    left.set(xscale="log", xlabel="k (samples per prompt)", ylabel="pass@k", title="Coverage")
-    left.set_xscale("log", base=2)
-    left.legend()
-    right.plot(ks, ks, ":", color=colour(against), label=against)
+    left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
+    right.plot(ks, ks, ":", color=lines[list(curves).index(against)].get_color())
     for i, (name, samples) in enumerate(needed.items()):
         reached = [(k, n) for k, n in zip(ks, samples) if n != float("inf")]
-        line, = right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, label=name, color=colour(name))
+        shade = lines[list(curves).index(name)].get_color()
+        right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, color=shade)
         for k, n in zip(ks, samples):
             if n == float("inf"):  # above all samples drawn: an arrow at the edge
-                right.plot(k, ks[-1] * 1.4**(i + 1), "^", ms=5, color=line.get_color())
-    right.set(xlabel=f"k of {against}", ylabel="samples to match its pass@k",
-              title=f"Samples to match {against}  (▲: not with {ks[-1]})")
-    right.set_xscale("log", base=2)
+                right.plot(k, ks[-1] * 1.4**(i + 1), "^", ms=5, color=shade)
+    right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
     right.set_yscale("log", base=2)
-    right.legend()
-    fig.suptitle(caption, fontsize=8)
-    fig.savefig(file, dpi=150)
+    right.yaxis.set_major_formatter("{x:g}")
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+    save(fig, lines, file, caption, "bands: ± standard error over prompts" if any(any(c["se"]) for c in curves.values()) else "")
 
 
-def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=()):
-    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named); a name's runs are
-    its seeds."""
+def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=(), window: int = 9):
+    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named). A name's runs are its
+    seeds: their mean, and a band from the lowest to the highest. What is no evaluation and has 30 points or more is drawn as
+    it is, pale, and as its mean over `window` steps."""
     loaded = {name: [[json.loads(line) for line in (run / "metrics.jsonl").open()] for run in paths]
               for name, paths in runs.items()}
     last = next(iter(loaded.values()))[0]
@@ -79,33 +108,45 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=
         if not any(key in row for seeds in loaded.values() for rows in seeds for row in rows):
             raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
     fig, axes = figure(len(panels))
-    for ax, key in zip(np.atleast_1d(axes), panels):
+    lines, told = {}, set()
+    for ax, key in zip(axes, panels):
         for name, seeds in loaded.items():
-            for i, rows in enumerate(seeds):
-                points = [(row["step"] + 1, row[key]) for row in rows if key in row]
-                if not points:
-                    continue
-                x, y = zip(*points)
-                if not key.startswith("eval/"):
-                    y = smooth(y)
-                style = "o-" if key.startswith("eval/") else "-"
-                ax.plot(x, y, style, ms=3, lw=1.2, color=colour(name), label=None if i else name)
-        ax.set(xlabel="step", title={"frac_reward_zero_mean": "prompts without a success"}.get(key, key))
-    np.atleast_1d(axes)[0].legend(fontsize=7)
-    fig.suptitle(caption, fontsize=8)
-    fig.savefig(file, dpi=150)
+            steps, values = over_steps(seeds, key)                                   # (steps,), (seeds, steps)
+            if not len(steps):
+                continue
+            strong = values
+            if window > 1 and len(steps) >= 30 and not key.startswith("eval/"):
+                ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=colour(name))
+                strong = np.array([smooth(row, window) for row in values.tolist()])
+                told.add(f"pale: each step; strong: mean of {window} steps")
+            line, = ax.plot(steps, strong.mean(0), "o-" if key.startswith("eval/") else "-", ms=3, lw=1.4, color=colour(name),
+                            label=called(name))
+            lines.setdefault(name, line)
+            if len(values) > 1:
+                ax.fill_between(steps, strong.min(0), strong.max(0), alpha=0.2, lw=0, color=line.get_color())
+                told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
+        held_out = f"{key.removeprefix('eval/')}, validation"
+        ax.set(xlabel="step", ylabel=MEANING.get(key, held_out if key.startswith("eval/") else key))
+    save(fig, list(lines.values()), file, caption, "; ".join(sorted(told)))
+
+
+def over_steps(seeds: list[list[dict]], key: str):
+    """The steps at which all the seeds that have a metric have it, (steps,), and its values, (seeds, steps)."""
+    found = [{row["step"] + 1: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
+    found = [points for points in found if points]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    return np.array(steps), np.array([[points[step] for step in steps] for points in found])
 
 
 def gradient_norms(rows: list[dict], file: Path, caption: str):
-    """One point per prompt: gradient norm against pass rate; a panel for each estimator, a row for each checkpoint."""
-    fig, axes = figure(len(rows[0]["norms"]), len(rows))
-    for row, line in zip(rows, np.reshape(axes, (len(rows), -1))):
-        for ax, (name, norms) in zip(line, row["norms"].items()):
-            ax.plot(row["pass_rates"], norms, ".", ms=3, alpha=0.4, color=colour(name))
-            ax.set(xlabel="pass rate", title=f"{row['name']}, gradient of {name}", xlim=(-0.02, 1.02))
-        line[0].set(ylabel="gradient norm of a prompt")
-    fig.suptitle(caption, fontsize=8)
-    fig.savefig(file, dpi=150)
+    """One point per prompt: gradient norm against pass rate; a panel for each checkpoint and estimator, of one scale."""
+    panels = [(row, name, norms) for row in rows for name, norms in row["norms"].items()]
+    fig, axes = figure(len(panels), sharey=True)
+    for ax, (row, name, norms) in zip(axes, panels):
+        ax.plot(row["pass_rates"], norms, ".", ms=3, alpha=0.4, color=colour(name))
+        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", xlim=(-0.02, 1.02),
+               title=f"{called(row['name'])}: gradient of {called(name)}")
+    save(fig, [], file, caption)
 
 
 def smooth(values, window: int = 9) -> list[float]:
@@ -121,6 +162,7 @@ def main(arguments: list[str]):
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
                         help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
+    parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps (9); 1: none")
     parser.add_argument("--caption", default="")
     refuse_blanks(arguments, ("panels",))
     args = parser.parse_args(arguments)
@@ -132,7 +174,7 @@ def main(arguments: list[str]):
         if not (Path(path) / "metrics.jsonl").exists():
             raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
         runs.setdefault(name, []).append(Path(path))
-    training(runs, args.out, args.caption, args.panels)
+    training(runs, args.out, args.caption, args.panels, args.smooth)
     print(f"drew {args.out}")
 
 

@@ -14,7 +14,7 @@ What to see.
 2. RLOO (weight 1) leaves the hard prompts behind, maximum likelihood takes all of them along. With the same rollouts
    MaxRL comes closest to it. The hardest tenth, p near 1e-3, stays behind even so: there its weight is at most
    N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
-3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and certain ones (p near 1) more again: right panel.
+3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and certain ones (p near 1) more again: the last panel.
    The dashed limit is far from what 16 rollouts give.
 4. The methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part of its lead is
    longer steps. (Adam, which the recipes use, cancels a constant factor.)
@@ -103,28 +103,28 @@ def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
     except ImportError:
         raise SystemExit('the figure needs matplotlib: pip install matplotlib') from None
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from maxrl import plots
 
-    fig, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    fig, (left, middle, right) = plots.figure(3)
+    lines = []
     p = torch.logspace(-3, -0.001, 200, dtype=torch.float64)
-    for i, (name, (exact, sampled)) in enumerate(runs.items()):
-        color, options = f"C{i}", METHODS.get(name, {})
-        label = f"{name}, T = {options['order']}" if options else name
+    for name, (exact, sampled) in runs.items():
+        color, options = plots.colour(name), METHODS.get(name, {})
+        label = f"MaxRL, T = {options['order']}" if options else plots.called(name)
         for ax, rates in ((left, lambda r: r.mean(dim=1)), (middle, lambda r: r.log().mean(dim=1))):
-            ax.plot(rates(exact), color=color, label=label)
+            line, = ax.plot(rates(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
                 ax.plot(range(0, len(sampled), every), rates(sampled)[::every], ".", color=color)
+        lines.append(line)
         if sampled is not None:
             right.plot(p, weight(name, p, rollouts=rollouts, **options), color=color)
         right.plot(p, weight("maxrl" if name == EXACT_ML else name, p, **options), "--", color=color, lw=1)
-    left.set(xlabel="step", title="mean pass rate: exact (lines), sampled (dots)")
-    middle.set(xlabel="step", title="mean log p")
-    right.set(xlabel="pass rate p", xscale="log", yscale="log", title=f"weight w(p), N = {rollouts}; dashed: limit")
-    left.legend(frameon=False)
+    left.set(xlabel="step", ylabel="mean pass rate")
+    middle.set(xlabel="step", ylabel="mean log p")
+    right.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=f"weight w(p), N = {rollouts}; dashed: limit")
     path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=150)
-    plt.close(fig)
+    plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
 
 def main(argv: list[str] | None = None) -> dict:

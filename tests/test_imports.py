@@ -23,7 +23,7 @@ ALLOWED = {
     "tokenizer": {"chat", "files"},
     "verifiers": {"config", "worker"},
     "rewards": {"config", "distributed"},
-    "toy": {"advantages"},
+    "toy": {"advantages", "plots"},
     "models": {"config", "models"},
     "recipes": {"config"},
     "plots": {"config", "metrics"},

@@ -1,0 +1,75 @@
+"""The figures: what they show is what the files hold, and it is said how it was smoothed. `plots.save` is looked into."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maxrl import plots
+from maxrl.advantages import ADVANTAGES
+from maxrl.config import UsageError
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """drawn({"maxrl": [[.1, .2], ...]}, *options) -> (figure, its legend's names and title) of runs with these rewards."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    kept, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda fig, lines, *rest: (kept.append((fig, lines, rest)), save(fig, lines, *rest)))
+
+    def run(seeds, *options):
+        words = []
+        for name, runs in seeds.items():
+            for i, rewards in enumerate(runs):
+                words.append(f"{name}={name}{i}")
+                Path(f"{name}{i}").mkdir(exist_ok=True)
+                rows = [{"step": step, "reward": reward} for step, reward in enumerate(rewards)]
+                Path(f"{name}{i}/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        plots.main([*words, "--panels", "reward", "--out", "out.png", *options])
+        fig, lines, (_, _, told) = kept[-1]
+        return fig, [line.get_label() for line in lines], told
+
+    return run
+
+
+def test_few_points_are_drawn_as_they_are(drawn):
+    """Three steps were once drawn as a flat line at their mean."""
+    fig, names, told = drawn({"maxrl": [[0.5, 0.3125, 0.4375]]})
+    line, = fig.axes[0].lines
+    assert line.get_ydata().tolist() == [0.5, 0.3125, 0.4375] and names == ["MaxRL"] and told == ""
+    assert fig.axes[0].get_ylabel() == "mean reward"
+
+
+def test_smoothing_is_said_and_can_be_turned_off(drawn):
+    rewards = np.random.default_rng(0).random(40)
+    raw, mean = drawn({"grpo": [rewards.tolist()]})[0].axes[0].lines
+    assert np.allclose(raw.get_ydata(), rewards) and raw.get_alpha() < 0.5 and mean.get_alpha() is None
+    assert np.isclose(mean.get_ydata()[20], rewards[16:25].mean())
+    assert "mean of 9 steps" in drawn({"grpo": [rewards.tolist()]})[2]
+    assert "mean of 5 steps" in drawn({"grpo": [rewards.tolist()]}, "--smooth", "5")[2]
+    fig, _, told = drawn({"grpo": [rewards.tolist()]}, "--smooth", "1")
+    assert len(fig.axes[0].lines) == 1 and told == ""
+
+
+def test_seeds_are_a_mean_and_a_band(drawn):
+    fig, names, told = drawn({"rloo": [[0.0, 0.2], [0.4, 0.6, 0.8]]})
+    assert fig.axes[0].lines[0].get_ydata() == pytest.approx([0.2, 0.4]) and names == ["RLOO"] and "2 seeds: mean" in told
+    assert len(fig.axes[0].collections) == 1, "a band"
+
+
+def test_a_page_is_wide_enough(drawn):
+    drawn({"maxrl": [[0.1, 0.2]], "reinforce_mean-1024": [[0.1, 0.1]]}, "--panels", "reward,reward,reward,reward,reward")
+    width, height = struct.unpack(">II", Path("out.png").read_bytes()[16:24])
+    assert width <= 1300 and height > width, "two panels a row"
+    with pytest.raises(UsageError, match="--panels reward,step"):
+        plots.main(["maxrl=maxrl0", "--panels", "reward", "step", "--out", "out.png"])
+
+
+def test_names_and_colours():
+    assert set(plots.STYLE) - set(ADVANTAGES) == {"maximum likelihood", "base", "maxrl-128", "maxrl-16", "grpo-128"}
+    assert plots.called("maxrl-128") == "MaxRL, 128" and plots.called("supervised") == "cross-entropy"
+    assert plots.called("base") == "before RL" and plots.called("mine") == "mine"
+    assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")

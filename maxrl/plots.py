@@ -92,7 +92,7 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     for ax in (left, right):
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
-    save(fig, lines, file, caption, "bands: ± standard error over prompts" if any(any(c["se"]) for c in curves.values()) else "")
+    save(fig, lines, file, caption, "bands: ± standard error over prompts")
 
 
 def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=(), window: int = 9):

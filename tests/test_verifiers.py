@@ -981,7 +981,7 @@ def test_a_process_that_dies_while_it_starts_is_started_again(installed, tmp_pat
 
 @needs_math_verify
 def test_the_published_verdict_is_math_verify_s():
-    """On every 17th of the responses of verdicts.py, and a few more: math_metric as the published code calls it."""
+    """On some of the responses of verdicts.py, and a few more: math_metric as the published code calls it."""
     from math_verify.metric import math_metric
     from math_verify.parser import ExprExtractionConfig, LatexExtractionConfig
 
@@ -993,7 +993,7 @@ def test_the_published_verdict_is_math_verify_s():
         except Exception:  # as its compute_score does
             return 0.0
 
-    rows = [*verdicts.cases(False)][::37] + [*verdicts.cases(True)][::17]
+    rows = [*verdicts.cases(False)][::149] + [*verdicts.cases(True)][::61]
     rows += [("", "5"), ("5", ""), ("none", "none"), (r"\boxed{", "5"), ("9" * 5000, "9" * 5000)]
     found = verify_published_batch(*zip(*rows))
     wrong = [(row, verdict) for row, verdict in zip(rows, found) if verdict != oracle(*row)]

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, distributed, evaluation
+from maxrl import checkpoint, distributed, evaluation, files
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import UsageError
 from maxrl.gradients import ESTIMATORS, gradient_norms
@@ -260,7 +260,7 @@ def main(arguments: list[str]):
         print_faults(results)
         results["pass@k"] = curves(results)
     if args.json:
-        args.json.write_text(json.dumps(results, allow_nan=False) + "\n")
+        files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         from maxrl import plots
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())

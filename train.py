@@ -25,7 +25,7 @@ from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES, find_recipe
-from maxrl.rewards import Rewards
+from maxrl.rewards import Rewards, Verdicts, probe
 from maxrl.sampler import PromptError, check_prompts, out_of_memory
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within, finished_only, prefetched
@@ -36,6 +36,7 @@ SEQUENCES_ONLY = ("max_response", "zero_reward_at_limit", "micro_batch_tokens", 
                   "beta", "entropy_bonus", "kv_memory_gb", "gradient_checkpointing", "lora_rank", "lora_alpha",
                   "lora_projections", "lora_merge", "shard", "eval_temperature", "eval_top_p", "max_prompt", "reward",
                   "reward_weights")
+MOST = 10**8  # examples of a split
 CLASSIFIERS_ONLY = ("sync_batch_norm",)
 
 
@@ -97,6 +98,9 @@ def load(cfg: Config, split: str):
         task = load_task(cfg.task, split, **cfg.task_options)
     except FileNotFoundError as error:
         raise UsageError(str(error)) from None
+    if len(task) > MOST:
+        raise UsageError(f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at most {MOST:,} can "
+                         "be shuffled")
     if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
         raise UsageError(f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init")
     if cfg.max_prompt or not (task.classes or task.vocabulary):  # a generated vocabulary: prompts of one length, a million
@@ -114,14 +118,14 @@ def load(cfg: Config, split: str):
 
 
 def choose_rewards(cfg: Config, *tasks) -> Rewards | None:
-    """Who judges: the user's reward functions, if there are any, in the tasks' place; and what becomes of cut responses."""
-    judge = None
-    if cfg.reward:
-        judge = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out)
-    for task in [task for task in tasks if task is not None]:
-        task.rewards = judge.judge if judge else task.rewards
-        task.rewards = finished_only(task.rewards) if cfg.zero_reward_at_limit else task.rewards
-    return judge
+    """Who judges the training split: the user's reward functions, if there are any, in the tasks' place, or the task itself
+    (nobody of a classifier's draws); and what becomes of cut responses."""
+    judges = []
+    own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out) if cfg.reward else None
+    for task in [task for task in tasks if task is not None and not task.classes]:
+        judges.append(own or Verdicts(task, cfg.reward_errors, cfg.out))
+        task.rewards = finished_only(judges[-1].judge) if cfg.zero_reward_at_limit else judges[-1].judge
+    return judges[0] if judges else None
 
 
 def check(cfg: Config, task, world: int, validation=None) -> Config:
@@ -152,7 +156,7 @@ def check(cfg: Config, task, world: int, validation=None) -> Config:
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
-        task.verify_all([""], [task[0]])  # a package or reward functions that are missing are named before any work
+        probe(task, cfg.reward_errors)  # a package or reward functions that are missing are named before any work
     if cfg.shard and world == 1:
         raise UsageError("--shard true divides a model over ranks and here is one: start more by torchrun, or leave it out")
     per_epoch = len(task) / cfg.prompts

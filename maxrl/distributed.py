@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import ctypes
 import json
 import multiprocessing
 import os
@@ -19,16 +20,20 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from maxrl.config import RunError, UsageError
 
+MEETING = timedelta(minutes=10)  # for all ranks to start
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
-    rank, world, local = (int(os.environ.get(k, d)) for k, d in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    rank, world, local = (from_launcher(name, number) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
@@ -42,9 +47,39 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         # An hour: a rank may wait that long for another one's rollouts or evaluation. One that has died is noticed at once, by
         # the launcher, which ends the others; the time-out ends those that wait for one that hangs.
-        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=timedelta(hours=1),
-                                device_id=where if where.type == "cuda" else None)
+        store, hour = meet(rank, world), timedelta(hours=1)
+        store.set_timeout(hour)
+        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", store=store, rank=rank, world_size=world,
+                                timeout=hour, device_id=where if where.type == "cuda" else None)
+        end_with_launcher()
     return rank, world, where
+
+
+def from_launcher(name: str, default: int) -> int:
+    """A number that torchrun says by an environment variable."""
+    said = os.environ.get(name, str(default))
+    if not said.isdecimal():
+        raise UsageError(f"the environment has {name}={said!r}, which is no number: start with torchrun, or unset {name}")
+    return int(said)
+
+
+def meet(rank: int, world: int):
+    """The store by which the ranks find each other."""
+    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
+        raise UsageError(f"the environment has WORLD_SIZE and no {missing[0]}: start with torchrun, or unset WORLD_SIZE")
+    from_launcher("MASTER_PORT", 0)
+    try:
+        return next(rendezvous("env://", rank, world, timeout=MEETING))[0]
+    except (dist.DistError, ValueError) as error:
+        raise UsageError(f"rank {rank} did not find the others at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
+                         f"({' '.join(str(error).split())[:100]})") from None
+
+
+def end_with_launcher():
+    """On Linux the kernel sends SIGTERM when the launcher dies, however it does: a rank without one finishes its step, saves
+    and ends, where it would go on as an orphan that nobody finds."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def cleanup():

@@ -8,7 +8,7 @@ from pathlib import Path
 from maxrl import checkpoint, distributed
 from maxrl.config import UsageError, guess, parse, refuse_blanks, split_arguments
 from maxrl.policy import make_policy
-from maxrl.rewards import Rewards
+from maxrl.rewards import Rewards, Verdicts, probe
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import NoSplit, Task, Within, finished_only
@@ -117,7 +117,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     judge = Rewards(args.reward, args.reward_weights).judge if args.reward else None
     if not judge and not task.classes and type(task).rewards is Task.rewards:
-        task.verify_all([""], [task[0]])  # a package or reward functions that are missing are named before any sampling
+        probe(task)  # a package or reward functions that are missing are named before any sampling
     if task.classes and (args.max_prompt or args.max_response or args.top_k or args.top_p != 1):
         raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")
     if not task.classes:
@@ -133,8 +133,8 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
             print(f"{args.split}: {task.told}", file=sys.stderr)
         if len(task) == 0:
             raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
-    if judge:
-        task.rewards = judge
+    if not task.classes:
+        task.rewards = judge or Verdicts(task).judge
     if args.zero_reward_at_limit:
         task.rewards = finished_only(task.rewards)
     return task

@@ -65,6 +65,7 @@ class TensorBoard:
         return SummaryWriter
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
+        in_order(run / "tensorboard", int(time.time()))
         self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
         self.writer.add_text("recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step)
 
@@ -75,6 +76,17 @@ class TensorBoard:
 
     def close(self):
         self.writer.close()
+
+
+def in_order(folder: Path, now: int):
+    """Readers take event files by the time in their names, events.out.tfevents.TIME.rest: where the clock has been put back
+    the earlier ones get earlier names."""
+    last = now - 1
+    for file in sorted(folder.glob("events.out.tfevents.*"), reverse=True):
+        *name, stamp, rest = file.name.split(".", 4)
+        last = min(int(stamp), last) if stamp.isdecimal() else last
+        file.rename(folder / ".".join([*name, f"{last:010d}", rest]))
+        last -= 1
 
 
 class WandB:

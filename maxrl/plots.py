@@ -43,13 +43,18 @@ def figure(panels: int, **options):
 
 
 def save(fig, lines, file: Path, caption: str, told: str = ""):
-    """The figure with one legend below its panels, where it covers no data."""
+    """The figure with one legend below its panels, where it covers no data; the file whole or not at all."""
     import matplotlib.pyplot as plt
     if lines:
         fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told or None)
     fig.suptitle(caption, fontsize=8)
-    fig.savefig(file, dpi=150)
-    plt.close(fig)
+    aside = Path(file).with_stem(f"{Path(file).stem}.incomplete")
+    try:
+        fig.savefig(aside, dpi=150)
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+        plt.close(fig)
 
 
 def colour(name: str):

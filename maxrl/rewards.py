@@ -53,7 +53,7 @@ class Rewards:
             raise UsageError(f"--reward-errors {errors} is not one of stop, drop")
         if not 0 <= timeout < threading.TIMEOUT_MAX:
             raise UsageError(f"--reward-timeout {timeout} must be a number of seconds, 0 for no limit")
-        self.sums = {}  # of the last call, see `metrics`
+        self.sums, self.judges = {}, "the reward function"  # of the last call, see `metrics`; who speaks in a sentence
 
     def judge(self, examples, rollouts) -> torch.Tensor:
         """Rewards (P_local, N) of rollouts, on their device: what a task's rewards() gives, for its place."""
@@ -113,12 +113,15 @@ class Rewards:
             values, error = [], raised(caught)
         if not error:
             return values, ""
-        file = self.save(name, batch, error)
-        sentence = f"the reward function {name} {error}; its batch is in {file}"
+        self.failed(name, batch, error)
+        return [math.nan] * count, error
+
+    def failed(self, name: str, batch: dict[str, list], error: str):
+        """Saves the batch; then the run ends, or goes on without the groups of this call."""
+        sentence = f"{self.judges} {name} {error}; its batch is in {self.save(name, batch, error)}"
         if self.errors == "stop":
             raise RunError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
-        warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=2)
-        return [math.nan] * count, error
+        warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=3)
 
     def arguments(self, name: str, function, batch: dict[str, list]) -> dict[str, list]:
         """What of the batch a function takes; UsageError where it needs what is not there."""
@@ -180,6 +183,55 @@ class Rewards:
                 row = {key: values[i] for key, values in batch.items()}
                 out.write(json.dumps({"error": error, "function": name} | row, default=str, skipkeys=True) + "\n")
         return file
+
+
+class Verdicts(Rewards):
+    """A task's own verdicts, whose faults are treated as those of reward functions."""
+
+    def __init__(self, task, errors: str = "stop", directory: str | Path = "."):
+        super().__init__([task.rewards], errors=errors, directory=directory)
+        self.name, self.rewards, self.judges = type(getattr(task, "task", task)).__name__, task.rewards, "the task"
+
+    def judge(self, examples, rollouts) -> torch.Tensor:
+        """task.rewards(examples, rollouts), (P_local, N)."""
+        P, N = rollouts.lengths.shape
+        try:
+            rewards, error = self.rewards(examples, rollouts), ""
+            if not isinstance(rewards, torch.Tensor) or rewards.shape != (P, N):
+                shape = tuple(getattr(rewards, "shape", ()))
+                error = f"gave {type(rewards).__name__} {shape} for {P} prompts with {N} responses each"
+            elif not rewards.isfinite().all():
+                error = "gave a reward that is not a finite number"
+        except (UsageError, torch.OutOfMemoryError):  # says what to do
+            raise
+        except (Exception, SystemExit) as caught:
+            error = raised(caught)
+        if error:
+            self.failed(self.name, self.batch(examples, rollouts), error)
+            rewards = torch.full((P, N), math.nan, device=rollouts.lengths.device)
+        self.sums = {"groups_left_out": float(P) if error else 0.0, "failed_calls": float(bool(error))}
+        return rewards
+
+    @staticmethod
+    def batch(examples, rollouts) -> dict[str, list]:
+        """What was judged, for the file."""
+        P, N = rollouts.lengths.shape
+        places = [(i, j) for i in range(P) for j in range(N)]
+        return {"prompts": [examples[i].prompt for i, _ in places], "answers": [examples[i].answer for i, _ in places],
+                "completions": [rollouts.completion(i, j) for i, j in places]}
+
+
+def probe(task, errors: str = "stop"):
+    """UsageError where the task cannot judge an empty response, before there is any other."""
+    example = task[0]
+    try:
+        task.verify_all([""], [example])
+    except UsageError:
+        raise
+    except Exception as error:
+        if errors == "stop":
+            raise UsageError(f"the task {type(task).__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
+                             "for any text") from None
 
 
 def own(value):

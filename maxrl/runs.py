@@ -69,6 +69,8 @@ class Run:
         run = self.path
         if run.is_file():
             raise UsageError(f"--out {run} is a file, not a directory")
+        if (run / "metrics.jsonl").is_dir():
+            raise UsageError(f"{run / 'metrics.jsonl'} is a directory, not a file: move it away, or name another --out")
         if self.cfg.resume == "yes" and not run.is_dir():
             raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
@@ -112,7 +114,7 @@ class Run:
             checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         except (ValueError, FileNotFoundError) as error:
             raise UsageError(str(error)) from None
-        state, world = files.read_json(self.resumed / "state.json"), distributed.world_size()
+        state, world = saved_state(self.resumed), distributed.world_size()
         self.skipped, self.reached, self.steps = state["skipped"], state["reached"], state["step"]
         if state["ranks"] != world and self.main:
             print(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
@@ -260,6 +262,22 @@ def newest_whole(run: Path) -> Path | None:
     return path
 
 
+def saved_state(checkpoint: Path) -> dict:
+    """state.json of a checkpoint; UsageError for what train.py does not write."""
+    try:
+        state = files.read_json(checkpoint / "state.json")
+        counts = [state[name] for name in ("step", "skipped", "ranks")]
+        folder = checkpoint.parent if checkpoint.name == "lora" else checkpoint
+        if folder.name != f"step-{state['step']:06d}" or type(state["reached"]) is not bool:
+            raise ValueError(f"{checkpoint / 'state.json'} is not of {folder.name}")
+        if any(type(count) is not int or count < 0 for count in counts):
+            raise ValueError(f"{checkpoint / 'state.json'} has counts that are none")
+        return state
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{checkpoint / 'state.json'} is not one that train.py has written ({error}): start another run with "
+                         "--out DIR") from None
+
+
 def recorded(found: Path | None, run: Path) -> dict:
     """The recipe.json of a checkpoint, or of a run that has none yet."""
     folder = found or run
@@ -269,7 +287,9 @@ def recorded(found: Path | None, run: Path) -> dict:
         raise UsageError(f"{run} holds no recipe.json to resume its run from: --out DIR starts another") from None
     except ValueError as error:
         raise UsageError(f"{error}: --out DIR starts another run") from None
-    if not {"earlier", "examples", *STARTED} <= set(recipe):
+    kinds = {"earlier": list, "examples": int, "data": dict}
+    if not {"earlier", "examples", *STARTED} <= set(recipe) or any(
+            name in recipe and not isinstance(recipe[name], kind) for name, kind in kinds.items()):
         raise UsageError(f"{folder / 'recipe.json'} is not one that train.py has written: --out DIR starts another run")
     return recipe
 

@@ -178,10 +178,15 @@ class PromptError(ValueError):
 
 
 def check_prompts(model, prompts, max_tokens: int):
-    """PromptError where a prompt is empty or does not fit into the model's positions with max_tokens behind it."""
+    """PromptError where a prompt is empty, does not fit into the model's positions with max_tokens behind it, or has a token
+    that the model does not know. A range stands for a prompt of its length."""
     limit, longest = model.config.max_position_embeddings, max(map(len, prompts))
     if min(map(len, prompts)) == 0:
         raise PromptError("a prompt without tokens: every prompt needs at least one")
+    highest = max((int(torch.as_tensor(prompt).max()) for prompt in prompts if not isinstance(prompt, range)), default=0)
+    if highest >= model.config.vocab_size:
+        raise PromptError(f"a prompt has token {highest} and the model only {model.config.vocab_size}: its tokenizer.json is not of "
+                          "this model")
     if longest + max_tokens > limit:
         raise PromptError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
                           f"positions: lower --max-response, or leave out longer prompts with --max-prompt")

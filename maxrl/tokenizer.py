@@ -73,7 +73,10 @@ class Tokenizer:
         return self.backend.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        return self.backend.encode(text, add_special_tokens=False).ids
+        try:
+            return self.backend.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # of no class of its own
+            raise ValueError(f"the tokenizer cannot encode {text[:40]!r}: {str(error)[:100]}") from None
 
     def decode(self, ids: list[int], skip_special: bool = False) -> str:
         return self.backend.decode(ids, skip_special_tokens=skip_special)

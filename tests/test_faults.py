@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -755,3 +756,57 @@ def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own):
     for how, process in processes.items():
         code, said = ended(process, seconds=100)
         assert code == 1 and ("anything" if how != "killed" else "killed by signal: Killed") in said, (how, said)
+
+
+def test_a_state_that_nobody_has_written(run, shell):
+    """Whose checksums are right: a sentence. A checkpoint under the name of another one, too."""
+    shell(*run, "--out", "run", "--steps", 2)
+    state = json.loads(Path("run/step-000002/state.json").read_text())
+    for content in ({"step": -5}, {"step": "5"}, {"step": 4.5}, {"step": 4}, {"reached": 1}, {"skipped": None}):
+        rewrite("run/step-000002", "state.json", json.dumps(state | content).encode())
+        refused(shell(*run, "--out", "run", "--resume", "yes"), "step-000002/state.json is not one that train.py has written")
+    rewrite("run/step-000002", "state.json", json.dumps(state).encode())
+    Path("run/step-000006").symlink_to("step-000002")
+    refused(shell(*run, "--out", "run", "--resume", "yes"), "step-000006/state.json is not one that train.py has written")
+
+
+def test_names_that_no_file_can_have(run, shell):
+    """And a directory where a file should be."""
+    refused(shell(*run, "--task", "prompts", "--task.train", "x" * 5000, "--reward", "r.py:f"), "File name too long")
+    Path("run/metrics.jsonl").mkdir(parents=True)
+    refused(shell(*run, "--out", "run", "--resume", "auto"), "run/metrics.jsonl is a directory, not a file")
+
+
+@pytest.mark.parametrize("environment, words", [
+    ({"WORLD_SIZE": "1"}, "no RANK: start with torchrun, or unset WORLD_SIZE"),
+    ({"WORLD_SIZE": "1", "RANK": "0"}, "no MASTER_ADDR: start with torchrun"),
+    ({"WORLD_SIZE": ""}, "WORLD_SIZE='', which is no number"),
+    ({"WORLD_SIZE": "2", "RANK": "x"}, "RANK='x', which is no number"),
+    ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "rank 1 did not find the others at 127"),
+])  # fmt: skip
+def test_an_environment_that_is_none(run, shell, monkeypatch, environment, words):
+    monkeypatch.setattr(distributed, "MEETING", timedelta(seconds=0.1))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    refused(shell(*run), words)
+
+
+def test_no_rank_outlives_its_launcher(tmp_path, monkeypatch):
+    """Killed, torchrun can tell nobody: the kernel does."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    reader, writer = os.pipe()
+    launcher = os.fork()
+    if not launcher:
+        if not os.fork():  # a rank
+            distributed.end_with_launcher()
+            signal.signal(signal.SIGTERM, lambda *_: (os.write(writer, b"told"), os._exit(0)))
+            os.write(writer, b"here")
+            time.sleep(60)
+            os._exit(1)
+        time.sleep(60)
+        os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 4) == b"here"
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    assert os.read(reader, 4) == b"told"

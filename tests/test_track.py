@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -67,6 +68,22 @@ def test_a_killed_run_leaves_no_gap(tmp_path):
             os._exit(0)
     os.waitpid(child, 0)
     assert scalars(tmp_path)[1] == expected(tmp_path) == {"reward": [(0, 0.0), (1, 0.25), (2, 0.5)]}
+
+
+def test_a_clock_that_was_put_back(tmp_path, monkeypatch):
+    """Event files are read by the time in their names: the later one must not be taken for the earlier."""
+    pytest.importorskip("tensorboard")
+    (tmp_path / "recipe.json").write_text("{}")
+    now, rows = time.time(), []
+    for hours, first in ((0, 0), (-1, 2), (-1, 4), (-2, 5)):
+        monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
+        life = logger.TensorBoard(tmp_path, {}, first)
+        rows = rows[:first]
+        for step in range(first, first + 3):
+            life.log(step, {"reward": step + first / 8})
+            rows.append((step, step + first / 8))
+        life.close()
+    assert scalars(tmp_path)[1] == {"reward": rows}
 
 
 @pytest.fixture

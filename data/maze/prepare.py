@@ -14,6 +14,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -168,6 +169,8 @@ def main(argv: list[str] | None = None) -> None:
     folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(".unfinished-*"):  # of a command that was killed
+            shutil.rmtree(left, ignore_errors=True)
         if not args.overwrite and holds(folder, request):
             print(f"{folder} holds this set already")
             return

@@ -37,7 +37,9 @@ def load_task(name: str, split: str, **options) -> Task:
         return constructor(split=split, **options)
     except DataError as error:
         raise UsageError(f"task {name}: {error}") from None
-    except (TypeError, ValueError) as error:
+    except FileNotFoundError:
+        raise
+    except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None
 
 

@@ -3,6 +3,7 @@
 import random
 import signal
 import textwrap
+import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,7 +109,14 @@ class Within(Task):
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
-        lengths = [len(tokenizer.encode_prompt(task[i].prompt)) for i in range(len(task))]
+        try:
+            lengths = []
+            for i in range(len(task)):
+                lengths.append(len(tokenizer.encode_prompt(task[i].prompt)))
+        except (UsageError, ValueError):
+            raise
+        except Exception as error:
+            raise UsageError(f"example {len(lengths)} of the task {type(task).__name__} {fault(error)}") from None
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
@@ -184,6 +192,14 @@ class Batches(Dataset):
             return self.task.batch(*self.plan[i])
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
+        except Exception as error:
+            return UsageError(f"the task {type(self.task).__name__} {fault(error)} in its batch {i}")
+
+
+def fault(error: Exception) -> str:
+    """What somebody's code has raised, and where, in a sentence."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]} ({last.filename}, line {last.lineno})"
 
 
 def deaf(worker: int):

@@ -9,10 +9,12 @@ import time
 
 import pytest
 import tiny
+import tokenizers
 import torch
 from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
 
 from maxrl import chat
+from maxrl.sampler import PromptError, check_prompts
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
 from maxrl.tokenizer import Tokenizer
@@ -315,3 +317,12 @@ def test_rendering_is_fast():
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import jinja2.sandbox"], check=True)
     assert min(times) < (time.perf_counter() - start) / 3
+
+
+def test_tokenizers_that_cannot():
+    """A word without an [UNK] to stand for it, and a token that the model does not have: sentences."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 40}, unk_token="[UNK]"))
+    with pytest.raises(ValueError, match="the tokenizer cannot encode 'b': .*UNK"):
+        Tokenizer(backend, {}).encode("b")
+    with pytest.raises(PromptError, match="token 40 and the model only 32"):
+        check_prompts(tiny.model(), [Tokenizer(backend, {}).encode("a")], 1)

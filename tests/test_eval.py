@@ -10,7 +10,7 @@ import tiny
 from test_train import SHORT, refused
 
 import eval as eval_script
-from maxrl import checkpoint
+from maxrl import checkpoint, files
 from maxrl.metrics import pass_at_k, samples_to_match
 from maxrl.policy import SequencePolicy, count_successes
 from maxrl.recipes import RECIPES
@@ -240,3 +240,25 @@ def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):
         counts[path] = json.loads(Path(f"{Path(path).name}.json").read_text())["checkpoints"][0]["counts"]
     assert counts["rl"] == counts["rl/step-000005"]
     assert sum(counts["rl/step-000005"]) > sum(counts["rl/step-000002"]) > sum(throws(range(10), 8, 0.5))
+
+
+def test_results_that_cannot_be_written_leave_no_file(other, shell, monkeypatch):
+    """What an earlier full disk had left would refuse the same command; a figure is the old one or the new one."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+
+    def full(self, file, **_):
+        Path(file).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    Path("p.png").write_bytes(b"old")
+    command = ("eval.py", other, *UP, *FEW, "--json", "j.json", "--plot", "p.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(figure, "savefig", full)
+        refused(shell(*command), "No space left on device")
+    assert Path("p.png").read_bytes() == b"old" and Path("j.json").exists() and len(list(Path().iterdir())) == 2
+    Path("j.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "flush", lambda _: full(None, "x"))
+        refused(shell(*command), "No space left on device")
+    Path("x").unlink()
+    assert [f.name for f in Path().iterdir()] == ["p.png"]

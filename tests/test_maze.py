@@ -191,6 +191,13 @@ def test_prepare_never_overwrites_silently(tmp_path, capsys):
     assert "cannot write" in run(capsys, *args[:-1], train)[1]
 
 
+def test_what_a_killed_command_left_is_cleared(tmp_path, capsys):
+    (tmp_path / ".unfinished-x").mkdir()
+    (tmp_path / ".unfinished-x" / "train.npy").touch()
+    args = ["--size", 5, "--train", 2, "--test", 1, "--validation", 0, "--workers", 1, "--out", tmp_path]
+    assert run(capsys, *args)[0] == 0 and not list(tmp_path.glob(".*"))
+
+
 def test_a_set_is_never_half_old_half_new(tmp_path, capsys, monkeypatch):
     """Old training mazes beside new test mazes would leak: what a crash between two renames leaves is no set."""
     args = ["--size", 5, "--train", 2, "--test", 1, "--validation", 0, "--workers", 1, "--out", tmp_path]

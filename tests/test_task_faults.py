@@ -77,7 +77,7 @@ SAID = {"Raises": "Raises raised ZeroDivisionError: division by zero", "Silent":
         "NaN": "NaN gave a reward that is not a finite number", "Short": "Short raised RuntimeError",
         "Shape": "Shape gave Tensor (16,) for 4 prompts with 4 responses each", "List": "List gave list"}
 BEFORE = {"Missing": "example 5 of the task Missing raised KeyError: 5", "Late": "the task Late raised KeyError: 5",
-          "Endless": "says that it has 1,000,000,000,000 examples", "Unjudged": "raised IndexError: string index out of range over"}
+          "Endless": "says that it has 1,000,000,000,000 examples", "Unjudged": "raised IndexError: string index out of range"}
 
 
 @pytest.fixture
@@ -87,8 +87,9 @@ def run(warm, shell):
     def run(name, *options):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            code, said = shell("train.py", "tiny", "--init", warm, "--task", f"faults.py:{name}", "--prompts", 4, "--rollouts", 4,
-                               "--steps", 2, "--save-every", 1, "--max-response", 4, "--out", name, *options)  # fmt: skip
+            code, said = shell("train.py", "tiny", "--init", warm, "--task", f"faults.py:{name}", "--prompts", 4,
+                               "--rollouts", 4, "--steps", 2, "--save-every", 1, "--max-response", 4, "--out", name,
+                               *options)  # fmt: skip
         assert "Traceback" not in said
         return code, " ".join([said, *(str(w.message) for w in caught)])
 
@@ -108,7 +109,8 @@ def test_dropped(run):
     code, said = run("NaN", "--reward-errors", "drop")
     assert code == 0 and "the groups of this call are left out" in said
     rows = [json.loads(line) for line in Path("NaN/metrics.jsonl").read_text().splitlines()]
-    assert [row["rewards/groups_left_out"] for row in rows] == [0, 4] and [row["rewards/failed_calls"] for row in rows] == [0, 1]
+    assert [row["rewards/groups_left_out"] for row in rows] == [0, 4]
+    assert [row["rewards/failed_calls"] for row in rows] == [0, 1]
 
 
 @pytest.mark.parametrize("name", BEFORE)

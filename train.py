@@ -74,7 +74,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
             sampling = {} if task.classes else {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-        metrics |= distributed.all_reduce({} if judge else task.faults(), device=device)  # of a verifier of processes
+        metrics |= distributed.all_reduce({} if cfg.reward else task.faults(), device=device)  # of a verifier of processes
         logger.log(step, metrics | distributed.peak_memory(device))
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps

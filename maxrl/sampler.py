@@ -185,8 +185,8 @@ def check_prompts(model, prompts, max_tokens: int):
         raise PromptError("a prompt without tokens: every prompt needs at least one")
     highest = max((int(torch.as_tensor(prompt).max()) for prompt in prompts if not isinstance(prompt, range)), default=0)
     if highest >= model.config.vocab_size:
-        raise PromptError(f"a prompt has token {highest} and the model only {model.config.vocab_size}: its tokenizer.json is not "
-                          "of this model")
+        raise PromptError(f"a prompt has token {highest} and the model only {model.config.vocab_size}: its tokenizer.json is "
+                          "not of this model")
     if longest + max_tokens > limit:
         raise PromptError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
                           f"positions: lower --max-response, or leave out longer prompts with --max-prompt")

@@ -22,6 +22,8 @@ from maxrl.tasks import maze
 
 SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)
 NAMES = {
+    "rewards/groups_left_out",
+    "rewards/failed_calls",
     "step",
     "reward",
     "reward_std",

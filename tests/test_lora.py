@@ -220,7 +220,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
     assert code == 0, said
     found = checkpoint.find("rl")
     assert {f.name for f in found.iterdir()} == {"adapter_config.json", "adapter_model.safetensors", "recipe.json",
-                                                "optimizer.safetensors", "state.json", "checksums.json"}
+                                                "optimizer.safetensors", "state.json", "metrics.jsonl", "checksums.json"}
     config = json.loads((found / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(checkpoint.find(warm).resolve()) and config["r"] == 3
     assert config["lora_alpha"] == 5 and config["target_modules"] == ["q_proj", "down_proj"]

@@ -25,7 +25,7 @@ def make(tmp_path, monkeypatch):
     """make("toy", "PYTHON=./new") -> (code, what it said, the commands that a Python got, versions aside)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON", "VENV"):  # `make test PYTHON=...` runs this, too
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON", "VENV"):  # as of `make test PYTHON=...`
         monkeypatch.delenv(name, raising=False)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, name)

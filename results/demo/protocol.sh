@@ -16,10 +16,11 @@ seeds)
     ;;
 settings)
     OMP_NUM_THREADS=2 demo DEMO=runs/demo-2threads JOBS=1
-    export ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
-    ATEN_CPU_CAPABILITY=avx2 demo DEMO=runs/demo-avx2
-    ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=2 demo DEMO=runs/demo-avx2-2threads JOBS=1
-    ATEN_CPU_CAPABILITY=default demo DEMO=runs/demo-smallest
-    ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=2 demo DEMO=runs/demo-smallest-2threads JOBS=1
+    export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+    demo DEMO=runs/demo-avx2
+    OMP_NUM_THREADS=2 demo DEMO=runs/demo-avx2-2threads JOBS=1
+    export ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 MKL_CBWR=COMPATIBLE
+    demo DEMO=runs/demo-smallest
+    OMP_NUM_THREADS=2 demo DEMO=runs/demo-smallest-2threads JOBS=1
     ;;
 esac

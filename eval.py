@@ -198,7 +198,8 @@ def in_words(values: dict[str, dict], against: str) -> str:
             verdict = "as many as" if not abs(mean) > 2 * se else "more than" if mean > 0 else "fewer than"
             if name != against:
                 verdicts[verdict].append(name)
-        said = [f"{verdict} {' and '.join(names)}" for verdict, names in verdicts.items() if names]
+        listed = {verdict: " and ".join(", ".join(names).rsplit(", ", 1)) for verdict, names in verdicts.items() if names}
+        said = [f"{verdict} {names}" for verdict, names in listed.items()]
         lines += [f"{when.capitalize()} {against} solves {', '.join(said)}."] if said else []
     return "\n".join(lines)
 

@@ -1,0 +1,18 @@
+"""What the pages of results/ print can be recomputed from the files beside them."""
+
+import importlib.util
+
+from conftest import ROOT
+
+
+def test_the_tables_of_the_demo(capsys):
+    spec = importlib.util.spec_from_file_location("summarise", ROOT / "results/summarise.py")
+    summarise = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(summarise)
+    summarise.main(ROOT / "results/demo")
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    page = (ROOT / "results/demo/README.md").read_text()
+    front = (ROOT / "README.md").read_text()
+    assert len(rows) > 30 and all(row in page for row in rows)
+    for name in ("RLOO", "GRPO", "MaxRL"):  # the front page has the means over seeds
+        assert f"| {name} | " + next(row for row in rows if row.startswith(f"| {name.lower()} |")).split("| ", 2)[2] in front

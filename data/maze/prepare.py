@@ -12,12 +12,12 @@ import hashlib
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
@@ -62,13 +62,14 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     most = max(TRIES * wanted, FEWEST_TRIES)
     seen = {}  # a dict keeps the order of first appearance
     numbers = itertools.count()
-    pool = multiprocessing.Pool(workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) if workers > 1 else None
+    pool = ProcessPoolExecutor(workers, None, signal.signal, (signal.SIGINT, signal.SIG_IGN)) if workers > 1 else None
+    mapped = pool.map if pool else map
     with pool or nullcontext(), tqdm(total=wanted, unit=" mazes", unit_scale=True, disable=None) as bar:
         drawn = 0
         while len(seen) < wanted and drawn < most:
             wave = min(max(workers, math.ceil((wanted - len(seen)) / CHUNK)), 1024)
             jobs = [(size, seed, number) for number in itertools.islice(numbers, wave)]
-            for rows in pool.imap(_chunk, jobs) if pool else map(_chunk, jobs):
+            for rows in mapped(_chunk, jobs):
                 if len(seen) >= wanted or drawn >= most:
                     break
                 seen.update(dict.fromkeys(rows.view(f"V{rows.shape[1]}").ravel().tolist()))
@@ -178,6 +179,8 @@ def main(argv: list[str] | None = None) -> None:
         write(folder, parts, request)
     except OSError as error:
         refuse(f"cannot write {folder} ({error.strerror}): choose another directory with --out", code=1)
+    except BrokenExecutor:
+        refuse("a process that made mazes died, nothing was written: try again with fewer --workers", code=1)
     except KeyboardInterrupt:
         refuse("interrupted, nothing was written", code=130)
     mebibytes = sum(file.stat().st_size for file in folder.glob("*.npy")) / 2**20

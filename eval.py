@@ -186,17 +186,18 @@ def print_table(results: dict, passes: list[int], against: str):
 
 
 def in_words(values: dict[str, dict], against: str) -> str:
-    """The table's first and last k as sentences; `values` {k: {name: pass@k of every prompt}}. Equal is what differs by less
-    than two standard errors, paired over prompts."""
+    """The table's first and last k as sentences; `values` {k: {name: pass@k of every prompt}}. More and fewer are said where
+    the difference is over two standard errors, paired over prompts."""
     tries = {k: "at one try" if k == 1 else f"within {k} tries" for k in (min(values), max(values))}
     solved = {name: " / ".join(f"{values[k][name].mean():.0%}" for k in tries) for name in values[min(values)]}
     lines = [f"Solved {' / '.join(tries.values())}: " + ", ".join(f"{name} {shares}" for name, shares in solved.items()) + "."]
     for k, when in tries.items():
-        verdicts = {"more than": [], "as many as": [], "fewer than": []}
+        level = "neither clearly more nor fewer than"
+        verdicts = {"more than": [], level: [], "fewer than": []}
         for name in solved:
             mean, se = mean_and_se(values[k][against] - values[k][name])
-            verdict = "as many as" if not abs(mean) > 2 * se else "more than" if mean > 0 else "fewer than"
-            if name != against:
+            verdict = level if abs(mean) <= 2 * se else "more than" if mean > 0 else "fewer than"
+            if name != against and len(values[k][name]) > 1:  # one prompt has no standard error
                 verdicts[verdict].append(name)
         listed = {verdict: " and ".join(", ".join(names).rsplit(", ", 1)) for verdict, names in verdicts.items() if names}
         said = [f"{verdict} {names}" for verdict, names in listed.items()]

@@ -225,9 +225,11 @@ def test_the_table_in_words():
     assert eval_script.in_words(values, "maxrl") == (
         "Solved at one try / within 64 tries: base 10% / 40%, grpo 30% / 80%, maxrl 20% / 80%.\n"
         "At one try maxrl solves more than base, fewer than grpo.\n"
-        "Within 64 tries maxrl solves more than base, as many as grpo.")
+        "Within 64 tries maxrl solves more than base, neither clearly more nor fewer than grpo.")
     values = {64: {name: share + noise for name, share in (("base", 0.1), ("rloo", 0.2), ("grpo", 0.3), ("maxrl", 0.4))}}
     assert eval_script.in_words(values, "maxrl").endswith("Within 64 tries maxrl solves more than base, rloo and grpo.")
+    one = {1: {"base": np.array([0.0]), "maxrl": np.array([1.0])}}
+    assert eval_script.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
     alone = {1: {"maxrl": 0.2 + noise}}
     assert eval_script.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
 

@@ -270,19 +270,15 @@ def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
         torch.testing.assert_close(tensor, model.state_dict()[name], atol=2e-5, rtol=1e-4)
 
 
-def test_maxrl_follows_cross_entropy_and_reinforce_stays(recipe, shell):
-    """In 40 steps, on the same images: 64 rollouts for 12 classes are nearly exact maximum likelihood."""
-    final = {}
-    for name in ("supervised", "maxrl", "reinforce_mean"):
-        code, said = shell("train.py", "glyphs", "--estimator", name, "--eval-every", 40, "--out", name)
+def test_two_objectives_through_the_front_doors(recipe, shell):
+    """The same initial weights and the same images for both; what they learn is compared in test_maxrl_becomes_cross_entropy."""
+    for name in ("supervised", "maxrl"):
+        code, said = shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name)
         assert code == 0, said
-        final[name] = metrics(name)[-1]["eval/pass@1"]
-    print({name: round(value, 3) for name, value in final.items()})
-    assert final["maxrl"] > 0.35 and abs(final["maxrl"] - final["supervised"]) < 0.1
-    assert final["reinforce_mean"] < final["maxrl"] - 0.15
     first = [metrics(name)[0] for name in ("supervised", "maxrl")]
-    assert first[0]["pass_rate"] == first[1]["pass_rate"], "the same initial weights and the same images"
-    assert first[0]["reward"] == 1 and 0.02 < first[1]["reward"] < 0.2
+    assert first[0]["pass_rate"] == first[1]["pass_rate"]
+    # 32 images x 64 draws, each right with the image's own p: five standard errors, of which .5 is the most that p (1 - p) allows
+    assert first[0]["reward"] == 1 and abs(first[1]["reward"] - first[1]["pass_rate"]) < 5 * 0.5 / (32 * 64) ** 0.5
     code, said = shell("eval.py", "supervised", "maxrl", "--k", "1,2", "--json", "out.json", "--plot", "out.png")
     assert code == 0 and "60 images, exact" in said and "top-1" in said and Path("out.png").exists()
     results = json.loads(Path("out.json").read_text())

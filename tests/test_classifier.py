@@ -271,13 +271,13 @@ def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
 
 
 def test_two_objectives_through_the_front_doors(recipe, shell):
-    """The same initial weights and the same images for both; what they learn is compared in test_maxrl_becomes_cross_entropy."""
+    """The same initial weights and the same images for both; for what they learn see test_maxrl_becomes_cross_entropy."""
     for name in ("supervised", "maxrl"):
         code, said = shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name)
         assert code == 0, said
     first = [metrics(name)[0] for name in ("supervised", "maxrl")]
     assert first[0]["pass_rate"] == first[1]["pass_rate"]
-    # 32 images x 64 draws, each right with the image's own p: five standard errors, of which .5 is the most that p (1 - p) allows
+    # 32 x 64 draws, right with the p of their image: within five standard errors, whose variance p (1 - p) is at most .25
     assert first[0]["reward"] == 1 and abs(first[1]["reward"] - first[1]["pass_rate"]) < 5 * 0.5 / (32 * 64) ** 0.5
     code, said = shell("eval.py", "supervised", "maxrl", "--k", "1,2", "--json", "out.json", "--plot", "out.png")
     assert code == 0 and "60 images, exact" in said and "top-1" in said and Path("out.png").exists()

@@ -29,6 +29,7 @@ from maxrl.config import UsageError
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
 from maxrl.policy import judge_samples
+from maxrl.rewards import faults
 
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -131,7 +132,7 @@ def evaluate(args: argparse.Namespace) -> dict:
                     policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
                     temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
                 row |= {"counts": counts.tolist()} | ({} if majority is None else {"majority": digits(majority)})
-            row |= distributed.all_reduce(task.faults())
+            row |= distributed.all_reduce(faults(task))
         rows.append(row)
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
             "task_options": args.task_options, "split": args.split, "reward": args.reward, "prompts": args.prompts,

@@ -25,7 +25,7 @@ from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
 from maxrl.policy import make_policy
 from maxrl.recipes import RECIPES, find_recipe
-from maxrl.rewards import Rewards, Verdicts, probe
+from maxrl.rewards import Rewards, Verdicts, faults, probe
 from maxrl.sampler import PromptError, check_prompts, out_of_memory
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within, finished_only, prefetched
@@ -74,7 +74,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
             sampling = {} if task.classes else {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
             evaluated = policy.evaluate(validation, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
             metrics |= {f"eval/{name}": value for name, value in evaluated.items()}
-        metrics |= distributed.all_reduce({} if cfg.reward else task.faults(), device=device)  # of a verifier of processes
+        metrics |= distributed.all_reduce({} if cfg.reward else faults(task), device=device)  # of a verifier of processes
         logger.log(step, metrics | distributed.peak_memory(device))
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps

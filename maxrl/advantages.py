@@ -296,15 +296,21 @@ def add_own(name: str, formula) -> None:
     @functools.wraps(formula)
     def checked(rewards: Tensor, **options) -> Tensor:
         try:
-            advantages = formula(rewards, **options)
+            advantages = formula(rewards.clone(), **options)  # it may write into them, and the metrics come from ours
         except RewardError:
             raise
         except Exception as error:  # whatever their code does
             raise RewardError(f"the estimator {name} raised {type(error).__name__}: {error}") from None
-        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape or not advantages.isfinite().all():
+        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
             what = f"{tuple(advantages.shape)}" if isinstance(advantages, Tensor) else type(advantages).__name__
             raise RewardError(f"the estimator {name} must return finite advantages of the rewards' shape "
                               f"{tuple(rewards.shape)}, not {what}")
+        bad = ~advantages.isfinite()                                           # (P, N)
+        if bad.any():
+            group = rewards[bad.any(dim=1)][0]                                 # (N,)
+            values = " and ".join(f"{value:g}" for value in group.unique()[:4].tolist())
+            raise RewardError(f"the estimator {name} must return finite advantages, not {advantages[bad][0].item()} for a "
+                              f"group of {len(group)} rewards of {values}")
         return advantages.to(rewards)
 
     if hasattr(formula, "known"):

@@ -116,7 +116,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     judge = Rewards(args.reward, args.reward_weights).judge if args.reward else None
-    if not judge and not task.classes and type(task).rewards is Task.rewards:
+    if not judge and not task.classes:
         probe(task)  # a package or reward functions that are missing are named before any sampling
     if task.classes and (args.max_prompt or args.max_response or args.top_k or args.top_p != 1):
         raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")

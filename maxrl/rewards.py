@@ -27,6 +27,7 @@ import torch
 
 from maxrl import distributed
 from maxrl.config import RunError, UsageError, imported
+from maxrl.tasks import Task
 
 GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
 
@@ -222,16 +223,28 @@ class Verdicts(Rewards):
 
 
 def probe(task, errors: str = "stop"):
-    """UsageError where the task cannot judge an empty response, before there is any other."""
-    example = task[0]
+    """UsageError where the task cannot judge an empty response, before there is any other. A task with rewards() of its own
+    need not have verdicts on texts."""
+    own = type(getattr(task, "task", task))
+    if own.rewards is not Task.rewards:
+        return
     try:
-        task.verify_all([""], [example])
+        task.verify_all([""], [task[0]])
     except UsageError:
         raise
     except Exception as error:
         if errors == "stop":
-            raise UsageError(f"the task {type(task).__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
+            raise UsageError(f"the task {own.__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
                              "for any text") from None
+
+
+def faults(task) -> dict[str, float]:
+    """task.faults() as numbers; UsageError where it gives anything else."""
+    try:
+        return {str(name): float(value) for name, value in task.faults().items()}
+    except Exception as error:
+        raise RunError(f"the task {type(getattr(task, 'task', task)).__name__} {raised(error)} in faults(), which must return "
+                       "numbers by metric") from None
 
 
 def own(value):

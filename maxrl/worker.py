@@ -8,11 +8,12 @@ import contextlib
 import json
 import os
 import queue
+import selectors
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.connection import wait
+from select import PIPE_BUF
 
 STARTING = 60.0  # seconds of CPU time for the imports of a new process, one as a rule
 WALL = 60.0  # seconds on the clock in which a process must answer or work, or it is taken for dead: it may be stopped
@@ -32,8 +33,8 @@ class Worker:
     def __init__(self, module: str):
         code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import _work; _work()"
         self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL)
-        self.said = self._line().decode().strip()
+                                        stderr=subprocess.DEVNULL, bufsize=0)
+        self.said = self._exchange().decode().strip()
         if self.said != "ready":
             self.end()
 
@@ -41,15 +42,35 @@ class Worker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def _line(self) -> bytes:
-        """The next line; b"" where the process ends, or has done next to nothing for WALL seconds: others may have the machine,
-        and how much it does in all is limited by CPU time."""
-        worked = cpu_seconds(self.process.pid)
-        while not wait([self.process.stdout], WALL):
-            before, worked = worked, cpu_seconds(self.process.pid)
-            if worked - before < 0.1:
-                return b""
-        return self.process.stdout.readline()
+    def _exchange(self, line: bytes = b"") -> bytes:
+        """Writes a line, if there is one, and reads the next. It has no end where the process ends, or takes nothing,
+        says nothing and does next to nothing for WALL seconds: others may have the machine, and how much it does in all is
+        limited by CPU time. No step waits for longer: a pipe holds 64 KiB, and a process that is stopped empties none."""
+        writing, reading = self.process.stdin.fileno(), self.process.stdout.fileno()
+        left, said, worked = memoryview(line), b"", cpu_seconds(self.process.pid)
+        with selectors.DefaultSelector() as pipes:
+            pipes.register(reading, selectors.EVENT_READ)
+            if left:
+                pipes.register(writing, selectors.EVENT_WRITE)
+            while not said.endswith(b"\n"):
+                ready = [key.fd for key, _ in pipes.select(WALL)]
+                if not ready:
+                    before, worked = worked, cpu_seconds(self.process.pid)
+                    if worked - before < 0.1:
+                        break
+                if writing in ready:
+                    try:
+                        left = left[os.write(writing, left[:PIPE_BUF]) :]  # so much goes into a pipe that is ready
+                    except BrokenPipeError:  # it has ended, and may have said something before
+                        left = left[:0]
+                    if not left:
+                        pipes.unregister(writing)
+                if reading in ready:
+                    part = os.read(reading, 2**16)
+                    said += part
+                    if not part:
+                        break
+        return said
 
     def ask(self, seconds: float, *arguments):
         """What the process makes of the arguments, JSON both. TooSlow where that takes it more than `seconds` of CPU time,
@@ -57,10 +78,7 @@ class Worker:
         asked again it would give the answer that it owes."""
         line, said = json.dumps([seconds, *arguments]).encode() + b"\n", b""
         try:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.write(line)
-                self.process.stdin.flush()
-            said = self._line()
+            said = self._exchange(line)
         finally:
             if not said.endswith(b"\n"):
                 self.end()
@@ -71,8 +89,7 @@ class Worker:
     def end(self):
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
+        self.process.stdin.close()
         self.process.stdout.close()
 
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from maxrl.advantages import ADVANTAGES, weight
+from maxrl.advantages import ADVANTAGES, RewardError, add_own, weight
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
@@ -375,3 +375,30 @@ def test_unknown_names_and_bad_weights():
                  {"name": "maxrl", "order": 3, "rollouts": 4}, {"name": "maxrl", "ddof": 1}):
         with pytest.raises(TypeError, match=call["name"]):
             weight(p=0.5, **call)
+
+
+@pytest.fixture
+def added(monkeypatch):
+    """added(formula): an estimator of the user's own, as --estimator registers it."""
+
+    def add(formula):
+        monkeypatch.setitem(ADVANTAGES, "mine", None)
+        add_own("mine", formula)
+        return ADVANTAGES["mine"]
+
+    return add
+
+
+def test_an_estimator_that_writes_into_its_rewards(added):
+    """The metrics of the step are made of the same rewards."""
+    rewards = torch.tensor([[1.0, 0, 0, 0]])
+    advantages = added(lambda rewards: rewards.sub_(rewards.mean(1, keepdim=True)))(rewards)
+    assert rewards.tolist() == [[1, 0, 0, 0]] and advantages.tolist() == [[0.75, -0.25, -0.25, -0.25]]
+
+
+@pytest.mark.parametrize("rewards, said", [([[0.0, 0, 0], [1, 0, 0]], "not nan for a group of 3 rewards of 0$"),
+                                           ([[1.0, 0, 0], [1, 1, 1]], "not inf for a group of 3 rewards of 0 and 1$")])
+def test_an_estimator_that_is_not_finite(added, rewards, said):
+    """Said is for which rewards: nearly always a group of zeros."""
+    with pytest.raises(RewardError, match=f"mine must return finite advantages, {said}"):
+        added(lambda rewards: rewards.mean(1, keepdim=True) / rewards)(torch.tensor(rewards))

@@ -22,7 +22,7 @@ ALLOWED = {
     "chat": {"worker"},
     "tokenizer": {"chat", "files"},
     "verifiers": {"config", "worker"},
-    "rewards": {"config", "distributed"},
+    "rewards": {"config", "distributed", "tasks"},
     "toy": {"advantages", "plots"},
     "models": {"config", "models"},
     "recipes": {"config"},

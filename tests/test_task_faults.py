@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from maxrl.config import UsageError
+from maxrl.rewards import faults, probe
+from maxrl.tasks import load_task
+from maxrl.tasks.base import Within
+
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
 import numpy as np
@@ -72,6 +77,33 @@ class Endless(Right):
 class Unjudged(Right):
     def verify(self, response, example):
         return response[0]
+
+class Empty(Right):
+    def __getitem__(self, index):
+        return {}[index]
+
+class Unlike(Right):
+    def __getitem__(self, index):
+        return ("UP", "DONE")
+
+class Counted(Right):
+    def __len__(self):
+        return {}["rows"]
+
+class Unmade(Right):
+    def __init__(self, split):
+        raise RuntimeError("no database")
+
+class Unkeyed(Right):
+    def __init__(self, split, rows={}):
+        self.rows = rows[split]
+
+class Faulty(Right):
+    def faults(self):
+        return {"rewards/late": None}
+
+class Whole(Right):
+    verify = Task.verify
 """
 SAID = {"Raises": "Raises raised ZeroDivisionError: division by zero", "Silent": "Silent raised", "Text": "Text raised",
         "NaN": "NaN gave a reward that is not a finite number", "Short": "Short raised RuntimeError",
@@ -118,3 +150,33 @@ def test_examples_and_verdicts_that_fail(name, run):
     code, said = run(name, "--workers", 1 if name == "Late" else 0)
     assert code == 2 and BEFORE[name] in said
     assert "faults.py, line" in said or name in ("Endless", "Unjudged")
+
+
+@pytest.mark.parametrize("name, said", [
+    ("Empty", "example 0 of the task Empty raised KeyError: 0 (faults.py, line"),
+    ("Unlike", "example 0 of the task Unlike is ('UP', 'DONE'): __getitem__ must return an Example"),
+    ("Counted", "task faults.py:Counted raised KeyError: 'rows' (faults.py, line"),
+    ("Unmade", "task faults.py:Unmade raised RuntimeError: no database (faults.py, line"),
+    ("Unkeyed", "task faults.py:Unkeyed raised KeyError: 'train' (faults.py, line"),
+])  # fmt: skip
+def test_a_task_that_is_none(name, said, in_a_directory_of_its_own):
+    """One with a vocabulary of its own, whose prompts nobody counts before the first step."""
+    Path("faults.py").write_text(FAULTS)
+    with pytest.raises(UsageError) as caught:
+        load_task(f"faults.py:{name}", "train")
+    assert said in str(caught.value).replace(f"{Path.cwd()}/", "")
+
+
+def test_counts_that_are_none(in_a_directory_of_its_own):
+    Path("faults.py").write_text(FAULTS)
+    with pytest.raises(UsageError, match=r"the task Faulty raised TypeError.* in faults\(\)"):
+        faults(load_task("faults.py:Faulty", "train"))
+
+
+def test_rewards_of_its_own_need_no_verdicts_on_texts(in_a_directory_of_its_own):
+    """The probe of train.py asked verify() of it, which raises NotImplementedError."""
+    Path("faults.py").write_text(FAULTS)
+    task = load_task("faults.py:Whole", "train")
+    probe(task)
+    words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
+    probe(Within(task, words, 100))

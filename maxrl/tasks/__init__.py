@@ -4,7 +4,7 @@ import difflib
 import inspect
 
 from maxrl.config import UsageError, imported
-from maxrl.tasks.base import Example, Task
+from maxrl.tasks.base import Example, Task, example_of, fault
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
 from maxrl.tasks.jsonl import DataError
@@ -21,7 +21,8 @@ __all__ = ["TASKS", "Example", "Task", "load_task"]
 
 
 def load_task(name: str, split: str, **options) -> Task:
-    """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option."""
+    """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option, and where the task's code
+    fails over its length or its first example."""
     if ":" in name:
         constructor = imported(name, "--task")
     elif name in TASKS:
@@ -34,13 +35,18 @@ def load_task(name: str, split: str, **options) -> Task:
         known = inspect.signature(constructor).parameters
         if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
             refuse_unknown(name, options, [option for option in known if option != "split"])
-        return constructor(split=split, **options)
+        task = constructor(split=split, **options)
+        if len(task) and not task.classes:
+            example_of(task, 0)
+        return task
     except DataError as error:
         raise UsageError(f"task {name}: {error}") from None
-    except FileNotFoundError:
+    except (FileNotFoundError, UsageError):
         raise
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None
+    except Exception as error:  # whatever their code does
+        raise UsageError(f"task {name} {fault(error)}") from None
 
 
 def refuse_unknown(task: str, options, known: list[str]):

@@ -112,7 +112,7 @@ class Within(Task):
         try:
             lengths = []
             for i in range(len(task)):
-                lengths.append(len(tokenizer.encode_prompt(task[i].prompt)))
+                lengths.append(len(tokenizer.encode_prompt(example_of(task, i).prompt)))
         except (UsageError, ValueError):
             raise
         except Exception as error:
@@ -134,6 +134,20 @@ class Within(Task):
 
     def batch(self, indices, seeds=None):
         return self.task.batch([self.places[int(i)] for i in indices], seeds)
+
+
+def example_of(task: Task, index: int) -> Example:
+    """task[index]; UsageError where somebody's code raises what its author did not mean, or gives something else."""
+    try:
+        example = task[index]
+    except (UsageError, ValueError):
+        raise
+    except Exception as error:
+        raise UsageError(f"example {index} of the task {type(task).__name__} {fault(error)}") from None
+    if not isinstance(example, Example) or not isinstance(example.prompt, (str, list)):
+        raise UsageError(f"example {index} of the task {type(task).__name__} is {str(example)[:80]}: __getitem__ must return "
+                         "an Example(prompt, answer), its prompt a text or a list of messages")
+    return example
 
 
 def finished_only(rewards):

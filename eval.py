@@ -24,7 +24,7 @@ import torch
 from tqdm import tqdm
 
 from maxrl import checkpoint, distributed, evaluation, files
-from maxrl.advantages import ADVANTAGES
+from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.config import UsageError
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
@@ -134,13 +134,25 @@ def evaluate(args: argparse.Namespace) -> dict:
                 row |= {"counts": counts.tolist()} | ({} if majority is None else {"majority": digits(majority)})
             row |= distributed.all_reduce(faults(task))
         rows.append(row)
+    unjudged = [] if task.classes or args.gradient_norms else leave_out(rows)
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
             "task_options": args.task_options, "split": args.split, "reward": args.reward, "prompts": args.prompts,
-            "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source,
+            "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source, "no_verdict": unjudged,
             "samples": args.samples, "max_response": args.max_response,
             "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
             "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes),
             "rollouts": args.rollouts, "checkpoints": rows}
+
+
+def leave_out(rows: list[dict]) -> list[int]:
+    """The prompts that a row has no verdict on (a count of -1). They leave all rows, which stay paired over prompts."""
+    gone = [i for i, counts in enumerate(zip(*(row["counts"] for row in rows))) if min(counts) < 0]
+    if len(gone) == len(rows[0]["counts"]):
+        raise UsageError("no prompt has a verdict on all of its samples: the reward functions return None")
+    for row in rows:
+        row |= {name: [value for i, value in enumerate(row[name]) if i not in set(gone)]
+                for name in ("counts", "majority") if name in row}
+    return gone
 
 
 def digits(values: torch.Tensor) -> list[float]:
@@ -218,6 +230,8 @@ def drawn(results: dict) -> str:
         return f"{count} images, exact"
     cut = [f"top-{name} {results[f'top_{name}']}" for name, all_tokens in (("k", 0), ("p", 1))
            if results[f"top_{name}"] != all_tokens]
+    if results.get("no_verdict"):
+        cut.append(f"{len(results['no_verdict'])} without a verdict left out")
     return ", ".join([f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}", *cut])
 
 
@@ -278,6 +292,6 @@ def main(arguments: list[str]):
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (UsageError, OSError) as error:
+    except (UsageError, RewardError, OSError) as error:
         distributed.refuse("eval.py", error)
     distributed.cleanup()

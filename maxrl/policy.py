@@ -4,6 +4,7 @@ SequencePolicy, here, samples the tokens of a language model; ClassifierPolicy, 
 image. Both give (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 
@@ -253,10 +254,12 @@ class SequencePolicy:
         """Of an update that is left out: nothing, for a forward changes nothing."""
 
     def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
-        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time. sampling:
-        temperature and top_p, where they are not those of training."""
+        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time. Groups
+        without a verdict are left out and counted. sampling: temperature and top_p, where they are not those of training."""
         counts = count_successes(self, task, range(min(prompts, len(task))), samples, **sampling)
-        return {f"pass@{k}": mean for k, (mean, _) in pass_at_k_table(counts, samples, ks).items()}
+        judged = counts[counts >= 0]
+        table = pass_at_k_table(judged, samples, ks) if len(judged) else {k: (math.nan, math.nan) for k in ks}
+        return {f"pass@{k}": mean for k, (mean, _) in table.items()} | {"groups_left_out": float(len(counts) - len(judged))}
 
     def gathered_state(self, optimizer) -> dict:
         """Of a sharded model, what save() takes: all ranks call this, rank 0 saves."""
@@ -341,7 +344,8 @@ class MicroBatch:
 
 
 def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
-    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),)."""
+    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),).
+    -1 where one of them has no verdict (NaN): such a prompt is neither right nor wrong."""
     return judge_samples(policy, task, indices, samples, **options)[0]
 
 
@@ -360,8 +364,9 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
         places = mine[i : i + at_once]
         examples = [task[int(indices[place])] for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        right = task.rewards(examples, rollouts) == 1                                              # (places, samples)
-        results[0, list(places)] = right.sum(1).to(results)
+        rewards = task.rewards(examples, rollouts)                                                 # (places, samples)
+        right = rewards == 1
+        results[0, list(places)] = right.sum(1).to(results).where(rewards.isfinite().all(1), -1)
         if task.final:
             answers = [[task.final(response) for response in group] for group in task.responses(rollouts)]
             results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)

@@ -83,6 +83,22 @@ def test_the_same_noise_every_time_and_another_by_seed(dice, shell):
     assert counts == [throws(range(10), 8, 0.5, seed) for seed in (0, 0, 1)] and counts[1] != counts[2]
 
 
+def test_a_prompt_without_a_verdict_leaves_all_rows(dice, other, shell):
+    """It is neither right nor wrong, of no row, so that these stay paired; and it is said."""
+    Path("judges.py").write_text("calls = []\n"
+                                 "def judge(prompts, completions):\n"
+                                 "    calls.append(1)\n"
+                                 "    return [None if len(calls) == 1 and i == 17 else 1.0 for i in range(len(prompts))]\n"
+                                 "def nobody(completions):\n"
+                                 "    return [None] * len(completions)\n")  # fmt: skip
+    ask = ("eval.py", f"base={dice}", f"other={other}", *FEW, *UP, "--reward")
+    code, said = shell(*ask, "judges.py:judge", "--json", "out.json")
+    results = json.loads(Path("out.json").read_text())
+    assert code == 0 and "1 without a verdict left out" in said and results["no_verdict"] == [2], said
+    assert [row["counts"] for row in results["checkpoints"]] == [[8] * 9] * 2
+    refused(shell(*ask, "judges.py:nobody"), "no prompt has a verdict on all of its samples")
+
+
 def test_sampling_options(warm, shell):
     """Greedily all samples of a prompt are one: pass@8 = pass@1."""
     shell("eval.py", f"a={warm}", *FEW, "--temperature", 0, "--json", "out.json")

@@ -1,6 +1,7 @@
 """The policy's gradient: the theorem end to end by enumeration, and nothing that saves work or memory changes it."""
 
 import itertools
+import math
 import warnings
 from dataclasses import replace
 
@@ -302,6 +303,22 @@ def test_count_successes(rows):
     rollouts = policy.rollout([task[i] for i in indices], 6, seed=9)
     assert counts.tolist() == (rollouts.lengths % 2 == 0).sum(1).tolist() and 0 < sum(counts.tolist()) < 24
     assert sum(told) == 4
+
+
+def test_what_has_no_verdict_is_not_wrong():
+    """A fault under --reward-errors drop, or None: NaN, which counted as wrong answers in the evaluation."""
+    class Faulty(Parity):
+        def rewards(self, examples, rollouts):
+            rewards = torch.ones(rollouts.lengths.shape)
+            for example, row in zip(examples, rewards):
+                row[1] = torch.nan if example.prompt in gone else 1.0
+            return rewards
+
+    policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
+    assert count_successes(policy, Faulty(), range(4), 3).tolist() == [-1, -1, 3, 3]
+    assert policy.evaluate(Faulty(), 4, (1, 2), 3) == {"pass@1": 1, "pass@2": 1, "groups_left_out": 2}
+    nothing = policy.evaluate(Faulty(), 2, (1,), 3)
+    assert math.isnan(nothing["pass@1"]) and nothing["groups_left_out"] == 2
 
 
 def test_a_policy_without_stop_tokens_is_refused():

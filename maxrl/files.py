@@ -5,6 +5,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import warnings
 from pathlib import Path
@@ -12,6 +13,10 @@ from pathlib import Path
 CHECKSUMS = "checksums.json"
 LARGEST = 1 << 28  # bytes of a JSON file; a tokenizer.json of a quarter of a million words has a tenth of it
 DEEPEST = 100  # objects within objects; Python's own limit depends on who calls
+
+
+class DataError(ValueError):
+    """What is wrong in a file, and in no option."""
 
 
 def write_text(path, text: str):
@@ -146,8 +151,14 @@ def seal(info: dict) -> str:
     return hashlib.sha256(json.dumps({k: v for k, v in info.items() if k != "seal"}).encode()).hexdigest()
 
 
+def command(module: str, options: dict, usual: dict) -> str:
+    """`python -m module` as one types it, with the options that are not the usual ones."""
+    words = [word for name, value in options.items() if value != usual.get(name) for word in (f"--{name}", str(value))]
+    return shlex.join(["python", "-m", module, *words])
+
+
 def read_info(folder: Path, starts: tuple[str, ...], mend: str) -> dict:
-    """info.json of a data set, where it and the files whose names start so are what they were written as; ValueError, with
+    """info.json of a data set, where it and the files whose names start so are what they were written as; DataError, with
     `mend`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
     try:
         info = read_json(folder / "info.json") if (folder / "info.json").exists() else {}
@@ -162,4 +173,4 @@ def read_info(folder: Path, starts: tuple[str, ...], mend: str) -> dict:
                 raise ValueError(f"{folder / name} is not what its checksum says")
         return info
     except (ValueError, AttributeError, OSError) as error:
-        raise ValueError(f"{error}, so the data set is damaged: {mend} makes it again") from None
+        raise DataError(f"{error}, so the data set is damaged: {mend} makes it again") from None

@@ -6,9 +6,12 @@
 import argparse
 import contextlib
 import hashlib
+import importlib
 import io
 import itertools
 import random
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -147,6 +150,61 @@ def test_no_damage_is_silent(name, tmp_path):
         assert set(counts) <= {"recognised", "no effect"}, (file, counts)
         if not file.endswith("request.json") and "00000.json" not in file:
             assert counts["recognised"] > 0
+
+
+def mended(said: str):
+    """Runs the command that a sentence prints."""
+    module, arguments = re.search(r"python -m (data\.\w+\.prepare) (.*?)(?: (?:makes|replaces) it.*)?$", said).groups()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        importlib.import_module(module).main(shlex.split(arguments))
+
+
+@pytest.mark.parametrize("name", ["maze", "glyphs"])
+def test_the_command_that_is_printed_makes_the_same_set_again(name, tmp_path):
+    """Also where a file is missing, and for a directory with a blank in its name; no option is named as the culprit."""
+    if name == "glyphs":
+        pytest.importorskip("PIL")
+    folder = made(name, tmp_path / "a b")
+    whole, file = content(name, folder), next(iter(sorted(folder.glob("train*.npy"))))
+    for damage in (lambda: file.write_bytes(file.read_bytes()[:-1] + b"?"), file.unlink):
+        damage()
+        with pytest.raises((UsageError, FileNotFoundError)) as error:
+            content(name, folder)
+        assert "--task.NAME" not in str(error.value)
+        mended(str(error.value))
+        assert content(name, folder) == whole
+
+
+def test_imagenet_names_its_own_options_and_a_source_to_fill_in(tmp_path):
+    pytest.importorskip("PIL")
+    folder = made("imagenet", tmp_path)
+    (folder / "train-00000.npy").write_bytes(b"")
+    command = f"imagenet.prepare --source SOURCE --size 8 --out {folder} --overwrite makes it again"
+    with pytest.raises(UsageError, match=f"{re.escape(command)}$"):
+        content("imagenet", folder)
+
+
+def test_prepare_prints_what_mends_a_damaged_set(tmp_path, capsys):
+    """As `make demo` meets it: the very options that were typed."""
+    folder = made("maze", tmp_path)
+    (folder / "test.npy").write_bytes(b"")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        make_maze(folder)
+    said = capsys.readouterr().err
+    assert "damaged" in said and "another set" not in said
+    mended(said.strip())
+    make_maze(folder)
+    assert "holds this set already" in capsys.readouterr().out
+
+
+def test_the_usual_options_ask_for_mazes_that_exist():
+    """Where info.json cannot be read the command has no counts."""
+    for size in (7, 9):
+        usual = maze.defaults(size)
+        assert sum(usual[split] for split in maze.SPLITS) < .73 * maze.count_mazes(size) or size == 7
+        maze.check(argparse.Namespace(size=size, source=None, **dict.fromkeys(maze.DEFAULTS)), {})
+    assert maze.defaults(9)["train"] == 70_000 and maze.defaults(17)["train"] == 1_000_000
 
 
 if __name__ == "__main__":

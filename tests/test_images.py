@@ -100,7 +100,8 @@ def test_damaged_sets_are_refused_in_a_sentence(tmp_path):
         with pytest.raises(UsageError):
             load_task("images", "train", directory=str(folder))
         said = str(error.value)
-        assert "prepare it again" in said and str(folder) in said and "\n" not in said
+        assert "--source SOURCE --out" in said and "--overwrite makes it again" in said
+        assert str(folder) in said and "\n" not in said
         assert len(load_task("images", "test", directory=str(folder))) == 0, "another split is as good as ever"
         return said
 
@@ -387,7 +388,7 @@ def test_a_damaged_image_is_named(tmp_path):
     assert task.batch([0, 5], [1, 2]).images.shape == (2, 3, 8, 8)
     for bad in (1, 2, 3, 4):
         for batch in (lambda: task.batch([0, bad]), lambda: task[bad]):
-            with pytest.raises(UsageError, match=f"^train image {bad} cannot be decoded .* prepare it again$"):
+            with pytest.raises(UsageError, match=f"^train image {bad} cannot be decoded .* makes it again$"):
                 batch()
 
 
@@ -413,7 +414,7 @@ def test_a_damaged_image_in_a_worker(tmp_path):
     for workers in (0, 1):
         batches = iter(prefetched(task, [([0], [1]), ([1], [1])], workers))
         assert len(next(batches)) == 1
-        with pytest.raises(UsageError, match=r"^train image 1 cannot be decoded .* prepare it again\Z"):
+        with pytest.raises(UsageError, match=r"^train image 1 cannot be decoded .* makes it again\Z"):
             next(batches)
 
 
@@ -648,7 +649,7 @@ def test_prepare_never_overwrites_silently(tmp_path, capsys):
         assert code == 2 and said.count("\n") == 1 and all(w in said for w in ("another set", "--out", "--overwrite"))
     assert all(same(before[split], part) for split, part in everything(tmp_path).items())
     assert "cannot write" in run(capsys, *args[:-1], tmp_path / "info.json")[1]
-    os.truncate(tmp_path / "train-00000.bin", 5)  # what Images refuses with "prepare it again"
+    os.truncate(tmp_path / "train-00000.bin", 5)  # what Images refuses with "makes it again"
     code, said = run(capsys, *args)
     assert code == 2 and "damaged" in said and "--overwrite" in said
     assert run(capsys, *args, "--overwrite")[0] == 0

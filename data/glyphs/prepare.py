@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from maxrl.config import UsageError
 from maxrl.files import read_info, read_json, sealed, write_text
-from maxrl.tasks.images import DATA, Shards, write_shard
+from maxrl.tasks.images import DATA, DRAWN, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")
 VERSION = 1  # of the drawing: other images are another version
@@ -136,17 +136,18 @@ def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> Non
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.glyphs.prepare", description="Draw a set of images from a seed.")
-    parser.add_argument("--classes", type=int, default=200, help="default %(default)s")
-    parser.add_argument("--size", type=int, default=32, help="pixels, square (default %(default)s)")
-    parser.add_argument("--train", type=int, default=30_000, help="training images (default %(default)s)")
-    parser.add_argument("--validation", type=int, default=2_000, help="default %(default)s")
-    parser.add_argument("--test", type=int, default=2_000, help="default %(default)s")
-    parser.add_argument("--noise", type=float, default=0.15, help="its standard deviation, black 0, white 1 (%(default)s)")
-    parser.add_argument("--jitter", type=float, default=0.8, help="how much images of a class differ (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides classes and images (default %(default)s)")
+    parser.add_argument("--classes", type=int, help="default %(default)s")
+    parser.add_argument("--size", type=int, help="pixels, square (default %(default)s)")
+    parser.add_argument("--train", type=int, help="training images (default %(default)s)")
+    parser.add_argument("--validation", type=int, help="default %(default)s")
+    parser.add_argument("--test", type=int, help="default %(default)s")
+    parser.add_argument("--noise", type=float, help="its standard deviation, black 0, white 1 (%(default)s)")
+    parser.add_argument("--jitter", type=float, help="how much images of a class differ (%(default)s)")
+    parser.add_argument("--seed", type=int, help="decides classes and images (default %(default)s)")
     parser.add_argument("--out", type=Path, help="directory to write (default data/glyphs/CLASSESxSIZE)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace the set that the directory holds")
+    parser.set_defaults(**DRAWN)
     args = parser.parse_args(argv)
     for name, least in {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
                         "workers": 1}.items():

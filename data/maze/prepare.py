@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -27,10 +28,10 @@ from tqdm import tqdm
 
 from data.maze import published
 from data.maze.published import HELD_OUT
-from maxrl.tasks.maze import DIRECTORY, generate
+from maxrl.tasks.maze import DIRECTORY, USUAL, generate
 
 SPLITS = ("test", "validation", "train")  # in the order of the stream
-DEFAULTS = {"train": 1_000_000, "test": 256, "validation": 256, "seed": 0, "workers": os.cpu_count()}
+DEFAULTS = USUAL | {"train": 1_000_000, "workers": os.cpu_count()}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
 TRIES, FEWEST_TRIES = 20, 1_000_000  # draws per maze wanted, and the least: the rarest 7x7 comes once in 33,000
@@ -50,6 +51,15 @@ def count_mazes(size: int) -> int:
         last, pivot = pivot, matrix[0, 0]  # never 0: the matrix is positive definite
         matrix = (pivot * matrix[1:, 1:] - np.outer(matrix[1:, 0], matrix[0, 1:])) // last
     return pivot
+
+
+def defaults(size: int) -> dict[str, int]:
+    """DEFAULTS, and less where few mazes exist: the draws find about seven in ten of the 100,352 of 9x9, the rest are rare."""
+    if size > 9 or (exist := count_mazes(size)) > 2 * DEFAULTS["train"]:  # 11x11 has half a billion
+        return DEFAULTS
+    train = 7 * exist // 10
+    digit = 10 ** (len(str(train)) - 1)
+    return DEFAULTS | {"train": train // digit * digit} | {name: min(DEFAULTS[name], exist // 10) for name in HELD_OUT}
 
 
 def _chunk(job: tuple[int, int, int]) -> np.ndarray:
@@ -96,7 +106,8 @@ def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
         if files and getattr(args, name) is not None and (name not in HELD_OUT or files[name]):
             refuse(f"--{name} {getattr(args, name)} means nothing to --source {args.source}, which is taken as it is: "
                    "leave it out")
-    vars(args).update({name: value for name, value in DEFAULTS.items() if getattr(args, name) is None})
+    vars(args).update({name: value for name, value in (DEFAULTS if files else defaults(args.size)).items()
+                       if getattr(args, name) is None})
     for name, least in {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1}.items():
         if (value := getattr(args, name)) < least:
             refuse(f"--{name} must be at least {least}, got {value}: give --{name} {least} or more")
@@ -107,8 +118,9 @@ def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
                f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size")
 
 
-def holds(folder: Path, request: dict) -> bool:
-    """Whether the folder holds the very set requested, every file intact; refuses where it holds anything else."""
+def holds(folder: Path, request: dict, again: str) -> bool:
+    """Whether the folder holds the very set requested, every file intact; refuses where it holds anything else, with the
+    command that makes it again."""
     names = [f"{split}.npy" for split in SPLITS]
     if not any((folder / name).exists() for name in (*names, "info.json")):
         return False
@@ -116,10 +128,11 @@ def holds(folder: Path, request: dict) -> bool:
         info = json.loads((folder / "info.json").read_text())
         if info == {"counts": info["counts"]} | request | {"sha256": {name: sha256(folder / name) for name in names}}:
             return True
-        what = "another set (or a damaged one)"
+        same = {name: info[name] for name in request} == request
+        what = "this set, but it is damaged" if same else "another set (or a damaged one)"
     except (OSError, ValueError, KeyError, TypeError):  # info.json is written last
         what = "a half-written set"
-    refuse(f"{folder} holds {what}: choose another directory with --out, or replace it with --overwrite")
+    refuse(f"{folder} holds {what}: {again} replaces it, --out DIR leaves it and writes elsewhere")
 
 
 def write(folder: Path, parts: dict[str, np.ndarray], request: dict) -> None:
@@ -151,7 +164,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.maze.prepare", description="Make a set of distinct mazes.")
     parser.add_argument("--size", type=int, default=17, help="odd, 5 or more (default %(default)s)")
     parser.add_argument("--source", type=Path, help="parquet file, or directory of such files, to convert instead")
-    parser.add_argument("--train", type=int, help="training mazes (default 1000000; of a source all)")
+    parser.add_argument("--train", type=int, help="training mazes (default 1000000, of 9x9 70000; of a source all)")
     for name in ("test", "validation"):
         parser.add_argument(f"--{name}", type=int, help=f"{name} mazes (default 256; of a source that has such files all)")
     parser.add_argument("--seed", type=int, help="decides the mazes (default 0)")
@@ -159,6 +172,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, help=f"processes (default {os.cpu_count()})")
     parser.add_argument("--overwrite", action="store_true", help="replace the set that the directory holds")
     args = parser.parse_args(argv)
+    again = shlex.join(["python", "-m", "data.maze.prepare", *(sys.argv[1:] if argv is None else argv), "--overwrite"])
 
     files = published.parquet_files(args.source) if args.source else {}
     check(args, files)
@@ -172,7 +186,7 @@ def main(argv: list[str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for left in folder.glob(".unfinished-*"):  # of a command that was killed
             shutil.rmtree(left, ignore_errors=True)
-        if not args.overwrite and holds(folder, request):
+        if not args.overwrite and holds(folder, request, again):
             print(f"{folder} holds this set already")
             return
         parts = published.read_mazes(files, args.size, request["held_out"]) if files else made(args, counts)

@@ -4,10 +4,10 @@ import difflib
 import inspect
 
 from maxrl.config import UsageError, imported
+from maxrl.files import DataError
 from maxrl.tasks.base import Example, Task, example_of, fault
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
-from maxrl.tasks.jsonl import DataError
 from maxrl.tasks.math import Math
 from maxrl.tasks.maze import Maze
 from maxrl.tasks.prompts import Prompts

@@ -6,7 +6,7 @@ system message comes first where it has one); for a tokenizer without a template
 
 from pathlib import Path
 
-from maxrl.files import checksum, read_info
+from maxrl.files import checksum, command, read_info
 from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 
@@ -29,7 +29,7 @@ class Gsm8k(Task):
         name = "word_problems" if folder.name == "word_problems" else "gsm8k"
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
             raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
-        mend = f"python -m data.{name}.prepare --out {folder} --force"
+        mend = command(f"data.{name}.prepare", {"out": folder}, {}) + " --force"
         self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), mend)  # its "test" names the test set
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder

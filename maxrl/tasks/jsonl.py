@@ -3,13 +3,9 @@
 import json
 from pathlib import Path
 
-from maxrl.files import parse
+from maxrl.files import DataError, parse
 
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
-
-
-class DataError(ValueError):
-    """What is wrong in a file, and in no option."""
 
 
 def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[dict]:

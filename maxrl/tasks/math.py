@@ -10,7 +10,7 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 
 from pathlib import Path
 
-from maxrl.files import checksum, read_info
+from maxrl.files import checksum, command, read_info
 from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 
@@ -38,7 +38,8 @@ class Math(Task):
         if name in SETS and not file.exists():
             raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
         if name in SETS:
-            read_info(file.parent, (file.name,), f"python -m data.{file.parent.name}.prepare --out {file.parent} --force")
+            mend = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --force"
+            read_info(file.parent, (file.name,), mend)
         self.digest = checksum(file)
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})

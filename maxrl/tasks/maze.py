@@ -8,13 +8,14 @@ first those to the right, then those downwards, row by row: 112 bits = 14 bytes 
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from maxrl.files import checksum, read_info
+from maxrl.files import checksum, command, read_info, read_json
 from maxrl.tasks.base import Example, Task
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
@@ -24,6 +25,7 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
+USUAL = {"test": 256, "validation": 256, "seed": 0}  # the options of data/maze/prepare.py
 DIRECTORY = Path(__file__).resolve().parents[2] / "data" / "maze"  # data/maze/prepare.py writes here
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 
@@ -193,6 +195,22 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
     return (well_formed & (here == goal)).float()
 
 
+def mending(folder: Path, size: int) -> str:
+    """The command that makes a damaged set again, or a missing one: with its own options where info.json still says them."""
+    options, out = {"size": size}, {} if folder == DIRECTORY / f"{size}x{size}" else {"out": folder}
+    try:
+        info = read_json(folder / "info.json")
+        options["size"] = int(info["size"])
+        if sources := info.get("source"):  # files of a published set
+            told = {"source": os.path.commonpath(sources)} | info["held_out"]
+        else:
+            told = {name: int(info["counts"][name]) for name in ("train", "test", "validation")} | {"seed": int(info["seed"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        told = {}
+    remains = folder.is_dir() and any(file.name == "info.json" or file.suffix == ".npy" for file in folder.iterdir())
+    return command("data.maze.prepare", options | told | out, USUAL) + " --overwrite" * remains
+
+
 class Maze(Task):
     """The mazes that `python -m data.maze.prepare` has written; an example's column "maze" is its packed row."""
 
@@ -206,10 +224,10 @@ class Maze(Task):
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
         file, info = folder / f"{split}.npy", folder / "info.json"  # without info.json, written last, it is half a set
-        command = f"python -m data.maze.prepare --size {size}" + (f" --out {folder}" if directory else "")
+        mend = mending(folder, size)
         if not file.exists() or not info.exists():
-            raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {command}")
-        info = read_info(folder, (file.name,), f"{command} --overwrite")
+            raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {mend}")
+        info = read_info(folder, (file.name,), mend)
         if (found := info.get("size")) != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
         self.digest = checksum(file)

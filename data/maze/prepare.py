@@ -128,7 +128,7 @@ def holds(folder: Path, request: dict, again: str) -> bool:
         info = json.loads((folder / "info.json").read_text())
         if info == {"counts": info["counts"]} | request | {"sha256": {name: sha256(folder / name) for name in names}}:
             return True
-        same = {name: info[name] for name in request} == request
+        same = {name: info.get(name) for name in request} == request
         what = "this set, but it is damaged" if same else "another set (or a damaged one)"
     except (OSError, ValueError, KeyError, TypeError):  # info.json is written last
         what = "a half-written set"

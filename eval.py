@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from maxrl import checkpoint, distributed, evaluation, files
 from maxrl.advantages import ADVANTAGES, RewardError
-from maxrl.config import UsageError
+from maxrl.config import UsageError, named
 from maxrl.gradients import ESTIMATORS, gradient_norms
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
 from maxrl.policy import judge_samples
@@ -74,8 +74,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     if args.plot:
         from maxrl import plots
         plots.require()
-    named = [text.split("=", 1) if "=" in text else (Path(text).name, text) for text in args.checkpoints]
-    args.checkpoints = [(name, checkpoint.find(path)) for name, path in named]
+    args.checkpoints = [(name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)]
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]
     if args.against not in names:

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from maxrl.files import parse, sealed
+from maxrl.files import parse, read_json, sealed
 
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called
@@ -123,9 +123,16 @@ def write(file: Path, text: str, force: bool):
     print(f"{file}: written")
 
 
-def write_info(folder: Path, info: dict, names: Iterable[str]):
-    """info.json, which is written last, with the checksums of the files."""
-    write(folder / "info.json", sealed(info, folder, names), force=True)
+def write_info(folder: Path, info: dict, names: Iterable[str], others: Iterable[str] = ()):
+    """info.json, which is written last, with the checksums of the files. Those of `others`, not written this time, stay as
+    they were: a file that has been damaged since is not declared whole."""
+    try:
+        before = read_json(folder / "info.json")["sha256"]
+        known = {name: before[name] for name in others if name in before}
+    except (OSError, ValueError, LookupError, TypeError):
+        known = {}
+    names = [*names, *(name for name in others if name not in known)]
+    write(folder / "info.json", sealed(info, folder, names, known), force=True)
 
 
 def lines(rows: Iterable[dict]) -> str:
@@ -181,4 +188,6 @@ def main(arguments: list[str] | None, description: str, folder: Path, sources: d
     for name in given or sources:
         file = Path(given[name]) if given else download(sources[name], args.out / "download")
         write(args.out / f"{name}.jsonl", lines(layout(read(file), sources[name], str(file))), args.force)
-    write_info(args.out, {}, [f"{name}.jsonl" for name in sources if (args.out / f"{name}.jsonl").exists()])
+    there = [f"{name}.jsonl" for name in sources if (args.out / f"{name}.jsonl").exists()]
+    made = [f"{name}.jsonl" for name in given or sources]
+    write_info(args.out, {}, made, [name for name in there if name not in made])

@@ -253,6 +253,12 @@ def imported(spec: str, option: str) -> Callable:
     return found
 
 
+def named(text: str) -> tuple[str, str]:
+    """[NAME=]PATH as name and path. What exists is a path, whatever stands in its name; a name's own is its directory's."""
+    name, equals, path = text.partition("=")
+    return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
+
+
 def refuse_blanks(arguments: list[str], lists):
     """UsageError where one of the options `lists` is followed by several words: a list is written with commas."""
     for place, word in enumerate(arguments):

@@ -141,9 +141,26 @@ def parse(text: bytes, where: str):
     return value
 
 
-def sealed(info: dict, folder: Path, names) -> str:
-    """The text of a data set's info.json: `info`, the checksums of the files that it describes, and one of all this."""
-    info = info | {"sha256": {name: checksum(folder / name) for name in names}}
+def json_lines(path: Path) -> list[tuple[dict, str]]:
+    """(object, line) of a metrics.jsonl, without what a crash of the machine has spoilt and an unfinished last line."""
+    lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            if line.endswith("\n"):
+                row = json.loads(line)
+                if type(row["step"]) is not int or row["step"] < 0:
+                    raise ValueError(row["step"])
+                rows.append((row, line))
+        except (ValueError, TypeError, LookupError, RecursionError):
+            warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)
+    return rows
+
+
+def sealed(info: dict, folder: Path, names, known: dict[str, str] | None = None) -> str:
+    """The text of a data set's info.json: `info`, the checksums of the files that it describes (known: of some, those that
+    they had before), and one of all this."""
+    info = info | {"sha256": (known or {}) | {name: checksum(folder / name) for name in names}}
     return json.dumps(info | {"seal": seal(info)}, indent=2) + "\n"
 
 

@@ -240,16 +240,7 @@ def past(path: Path, resumed: Path | None) -> list[str]:
 
 
 def readable(path: Path) -> list[tuple[int, str]]:
-    """(step, line) of a metrics.jsonl, without what a crash of the machine has spoilt and a last line that was not finished."""
-    lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            if line.endswith("\n"):
-                rows.append((int(json.loads(line)["step"]), line))
-        except (ValueError, TypeError, LookupError, RecursionError):
-            warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)
-    return rows
+    return [(row["step"], line) for row, line in files.json_lines(path)]
 
 
 def spans(steps: list[int]) -> str:

@@ -1,13 +1,13 @@
 """The figures. Training curves: `python -m maxrl.plots [NAME=]RUN... --out FILE`; the others: `eval.py --plot FILE`."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from maxrl.config import UsageError, refuse_blanks
+from maxrl.config import UsageError, named, refuse_blanks
+from maxrl.files import json_lines
 from maxrl.metrics import samples_to_match
 
 # A method as people call it, and its colour in every figure.
@@ -104,8 +104,7 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=
     """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named). A name's runs are its
     seeds: their mean, and a band from the lowest to the highest. What is no evaluation and has 30 points or more is drawn as
     it is, pale, and as its mean over `window` steps."""
-    loaded = {name: [[json.loads(line) for line in (run / "metrics.jsonl").open()] for run in paths]
-              for name, paths in runs.items()}
+    loaded = {name: [[row for row, _ in json_lines(run / "metrics.jsonl")] for run in paths] for name, paths in runs.items()}
     last = next(iter(loaded.values()))[0]
     evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
     panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
@@ -175,7 +174,7 @@ def main(arguments: list[str]):
         raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
     runs = {}
     for text in args.runs:
-        name, path = text.split("=", 1) if "=" in text else (Path(text).name, text)
+        name, path = named(text)
         if not (Path(path) / "metrics.jsonl").exists():
             raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
         runs.setdefault(name, []).append(Path(path))

@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from maxrl.files import json_lines
+
 STEPS = 5
 KEPT = ("reward", "frac_reward_zero_mean", "frac_reward_one_mean", "entropy", "completions/mean_length", "loss", "grad_norm",
         "lr", "seconds")
@@ -27,7 +29,7 @@ def thinned(rows: list[dict]) -> list[dict]:
 
 
 def main(run: str, folder: str):
-    rows = [json.loads(line) for line in (Path(run) / "metrics.jsonl").open()]
+    rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
     folder = Path(folder)
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in thinned(rows)))

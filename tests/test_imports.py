@@ -26,7 +26,7 @@ ALLOWED = {
     "toy": {"advantages", "plots"},
     "models": {"config", "models"},
     "recipes": {"config"},
-    "plots": {"config", "metrics"},
+    "plots": {"config", "files", "metrics"},
     "tasks": {"config", "files", "tasks", "verifiers", "tokenizer"},
     "sampler": {"models"},
     "gradients": {"advantages", "config"},

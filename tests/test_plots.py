@@ -1,15 +1,18 @@
 """The figures: what they show is what the files hold, and it is said how it was smoothed. `plots.save` is looked into."""
 
+import importlib.util
 import json
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from maxrl import plots
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import UsageError
+from maxrl.config import UsageError, named
+from maxrl.files import json_lines
 
 
 @pytest.fixture
@@ -73,3 +76,29 @@ def test_names_and_colours():
     assert plots.called("maxrl-128") == "MaxRL, 128" and plots.called("supervised") == "cross-entropy"
     assert plots.called("base") == "before RL" and plots.called("mine") == "mine"
     assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")
+
+
+def test_unfinished_lines_are_left_out(drawn):
+    """As a run that goes on, or one that was killed, leaves them: once a traceback."""
+    spec = importlib.util.spec_from_file_location("keep", ROOT / "results/keep.py")
+    keep = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(keep)
+    drawn({"maxrl": [[0.5, 0.25]]})
+    with open("maxrl0/metrics.jsonl", "a") as file:
+        file.write('{"step": 1e400}\n{"step": -1, "reward": 1}\n{"step": 2, "rew')
+    with pytest.warns(UserWarning, match="line [34], cannot be read") as said:
+        plots.main(["maxrl0", "--panels", "reward", "--out", "again.png"])
+        assert [row["reward"] for row, _ in json_lines(Path("maxrl0/metrics.jsonl"))] == [0.5, 0.25]
+    assert len(said) == 4
+    Path("maxrl0/recipe.json").write_text("{}")
+    with pytest.warns(UserWarning):
+        keep.main("maxrl0", "kept")
+    assert Path("kept/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_what_exists_is_a_path(tmp_path, monkeypatch):
+    """A directory may have "=" in its name."""
+    monkeypatch.chdir(tmp_path)
+    Path("lr=1e-4/run").mkdir(parents=True)
+    assert named("lr=1e-4/run") == ("run", "lr=1e-4/run") and named("a=lr=1e-4/run") == ("a", "lr=1e-4/run")
+    assert named("a=b") == ("a", "b") and named("org/model") == ("model", "org/model")

@@ -16,6 +16,7 @@ from conftest import ROOT
 from data import jsonl
 from data.gsm8k import prepare as gsm8k
 from data.math500.prepare import SOURCES
+from maxrl.files import DataError, read_info
 from maxrl.tasks import TASKS
 
 QUESTIONS = [
@@ -179,6 +180,20 @@ def test_aime(run, tmp_path):
     for source in (old, "2026=x", "2024="):
         code, said = run("aime", "--source", source)
         assert code == 2 and "is not NAME=FILE with a name among 2024, 2025" in said
+
+
+def test_preparing_one_file_does_not_declare_another_whole(run, tmp_path):
+    """Damage of 2024.jsonl is still seen after 2025.jsonl was made again."""
+    sources = {year: put(tmp_path / year, [{"problem": "P", "answer": year}]) for year in ("2024", "2025")}
+    assert run("aime", *(word for year, file in sources.items() for word in ("--source", f"{year}={file}")))[0] == 0
+    file = tmp_path / "out" / "2024.jsonl"
+    before = file.read_bytes()
+    file.write_bytes(before.replace(b"P", b"Q"))
+    assert run("aime", "--source", f"2025={sources['2025']}")[0] == 0
+    with pytest.raises(DataError, match=r"2024\.jsonl is not what its checksum says"):
+        read_info(tmp_path / "out", ("2024",), "")
+    file.write_bytes(before)
+    assert set(read_info(tmp_path / "out", ("20",), "")["sha256"]) == {"2024.jsonl", "2025.jsonl"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from maxrl.policy import make_policy
 from maxrl.rewards import Rewards, Verdicts, probe
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import NoSplit, Task, Within, finished_only
+from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
 
 def add_options(parser: argparse.ArgumentParser, split: str):
@@ -150,7 +150,7 @@ def load_policy(args: argparse.Namespace, path: Path, task, device, indices, **o
         policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed,
                              autocast=distributed.use_bfloat16(args.precision, device), **own, **options)
         if not task.classes:
-            check_prompts(model, [tokenizer.encode_prompt(task[i].prompt) for i in indices], args.max_response)
+            check_prompts(model, [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices], args.max_response)
         return policy
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None

@@ -180,3 +180,9 @@ def test_rewards_of_its_own_need_no_verdicts_on_texts(in_a_directory_of_its_own)
     probe(task)
     words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
     probe(Within(task, words, 100))
+
+
+def test_an_example_that_fails_in_an_evaluation(dice, shell):
+    Path("faults.py").write_text(FAULTS)
+    code, said = shell("eval.py", dice, "--task", "faults.py:Late", "--samples", 2, "--k", 1, "--max-response", 4)
+    assert code == 2 and "example 5 of the task Late raised KeyError: 5" in said and "Traceback" not in said

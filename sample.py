@@ -72,7 +72,8 @@ def main(arguments: list[str]):
         if not left:
             return
     if args.both:
-        print(f"only {args.prompts - left} prompts of the {args.split} split have right and wrong rollouts among "
+        since = f", from prompt {args.first} on," if args.first else ""
+        print(f"only {args.prompts - left} prompts of the {args.split} split{since} have right and wrong rollouts among "
               f"{args.rollouts}")
 
 

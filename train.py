@@ -48,7 +48,7 @@ def train(cfg: Config, run: runs.Run, task, validation, device):
     first_step = run.restore(policy, optimizer)
     logger = Logger(run.start(first_step), first_step, cfg.steps, f"{run.recipe} {cfg.estimator}", main=run.main,
                     track=cfg.track, supervised=cfg.estimator == "supervised", resumed=run.resumed)
-    logger.say(*banner.opening(cfg, run, task, validation, policy, device, first_step))
+    logger.say(*banner.opening(cfg, run, task, validation, policy, device))
     batches = prefetched(task, Plan(cfg, len(task), rank, world), cfg.workers, first_step)
     for step in range(first_step, cfg.steps):                                            # Algorithm 1
         clock = [time.perf_counter()]

@@ -10,7 +10,7 @@ from maxrl.config import Config
 from maxrl.tasks import load_task
 
 
-def opening(cfg: Config, run, task, validation, policy, device: torch.device, first_step: int) -> list[str]:
+def opening(cfg: Config, run, task, validation, policy, device: torch.device) -> list[str]:
     """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
     trained, every = (sum(p.numel() for p in policy.model.parameters() if p.requires_grad or all_of_them)
                       for all_of_them in (False, True))
@@ -26,13 +26,14 @@ def opening(cfg: Config, run, task, validation, policy, device: torch.device, fi
     else:
         judged = f"the verdict of task {cfg.task}"
     ranks = f" on {distributed.world_size()} ranks" if distributed.world_size() > 1 else ""
+    goes_on = "ended" if run.reached else "goes on"
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}",
         f"  model    {every:,} parameters {origin}",
         f"  device   {device}, {precision(cfg, policy, device)}",
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",
         f"  rewards  {judged}{', 0 where the response is cut' if cfg.zero_reward_at_limit else ''}",
-        f"  writes   {run.path}" + (f", goes on after step {first_step:,}" if run.resumed else ""),
+        f"  writes   {run.path}" + (f", {goes_on} after step {run.steps:,}" if run.resumed else ""),
     ]
 
 

@@ -199,7 +199,7 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
     `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options.
     """
     types, changes = typing.get_type_hints(Config), {}
-    refuse_blanks(arguments, {dashed(name) for name, kind in types.items() if typing.get_origin(kind) is tuple})
+    refuse_blanks(arguments, {dashed(name): str for name, kind in types.items() if typing.get_origin(kind) is tuple})
     pairs = split_arguments(arguments)
     for key, text in pairs:
         name, dot, inner = key.replace("-", "_").partition(".")
@@ -259,12 +259,14 @@ def named(text: str) -> tuple[str, str]:
     return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
 
 
-def refuse_blanks(arguments: list[str], lists):
-    """UsageError where one of the options `lists` is followed by several words: a list is written with commas."""
+def refuse_blanks(arguments: list[str], lists: dict):
+    """UsageError where one of the options `lists` is followed by several words: a list is written with commas. lists {option:
+    what tells whether a word looks like another item of its list}; other words may follow, as checkpoints do."""
     for place, word in enumerate(arguments):
-        if word.startswith("--") and word[2:].replace("_", "-") in lists:
-            values = list(itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :]))
-            if len(values) > 1 and not any("=" in value or Path(value).is_dir() for value in values[1:]):  # runs, checkpoints
+        if word.startswith("--") and (is_item := lists.get(word[2:].replace("_", "-"))):
+            rest = list(itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :]))
+            values = rest[:1] + list(itertools.takewhile(lambda w: is_item(w) and not Path(w).is_dir(), rest[1:]))
+            if len(values) > 1:
                 raise UsageError(f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}")
 
 

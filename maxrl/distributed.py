@@ -34,6 +34,9 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
     rank, world, local = (from_launcher(name, number) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    if rank >= world:
+        raise UsageError(f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, "
+                         "or unset both")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():

@@ -34,6 +34,14 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
 
 
+ITEMS = {  # what a further word of a list looks like, where a checkpoint might follow
+    "k": lambda word: isinstance(guess(word), int | float),
+    "reward-weights": lambda word: isinstance(guess(word), int | float),
+    "estimators": lambda word: word.replace("_", "").isalpha() and word.islower(),
+    "reward": lambda word: ":" in word,
+}
+
+
 def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, told: str, default=()):
     """An option whose values have commas between them, as those of train.py have."""
     parser.add_argument(name, default=default, metavar=metavar, help=told,
@@ -43,7 +51,7 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: st
 def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive: tuple[str, ...]) -> argparse.Namespace:
     """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for one
     of `positive` below 1 and for what is no distribution to sample from."""
-    refuse_blanks(arguments, ("k", "estimators", "reward", "reward-weights"))
+    refuse_blanks(arguments, ITEMS)
     args, rest = parser.parse_known_args(arguments)
     pairs = split_arguments(rest)
     unknown = [key for key, _ in pairs if not key.startswith("task.")]

@@ -103,7 +103,7 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
 def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=(), window: int = 9):
     """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named). A name's runs are its
     seeds: their mean, and a band from the lowest to the highest. What is no evaluation and has 30 points or more is drawn as
-    it is, pale, and as its mean over `window` steps."""
+    it is, pale, and as its mean over `window` of them (an odd number)."""
     loaded = {name: [[row for row, _ in json_lines(run / "metrics.jsonl")] for run in paths] for name, paths in runs.items()}
     last = next(iter(loaded.values()))[0]
     evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
@@ -122,7 +122,8 @@ def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=
             if window > 1 and len(steps) >= 30 and not key.startswith("eval/"):
                 ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=colour(name))
                 strong = np.array([smooth(row, window) for row in values.tolist()])
-                told.add(f"pale: each step; strong: mean of {window} steps")
+                what = "step" if np.diff(steps).max() == 1 else "point"
+                told.add(f"pale: each {what}; strong: mean of {window} {what}s")
             line, = ax.plot(steps, strong.mean(0), "o-" if key.startswith("eval/") else "-", ms=3, lw=1.4, color=colour(name),
                             label=called(name))
             lines.setdefault(name, line)
@@ -166,10 +167,12 @@ def main(arguments: list[str]):
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
                         help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
-    parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps (9); 1: none")
+    parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps, odd (9); 1: none")
     parser.add_argument("--caption", default="")
-    refuse_blanks(arguments, ("panels",))
+    refuse_blanks(arguments, {"panels": lambda word: "=" not in word})
     args = parser.parse_args(arguments)
+    if args.smooth < 1 or args.smooth % 2 == 0:
+        raise UsageError(f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}")
     if not args.out.parent.is_dir():
         raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
     runs = {}

@@ -224,7 +224,8 @@ def _pool() -> queue.LifoQueue:
     """The places of this process's workers, None where none runs; the last used comes first, so few are started."""
     if os.getpid() not in _POOLS:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        cores //= int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # torchrun's processes share them
+        sharing = os.environ.get("LOCAL_WORLD_SIZE", "")  # torchrun's processes
+        cores //= max(int(sharing), 1) if sharing.isdecimal() else 1
         places = queue.LifoQueue(min(max(cores, 1), 16))
         for _ in range(places.maxsize):
             places.put(None)

@@ -6,7 +6,8 @@ import re
 import pytest
 
 import train
-from maxrl.config import Config, UsageError, describe, with_overrides
+from maxrl import evaluation
+from maxrl.config import Config, UsageError, describe, refuse_blanks, with_overrides
 from maxrl.recipes import RECIPES
 
 
@@ -128,3 +129,14 @@ def test_help_can_be_typed_as_it_is_printed():
         assert "--dry-run" in said and "--gpus 1" in said and max(map(len, said.splitlines())) <= 128
         assert ("--max-response" in said) == (name != "imagenet") == ("--sync-batch-norm" not in said)
     assert "--task.size 17" in train.help_of(RECIPES["maze17"]())
+
+
+def test_what_follows_a_list_may_be_a_checkpoint():
+    """`eval.py --k 1,8 Qwen/Qwen3-1.7B` was refused as a list with blanks."""
+    for words in ("--k 1,8 Qwen/Qwen3-1.7B", "--k 1 gpt2", "--estimators maxrl,grpo org/model", "--reward a.py:f org/model"):
+        refuse_blanks(words.split(), evaluation.ITEMS)
+    for words, mended in {"--k 1 8 gpt2": "--k 1,8", "--estimators maxrl grpo": "--estimators maxrl,grpo",
+                          "--reward-weights 1 0.5": "--reward-weights 1,0.5",
+                          "--reward a.py:f b:g": "--reward a.py:f,b:g"}.items():
+        with pytest.raises(UsageError, match=f"a list is written with commas, {mended}$"):
+            refuse_blanks(words.split(), evaluation.ITEMS)

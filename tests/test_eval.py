@@ -231,6 +231,8 @@ def test_sample_both(warm, shell):
     code, said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8, "--both")
     assert code == 0 and re.findall(r"prompt (\d+):", said) == both
     assert f"only {len(both)} prompts of the validation split have right and wrong rollouts among 8" in said or len(both) == 24
+    said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8, "--both", "--first", 3)[1]
+    assert f"only {sum(int(p) > 2 for p in both)} prompts of the validation split, from prompt 3 on, have right" in said
 
 
 def test_the_table_in_words():

@@ -781,6 +781,7 @@ def test_names_that_no_file_can_have(run, shell):
     ({"WORLD_SIZE": "1"}, "no RANK: start with torchrun, or unset WORLD_SIZE"),
     ({"WORLD_SIZE": "1", "RANK": "0"}, "no MASTER_ADDR: start with torchrun"),
     ({"WORLD_SIZE": ""}, "WORLD_SIZE='', which is no number"),
+    ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "x"}, "RANK=2, which must be below WORLD_SIZE=2"),
     ({"WORLD_SIZE": "2", "RANK": "x"}, "RANK='x', which is no number"),
     ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "rank 1 did not find the others at 127"),
 ])  # fmt: skip

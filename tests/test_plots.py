@@ -57,6 +57,21 @@ def test_smoothing_is_said_and_can_be_turned_off(drawn):
     assert len(fig.axes[0].lines) == 1 and told == ""
 
 
+def test_what_is_averaged_is_what_is_said(drawn):
+    """An even number has no middle: 4 was a mean over 5. Kept runs have a line for every five steps."""
+    for window in ("4", "0", "-3"):
+        with pytest.raises(UsageError, match=f"--smooth {window} has no middle step"):
+            plots.main(["x", "--out", "x.png", "--smooth", window])
+    drawn({"maxrl": [[0.0] * 30]})
+    file = Path("maxrl0/metrics.jsonl")
+    file.write_text("".join(f'{{"step": {5 * i + 4}, "reward": 0}}\n' for i in range(30)))
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save", lambda *arguments: said.append(arguments[-1]))
+        plots.main(["maxrl0", "--panels", "reward", "--out", "out.png"])
+    assert said == ["pale: each point; strong: mean of 9 points"]
+
+
 def test_seeds_are_a_mean_and_a_band(drawn):
     fig, names, told = drawn({"rloo": [[0.0, 0.2], [0.4, 0.6, 0.8]]})
     assert fig.axes[0].lines[0].get_ydata() == pytest.approx([0.2, 0.4]) and names == ["RLOO"] and "2 seeds: mean" in told

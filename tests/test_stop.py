@@ -22,7 +22,8 @@ def test_a_run_stops_at_its_level_and_stays_stopped(dice, shell):
     passes = [row["eval/pass@1"] for row in rows if "eval/pass@1" in row]
     assert 2 < stopped < 60 and stopped % 2 == 0 and passes[-1] >= 0.9 and all(p < 0.9 for p in passes[:-1])
     assert Path("run/latest").read_text().strip() == f"step-{stopped:06d}"
-    assert shell("train.py", *run, "--stop-at-pass", 0.9, "--resume", "auto")[0] == 0
+    code, said = shell("train.py", *run, "--stop-at-pass", 0.9, "--resume", "auto")
+    assert code == 0 and f"run, ended after step {stopped}\n" in said, "not after the recipe's last step"
     assert lines() == stopped
 
 

@@ -1041,3 +1041,10 @@ def test_broken_latex_raises_nothing(monkeypatch):
         responses.append(response[:here] + rng.choice(SPICE) + response[here + rng.randrange(3) :])
         answers.append(answer)
     assert {*verify_math_batch(responses, answers)} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("said", ["0", "two", "", "-1"])
+def test_an_environment_that_says_no_number_of_processes(monkeypatch, said):
+    monkeypatch.setattr(verifiers, "_POOLS", {})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
+    assert verifiers._pool().maxsize >= 1

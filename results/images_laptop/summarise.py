@@ -9,19 +9,10 @@ import sys
 from pathlib import Path
 
 from maxrl.metrics import exact_pass_at_k, mean_and_se
+from results.summarise import head, line
 
 COLUMNS = {"pass@1": lambda row: row["pass_rates"], "pass@25": lambda row: exact_pass_at_k(row["pass_rates"], 25),
            "top-1": lambda row: row["top1"]}
-
-
-def line(cells):
-    print(f"| {' | '.join(cells)} |")
-
-
-def head(*cells):
-    print()
-    line(cells)
-    print("|---" * len(cells) + "|")
 
 
 def main(rates: str, test: str):

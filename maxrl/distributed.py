@@ -86,8 +86,11 @@ def end_with_launcher():
 
 
 def cleanup():
+    """The last line of a script. A rank ends here and now: threads of torch's that still run while the interpreter shuts
+    down may end it by SIGABRT, its work done."""
     if dist.is_initialized():
         dist.destroy_process_group()
+        leave(0, at_once=True)
 
 
 def refuse(program: str, error: UsageError | FileNotFoundError):
@@ -122,14 +125,15 @@ def crashed(program: str):
         leave(1)
 
 
-def leave(code: int):
+def leave(code: int, at_once: bool = False):
     """Exit, and wait for nobody: the processes that were started here are killed. On several ranks, and where a thread of the
     user's goes on, without any farewell: destroying the group would wait for the ranks that still work."""
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's would raise an error for every worker that is killed
     for child in multiprocessing.active_children():
         child.kill()
-    if not dist.is_initialized() and all(t.daemon or t is threading.main_thread() for t in threading.enumerate()):
+    threads = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]
+    if not (at_once or threads or dist.is_initialized()):
         sys.exit(code)
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()

@@ -179,3 +179,18 @@ def test_one_process_needs_no_group():
     assert distributed.all_reduce({"a": 2.0}, "max") == {"a": 2.0}
     module = torch.nn.Linear(2, 2)
     assert distributed.data_parallel(module) is module
+
+
+def test_a_rank_ends_without_closing_the_interpreter_down():
+    """Threads of torch's that were left ended finished ranks by SIGABRT there."""
+    code = """
+import atexit, os
+from maxrl import distributed
+atexit.register(os.abort)
+distributed.setup("cpu")
+print("done")
+distributed.cleanup()
+"""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | alone, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -23,32 +23,35 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, distributed, evaluation, files
+from maxrl import checkpoint, distributed
 from maxrl.advantages import ADVANTAGES, RewardError
-from maxrl.config import UsageError, named
-from maxrl.gradients import ESTIMATORS, gradient_norms
+from maxrl.errors import UsageError
+from maxrl.evaluate import judge_samples
+from maxrl.io import files
+from maxrl.io.arguments import named
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
-from maxrl.policy import judge_samples
-from maxrl.rewards import faults
+from maxrl.reward_functions import faults
+from maxrl.run import cli, sampling_options, setup
+from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
     parser.add_argument("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
-    evaluation.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
+    sampling_options.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
     parser.add_argument("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
-    evaluation.add_options(parser, "test")
+    sampling_options.add_options(parser, "test")
     parser.add_argument("--workers", type=int, default=0, help="processes that decode images (0: none)")
     parser.add_argument("--against", help="row to which the others are compared (the last)")
     parser.add_argument("--json", type=Path, help="write counts and table to this file")
     parser.add_argument("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
     parser.add_argument("--gradient-norms", action="store_true",
                         help="study gradient norms instead of pass@k, in float32 unless told otherwise")
-    evaluation.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
+    sampling_options.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
     parser.add_argument("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
                         "have with N rollouts (their limit of many)")
-    return check(evaluation.read_options(parser, arguments, ("samples", "prompts", "rollouts")))
+    return check(sampling_options.read_options(parser, arguments, ("samples", "prompts", "rollouts")))
 
 
 def check(args: argparse.Namespace) -> argparse.Namespace:
@@ -72,7 +75,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         if file and not file.parent.is_dir():
             raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
     if args.plot:
-        from maxrl import plots
+        from maxrl.study import plots
         plots.require()
     args.checkpoints = [(name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)]
     names = [name for name, _ in args.checkpoints]
@@ -81,7 +84,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         raise UsageError(f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}")
     if args.gradient_norms:
         args.precision = args.precision or "float32"
-    evaluation.complete(args, args.checkpoints[0][1])
+    sampling_options.complete(args, args.checkpoints[0][1])
     return args
 
 
@@ -110,13 +113,13 @@ def evaluate(args: argparse.Namespace) -> dict:
     """For every checkpoint, over the same prompts and the same noise: counts of right samples, a classifier's exact pass
     rates, or gradient norms."""
     rank, world, device = distributed.setup(args.device)
-    task = evaluation.find_task(args, args.checkpoints[0][1])
+    task = setup.find_task(args, args.checkpoints[0][1])
     check_task(args, task)
     if args.gradient_norms and world > 1:
         raise UsageError("--gradient-norms runs in one process: start it without torchrun")
     rows = []
     for name, path in args.checkpoints:
-        policy = evaluation.load_policy(args, path, task, device, range(args.prompts), workers=args.workers)
+        policy = setup.load_policy(args, path, task, device, range(args.prompts), workers=args.workers)
         row = {"name": name, "path": str(path)}
         with tqdm(total=args.prompts, desc=f"{name} ({path})", unit=" prompts", leave=False, disable=rank > 0) as bar:
             if args.gradient_norms:
@@ -278,7 +281,7 @@ def main(arguments: list[str]):
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
-        from maxrl import plots
+        from maxrl.study import plots
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {drawn(results)}"
         if args.gradient_norms:
@@ -289,8 +292,5 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
-    try:
+    with cli.script("eval.py", RewardError, OSError):
         main(sys.argv[1:])
-    except (UsageError, RewardError, OSError) as error:
-        distributed.refuse("eval.py", error)
-    distributed.cleanup()

@@ -9,8 +9,9 @@ import sys
 
 import torch
 
-from maxrl import checkpoint, distributed, evaluation
-from maxrl.config import UsageError
+from maxrl import checkpoint, distributed
+from maxrl.errors import UsageError
+from maxrl.run import cli, sampling_options, setup
 
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
@@ -20,10 +21,10 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
     parser.add_argument("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
     parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
-    evaluation.add_options(parser, "")
+    sampling_options.add_options(parser, "")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
                         help="auto: in a terminal, unless NO_COLOR is set")
-    return evaluation.read_options(parser, arguments, ("prompts", "rollouts"))
+    return sampling_options.read_options(parser, arguments, ("prompts", "rollouts"))
 
 
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:
@@ -47,13 +48,13 @@ def plain(line: str) -> str:
 def main(arguments: list[str]):
     args = read_arguments(arguments)
     path = checkpoint.find(args.checkpoint)
-    evaluation.complete(args, path)
-    task = evaluation.find_task(args, path)
+    sampling_options.complete(args, path)
+    task = setup.find_task(args, path)
     if not 0 <= args.first < len(task):
         raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
     device = distributed.setup(args.device)[2]
     indices = range(args.first, len(task) if args.both else min(args.first + args.prompts, len(task)))
-    policy = evaluation.load_policy(args, path, task, device, indices)
+    policy = setup.load_policy(args, path, task, device, indices)
     policy.model.eval()
     colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     cut, left = {} if task.classes else {"top_k": args.top_k, "top_p": args.top_p}, args.prompts
@@ -78,7 +79,5 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
-    try:
+    with cli.script("sample.py", OSError):
         main(sys.argv[1:])
-    except (UsageError, OSError) as error:
-        distributed.refuse("sample.py", error)

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from maxrl.files import parse, read_json, sealed
+from maxrl.io.files import parse, read_json, sealed
 
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called

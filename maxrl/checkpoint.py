@@ -15,74 +15,32 @@ it was) with those four files; with --lora-merge a checkpoint of the merged mode
 """
 
 import json
-import re
 import shutil
 import typing
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from maxrl import distributed
+from maxrl import sharding
 from maxrl.config import Config, holds
-from maxrl.files import CHECKSUMS, damage, publish, read_file, read_json, write_json, write_text
+from maxrl.io.files import CHECKSUMS, damage, publish, read_json, write_json, write_text
+from maxrl.io.hub_files import base_name, download, end_tokens, find, opened, weight_files  # noqa: F401
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
-from maxrl.tokenizer import Tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # of files that are written
 FLOATS = ("F32", "BF16", "F16")  # of files that are read, by safetensors' names
 TABLE = "rotary_emb.inv_freq"  # of old checkpoints; it is made from config.json
 STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), torch.optim.SGD: ("momentum_buffer",)}
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
-HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model")
 
 
-def find(path) -> Path:
-    """The checkpoint directory that `path` means: itself, the newest one of a run directory, or a copy from the hub."""
-    try:
-        path = download(str(path)) if on_hub(path) else Path(path)
-        if (path / "latest").exists():
-            name = read_file(path / "latest").decode(errors="replace").strip()
-            if not name.isprintable() or name in ("", "..") or Path(name).name != name:  # it may come from anywhere
-                raise FileNotFoundError(f"{path / 'latest'} names {name[:80]!r}, which is no checkpoint beside it")
-            path = path / name
-        if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
-            return path
-    except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise FileNotFoundError(f"{repr(path)[:80]} cannot be read: {str(error)[:100]}") from None
-    raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
-
-
-def on_hub(path) -> bool:
-    name, path = str(path), Path(path)
-    return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)) and not (
-        path.exists() or path.parent.exists() or name.startswith("runs/"))
-
-
-def base_name(path) -> str:
-    """What an adapter calls the model it is made for: a hub id as it is, else the checkpoint directory itself."""
-    return str(path) if on_hub(path) else str(find(path).resolve())
-
-
-def download(name: str) -> Path:
-    """The hub's files that a checkpoint consists of, from huggingface_hub's cache where they are there already."""
-    try:
-        from huggingface_hub import snapshot_download
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns="*/*"))
-    except Exception as error:  # of a network there are many kinds
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise FileNotFoundError(f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
-                                f"network, `hf download {name} --local-dir {name}` puts it here") from None
-
-
-def check_whole(path):
+def check_intact(path):
     """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
     path = find(path)
     resuming = [folder + name for folder in ("", "lora/") for name in RESUMING]
@@ -176,45 +134,6 @@ def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:
         raise ValueError(f"{file} cannot be read ({error}): the file is damaged") from None
     except ValueError as error:
         raise ValueError(f"{directory}: {error}") from None
-
-
-def end_tokens(config: dict) -> list:
-    """`eos_token_id` as a list, whether it is one, one number or nothing."""
-    ids = config.get("eos_token_id")
-    return [] if ids is None else list(ids) if isinstance(ids, list) else [ids]
-
-
-def weight_files(path: Path) -> list[Path]:
-    """The checkpoint's safetensors: one, or the shards that its index names."""
-    if (path / "model.safetensors").is_file():
-        return [path / "model.safetensors"]
-    index = path / "model.safetensors.index.json"
-    if not index.exists():
-        pickles = sorted(f.name for f in path.iterdir() if f.suffix in (".bin", ".pt", ".pth"))
-        raise FileNotFoundError(f"{path} holds no model.safetensors" + (
-            f" but {pickles[0]}, which is not read, because a pickle can run code when it is loaded; to convert it: python -c "
-            f"\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
-            if pickles else ""))
-    names = read_json(index).get("weight_map")
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise ValueError(f"{index} has no weight_map from tensors to files")
-    names = sorted(set(names.values()))
-    for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors") or "\0" in name or len(name) > 255:
-            raise ValueError(f"{index} names {name[:80]!r}: only *.safetensors beside it are read")
-        if not (path / name).is_file():
-            raise FileNotFoundError(f"{path} lacks {name[:80]!r}, which its index names: the download is not complete")
-    return [path / name for name in names]
-
-
-@contextmanager
-def opened(path: Path, file: Path):
-    """A safetensors file, mapped, not read; ValueError where it is damaged."""
-    try:
-        with safe_open(file, "pt") as content:
-            yield content
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
 
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
@@ -365,7 +284,7 @@ def load_optimizer(path, model, optimizer):
                 raise ValueError(f"{file}: {full_name} {tuple(header.get_shape())} {header.get_dtype()} is not {shape}")
             value = content.get_tensor(full_name)
             if key != "step":  # Adam counts on the CPU
-                value = distributed.placed_like(parameter, value)
+                value = sharding.placed_like(parameter, value)
             optimizer.state[parameter][key] = value
 
 

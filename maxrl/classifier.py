@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 
 from maxrl import checkpoint, distributed
-from maxrl.config import UsageError
+from maxrl.batches import prefetched
+from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
 from maxrl.sampler import distribution, inverse_cdf, noise
-from maxrl.tasks.base import prefetched
 
 
 @dataclass
@@ -89,7 +89,7 @@ class ClassifierPolicy:
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)}, device=self.device)
 
     @torch.no_grad()
-    def take_back(self):
+    def restore_buffers(self):
         """Of an update that is left out: what its forward has done to batch-norm's averages."""
         for buffer, before in zip(self.model.buffers(), self.before):
             buffer.copy_(before)

@@ -6,67 +6,19 @@ image. Both give (P_local, N) of everything, so that one loop and one set of est
 
 import math
 import sys
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from maxrl import checkpoint, distributed
-from maxrl.classifier import ClassifierPolicy
+from maxrl import checkpoint, distributed, sharding
+from maxrl.evaluate import count_successes
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, normaliser, policy_gradient_loss, score
-from maxrl.metrics import majority_vote, pass_at_k_table
-from maxrl.models.lora import let_go
-from maxrl.sampler import cache_bytes, check_prompts, generate, groups_within, in_waves, noise, pad
-from maxrl.tokenizer import Tokenizer
-
-
-@dataclass
-class Rollouts:
-    """N responses for each of this rank's prompts. Masks come from lengths, never from token ids."""
-
-    prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
-    tokens: torch.Tensor  # (P_local, N, L), right-padded, the end token included
-    lengths: torch.Tensor  # (P_local, N)
-    finished: torch.Tensor  # (P_local, N) bool: has an end token
-    tokenizer: Tokenizer
-    log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
-    entropies: torch.Tensor | None = None  # (P_local, N, L), nats
-    old_log_probs: torch.Tensor | None = None  # (P_local, N, L) by the training forward, for more than one update
-
-    def mean_log_probs(self) -> torch.Tensor:
-        """(P_local, N): mean log-probability of the tokens of each response, by the sampler."""
-        return self.log_probs.sum(-1) / self.lengths
-
-    def text(self, i: int, j: int) -> str:
-        return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
-
-    def row(self, i: int, j: int) -> dict:
-        """A rollout for people to look at."""
-        return {"prompt": self.tokenizer.decode(self.prompts[i].tolist()), "response": self.text(i, j)}
-
-    def completion(self, i: int, j: int) -> str:
-        """What reward functions read: the response without its end token and without special tokens."""
-        ids = self.tokens[i, j, : self.lengths[i, j] - int(self.finished[i, j])].tolist()
-        return self.tokenizer.decode(ids, skip_special=True)
-
-    def select(self, groups: torch.Tensor) -> "Rollouts":
-        """The rollouts of some groups, chosen by bools (P_local,): those whose rewards could be had."""
-        rows = {name: value if value is None else value[groups.to(value.device)] for name, value in vars(self).items()
-                if name not in ("prompts", "tokenizer")}
-        return Rollouts([p for p, chosen in zip(self.prompts, groups.tolist()) if chosen], tokenizer=self.tokenizer, **rows)
-
-    def statistics(self) -> dict[str, float]:
-        """Lengths and entropy over the rollouts of all ranks; README.md defines the names."""
-        lengths, device = self.lengths.double(), self.lengths.device
-        sums = {"rollouts": lengths.numel(), "length": float(lengths.sum()), "finished": float(self.finished.sum())}
-        if self.entropies is not None:
-            sums["entropy"] = float(self.entropies.double().sum())
-        sums = distributed.all_reduce(sums, device=device)
-        longest = distributed.all_reduce({"max": float(lengths.max()), "-min": -float(lengths.min())}, "max", device)
-        entropy = {"entropy": sums["entropy"] / sums["length"]} if self.entropies is not None else {}
-        return entropy | {
-            "completions/mean_length": sums["length"] / sums["rollouts"], "completions/max_length": longest["max"],
-            "completions/min_length": -longest["-min"], "completions/clipped_ratio": 1 - sums["finished"] / sums["rollouts"]}
+from maxrl.metrics import pass_at_k_table
+from maxrl.models.lora import drop_casts
+from maxrl.rollouts import MicroBatch, Rollouts
+from maxrl.sampler import check_prompts, generate, noise, pad
+from maxrl.waves import cache_bytes, groups_within, in_waves
 
 
 class TokenLogProbs(nn.Module):
@@ -108,8 +60,8 @@ class SequencePolicy:
         self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
         self.rows_in_memory = sys.maxsize  # how many rollouts fit at once: fewer after an out-of-memory error
         self.unwrapped = TokenLogProbs(model)
-        self.frame, self.copy = distributed.frame(model) if shard else None, None
-        self.scorer = (distributed.fully_sharded(self.unwrapped, model.model.layers) if shard else
+        self.frame, self.copy = sharding.meta_skeleton(model) if shard else None, None
+        self.scorer = (sharding.fully_sharded(self.unwrapped, model.model.layers) if shard else
                        distributed.data_parallel(self.unwrapped))
         self.device = model.lm_head.weight.device
 
@@ -123,7 +75,7 @@ class SequencePolicy:
         if self.frame is None:
             return self.model
         if self.copy is None:
-            self.copy = distributed.gathered(self.model, self.frame, linear=torch.bfloat16 if self.autocast else None)
+            self.copy = sharding.gathered(self.model, self.frame, linear=torch.bfloat16 if self.autocast else None)
         return self.copy
 
     def wave_groups(self, rollouts: int) -> int:
@@ -217,7 +169,7 @@ class SequencePolicy:
                 largest = max(largest, self.compare(rollouts, batch, scored[0], sums))
         sums = distributed.all_reduce(sums, device=self.device)
         if self.frame is not None:
-            let_go(self.model)
+            drop_casts(self.model)
         return self.named(rollouts, sums, largest, counts["tokens"]) | {"tokens": counts["tokens"]}
 
     def loss(self, rollouts, batch, advantages, log_probs, entropies, divisor: float, sums: dict) -> torch.Tensor:
@@ -250,7 +202,7 @@ class SequencePolicy:
             stats |= {f"clip_ratio/{side}_mean": sums[side] / max(count, 1) for side in ("low", "high")}
         return stats | ({"kl": sums["kl"] / tokens} if self.beta else {})
 
-    def take_back(self):
+    def restore_buffers(self):
         """Of an update that is left out: nothing, for a forward changes nothing."""
 
     def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
@@ -263,7 +215,7 @@ class SequencePolicy:
 
     def gathered_state(self, optimizer) -> dict:
         """Of a sharded model, what save() takes: all ranks call this, rank 0 saves."""
-        return distributed.gathered_state(self.model, self.frame, optimizer)
+        return sharding.gathered_state(self.model, self.frame, optimizer)
 
     def save(self, path, model=None, **state):
         if model is None and self.frame is not None:
@@ -301,97 +253,3 @@ class SequencePolicy:
         prompts = [rollouts.prompts[g] for g in groups]
         batch = MicroBatch(groups, rows, targets, mask)
         return batch.with_shared_prompt(prompts) if self.share_prompt else batch.with_plain_rows(prompts)
-
-
-@dataclass
-class MicroBatch:
-    """What one forward scores: M rows for each of G groups."""
-
-    groups: list[int]  # which groups of the rank's rollouts, G of them
-    rows: slice  # which of their rows, M of them
-    targets: torch.Tensor  # (G, M, L)
-    mask: torch.Tensor  # (G, M, L) which targets are response tokens
-    inputs: torch.Tensor | None = None  # (G, M, tokens of a row)
-    scored: torch.Tensor | None = None  # of inputs' shape: which of them predict the targets of the mask, in their order
-    prefix: torch.Tensor | None = None  # (G, Lp)
-    prefix_lengths: torch.Tensor | None = None  # (G,)
-
-    def of(self, values: torch.Tensor) -> torch.Tensor:
-        """The part of values (P_local, N) or (P_local, N, L) that belongs to the rows: (G, M) or (G, M, L)."""
-        part = values[self.groups][:, self.rows]
-        return part if part.dim() == 2 else part[..., : self.targets.shape[-1]]
-
-    def with_shared_prompt(self, prompts) -> "MicroBatch":
-        """The prompt but its last token is the prefix, encoded once; the last token is every row's first input."""
-        device = self.targets.device
-        self.prefix, self.prefix_lengths = pad([p[:-1] for p in prompts], device)
-        last = torch.stack([p[-1] for p in prompts]).to(device)
-        last = last[:, None, None].expand(-1, self.targets.shape[1], -1)
-        self.inputs, self.scored = torch.cat([last, self.targets[..., :-1]], -1), self.mask
-        return self
-
-    def with_plain_rows(self, prompts) -> "MicroBatch":
-        """Every row is its prompt and its response, as if the rows had nothing in common."""
-        (G, M, L), longest = self.targets.shape, max(map(len, prompts))
-        self.inputs = self.targets.new_zeros(G, M, longest + L - 1)
-        self.scored = torch.zeros_like(self.inputs, dtype=torch.bool)
-        for g, prompt in enumerate(prompts):
-            n = len(prompt)
-            self.inputs[g, :, :n] = prompt.to(self.inputs.device)
-            self.inputs[g, :, n : n + L - 1] = self.targets[g, :, :-1]
-            self.scored[g, :, n - 1 : n - 1 + L] = self.mask[g]
-        return self
-
-
-def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
-    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),).
-    -1 where one of them has no verdict (NaN): such a prompt is neither right nor wrong."""
-    return judge_samples(policy, task, indices, samples, **options)[0]
-
-
-@torch.no_grad()
-def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
-    """count_successes, and for the same prompts whether the answer of most rollouts is right (metrics.majority_vote), float64
-    (len(indices),), None where the task has no `final`.
-
-    The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
-    """
-    policy.whole()  # here, because a rank may be left without a prompt
-    results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
-    at_once = max(1, policy.wave_rows // samples)
-    mine = range(distributed.rank(), len(indices), distributed.world_size())
-    for i in range(0, len(mine), at_once):
-        places = mine[i : i + at_once]
-        examples = [task[int(indices[place])] for place in places]
-        rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        rewards = task.rewards(examples, rollouts)                                                 # (places, samples)
-        right = rewards == 1
-        results[0, list(places)] = right.sum(1).to(results).where(rewards.isfinite().all(1), -1)
-        if task.final:
-            answers = [[task.final(response) for response in group] for group in task.responses(rollouts)]
-            results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
-        if progress:
-            progress(len(places))
-    counts, majority = distributed.sum_tensor(results)
-    return counts.long(), majority if task.final else None
-
-
-def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,
-                **options):
-    """The policy for a task: a ClassifierPolicy where it has classes, else a SequencePolicy with `options`.
-
-    ValueError where model and task do not fit each other.
-    """
-    if bool(task.classes) != (tokenizer is None):
-        raise ValueError(f"the model is {'a classifier' if tokenizer is None else 'a language model'}, the task is not made "
-                         "for one")
-    if task.classes:
-        if model.config.num_labels != len(task.classes):
-            raise ValueError(f"the model has {model.config.num_labels} classes, the images have {len(task.classes)}")
-        model = model.to(device, memory_format=torch.channels_last)
-        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
-    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
-    if tokenizer.size > model.config.vocab_size:
-        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
-    model = model if options.get("shard") else model.to(device)  # sharding takes it there layer by layer
-    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)

@@ -4,7 +4,9 @@ published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for 
 import difflib
 from dataclasses import replace
 
-from maxrl.config import Config, UsageError, imported
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.io.user_code import imported
 
 
 def maze17_sft() -> Config:

@@ -16,8 +16,8 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
-from maxrl.config import UsageError
-from maxrl.worker import Died, TooSlow, Worker, ask, serve, started
+from maxrl.errors import UsageError
+from maxrl.io.sandbox import Died, TooSlow, Worker, ask, serve, started
 
 LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
 MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
@@ -164,7 +164,7 @@ def final_number(response: str) -> Fraction | None:
 
 # --- LaTeX -----------------------------------------------------------------------------------------------------------
 # math-verify ends its own work by SIGALRM, which exists in the main thread only and cannot interrupt one long operation
-# of C. Here it works in processes of its own (Unix), see maxrl/worker.py.
+# of C. Here it works in processes of its own (Unix), see maxrl/io/sandbox.py.
 
 SECONDS = 5.0  # of CPU time for one comparison, 0.02 as a rule
 MEMORY = 1 << 30  # bytes of address space of one process

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from maxrl.files import json_lines
+from maxrl.io.files import json_lines
 
 STEPS = 5
 KEPT = ("reward", "frac_reward_zero_mean", "frac_reward_one_mean", "entropy", "completions/mean_length", "loss", "grad_norm",

@@ -20,8 +20,9 @@ import torch
 from maxrl import distributed
 from maxrl.advantages import ADVANTAGES
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import Rollouts, SequencePolicy
+from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze17
+from maxrl.rollouts import Rollouts
 from maxrl.sampler import generate, noise
 
 P, N, L, PROMPT = 8, 32, 48, 310

@@ -21,10 +21,10 @@ from PIL import Image
 
 from maxrl import distributed
 from maxrl.advantages import ADVANTAGES
+from maxrl.batches import prefetched
 from maxrl.classifier import ClassifierPolicy
-from maxrl.files import sealed
+from maxrl.io.files import sealed
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.tasks.base import prefetched
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 
 IMAGES, BATCH = 512, 64

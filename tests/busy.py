@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--kills", type=int, default=15)
     args = parser.parse_args()
     from maxrl import verifiers
-    from maxrl.worker import Worker
+    from maxrl.io.sandbox import Worker
     pairs, answered, kills, ask = right_answers(args.answers), [], [], Worker.ask
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
     try:

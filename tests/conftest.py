@@ -16,9 +16,9 @@ import tiny  # noqa: E402
 from data.maze import prepare  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
 from maxrl.config import Config  # noqa: E402
+from maxrl.io.tokenizer import Tokenizer  # noqa: E402
 from maxrl.recipes import RECIPES  # noqa: E402
 from maxrl.tasks.maze import VOCABULARY  # noqa: E402
-from maxrl.tokenizer import Tokenizer  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("MAXRL_TEST_THREADS", "1")))  # matrices this small are slower on several
 if "MAXRL_TEST_BFLOAT16" in os.environ:  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not

@@ -20,10 +20,10 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from maxrl import checkpoint
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import Task, load_task
 from maxrl.tasks.math import REQUEST
-from maxrl.tokenizer import Tokenizer
 from sample import plain, side_by_side
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -176,7 +176,7 @@ def own(model):
 def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
     """By --reward; nothing is sampled for prompts that nobody can judge; where there is no answer there is no vote."""
     with monkeypatch.context() as patch:
-        patch.setattr("maxrl.evaluation.load_policy", None)  # it is said before any model is loaded
+        patch.setattr("maxrl.run.setup.load_policy", None)  # it is said before any model is loaded
         refused(shell("eval.py", model, *own, *FEW), "judges nothing by itself: name a reward function with --reward")
     refused(shell("eval.py", model, *own, *FEW, "--reward-weights", "1,2"), "--reward-weights belongs to --reward")
     refused(shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"), "has no function or class nobody")

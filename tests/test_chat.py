@@ -13,12 +13,12 @@ import tokenizers
 import torch
 from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
 
-from maxrl import chat
+from maxrl.io import chat_template
+from maxrl.io.sandbox import Died
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.sampler import PromptError, check_prompts
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
-from maxrl.tokenizer import Tokenizer
-from maxrl.worker import Died
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [{"role": "user", "content": "a b"}]
@@ -141,10 +141,10 @@ def test_a_template_stays_in_its_sandbox(template):
 )
 def test_a_template_that_runs_away_ends(template, monkeypatch):
     """After SECONDS, or at MEMORY, in the process that renders; the next one is rendered again."""
-    monkeypatch.setattr(chat, "SECONDS", 0.3)
+    monkeypatch.setattr(chat_template, "SECONDS", 0.3)
     with pytest.raises(ValueError, match="the chat template does"):
         tokenizer(template).render(USER)
-    monkeypatch.setattr(chat, "SECONDS", 20.0)
+    monkeypatch.setattr(chat_template, "SECONDS", 20.0)
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
 
 
@@ -160,11 +160,11 @@ class Dying:
 
 def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
     """Once: another one renders. Twice: it is not said that the template does too much."""
-    start, workers = chat._worker, [Dying(), None]
-    monkeypatch.setattr(chat, "_WORKERS", {})
-    monkeypatch.setattr(chat, "_worker", lambda: workers.pop(0) or start())
+    start, workers = chat_template._worker, [Dying(), None]
+    monkeypatch.setattr(chat_template, "_WORKERS", {})
+    monkeypatch.setattr(chat_template, "_worker", lambda: workers.pop(0) or start())
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b" and not workers
-    chat._end()
+    chat_template._end()
     workers += [Dying(), Dying()]
     with pytest.raises(ValueError, match="died, and so did the next one") as caught:
         tokenizer("a").render(USER)
@@ -173,9 +173,9 @@ def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
 
 def test_the_process_that_renders_is_held_to_its_memory():
     tokenizer("a").render(USER)
-    worker, = chat._WORKERS[os.getpid()].queue
+    worker, = chat_template._WORKERS[os.getpid()].queue
     resource = pytest.importorskip("resource")
-    assert resource.prlimit(worker.process.pid, resource.RLIMIT_AS) == (chat.MEMORY, chat.MEMORY)
+    assert resource.prlimit(worker.process.pid, resource.RLIMIT_AS) == (chat_template.MEMORY, chat_template.MEMORY)
 
 
 def test_errors_are_one_sentence():
@@ -208,12 +208,12 @@ def test_an_old_jinja_is_refused(monkeypatch):
 def test_after_a_fork_a_process_renders_for_itself():
     """Two processes that share a pipe would get each other's prompts."""
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
-    worker, = chat._WORKERS[os.getpid()].queue
+    worker, = chat_template._WORKERS[os.getpid()].queue
     fork = multiprocessing.get_context("fork")
     said = fork.Queue()
 
     def child():
-        said.put((tokenizer("{{ messages[0].role }}").render(USER), chat._WORKERS[os.getpid()].queue[0].process.pid))
+        said.put((tokenizer("{{ messages[0].role }}").render(USER), chat_template._WORKERS[os.getpid()].queue[0].process.pid))
 
     process = fork.Process(target=child, daemon=True)
     process.start()
@@ -221,7 +221,7 @@ def test_after_a_fork_a_process_renders_for_itself():
     process.join()
     assert text == "user" and pid != worker.process.pid
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
-    assert chat._WORKERS[os.getpid()].queue == [worker]
+    assert chat_template._WORKERS[os.getpid()].queue == [worker]
 
 
 def test_what_json_cannot_hold_is_refused():

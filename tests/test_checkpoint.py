@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
 from maxrl import checkpoint
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze17
 from maxrl.tasks.maze import ID, VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_vocabulary(VOCABULARY)
 TEXT = "<bos> GRID_START WALL PATH GOAL NEWLINE UP DOWN LEFT RIGHT START GRID_END PATH_START DONE <eos>"
@@ -184,7 +184,7 @@ def test_only_safetensors(tmp_path):
 
 @pytest.mark.parametrize(
     "broken",
-    ["maxrl.checkpoint.save_file", "os.rename", "maxrl.files.flush", "maxrl.checkpoint.optimizer_tensors"],
+    ["maxrl.checkpoint.save_file", "os.rename", "maxrl.io.files.flush", "maxrl.checkpoint.optimizer_tensors"],
 )
 def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken):
     """Killed anywhere before the rename there is nothing under the name, the run's newest checkpoint is the old one,

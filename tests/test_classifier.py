@@ -16,12 +16,12 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from test_train import metrics, refused, timeless, weights
 
-import train
 from data.glyphs import prepare as glyphs
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import ClassifierPolicy, Draws
-from maxrl.config import Config
+from maxrl.config import Config, with_overrides
+from maxrl.errors import UsageError
 from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
@@ -319,22 +319,22 @@ def test_interrupted_and_resumed_equals_uninterrupted(recipe, shell, monkeypatch
 def test_estimators_get_the_recipes_options(recipe):
     """GRPO divides by N in the image recipes, as the paper's Appendix D says, unless told otherwise."""
     for name in ("imagenet", "images_laptop"):
-        chosen = train.with_overrides(RECIPES[name](), ["--estimator", "grpo"])
+        chosen = with_overrides(RECIPES[name](), ["--estimator", "grpo"])
         assert chosen.estimator_options == {"ddof": 0} and chosen.rollouts == 1024
-        assert train.with_overrides(RECIPES[name](), ["--estimator", "grpo", "--estimator.ddof", "1"]).estimator_options == {
+        assert with_overrides(RECIPES[name](), ["--estimator", "grpo", "--estimator.ddof", "1"]).estimator_options == {
             "ddof": 1
         }
-        assert train.with_overrides(RECIPES[name](), ["--estimator", "rloo"]).estimator_options == {}
-        assert train.with_overrides(RECIPES[name](), ["--estimator", "supervised"]).rollouts == 1
-    assert train.with_overrides(RECIPES["maze17"](), ["--estimator", "grpo"]).estimator_options == {}, "divisor N - 1"
+        assert with_overrides(RECIPES[name](), ["--estimator", "rloo"]).estimator_options == {}
+        assert with_overrides(RECIPES[name](), ["--estimator", "supervised"]).rollouts == 1
+    assert with_overrides(RECIPES["maze17"](), ["--estimator", "grpo"]).estimator_options == {}, "divisor N - 1"
 
 
 def test_steps_replace_the_recipes_epochs():
     """`--steps 100` on a recipe that counts in epochs was once ignored."""
-    changed = train.with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--warmup-steps", "7"])
+    changed = with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--warmup-steps", "7"])
     assert (changed.steps, changed.epochs, changed.warmup_steps, changed.warmup_epochs) == (100, 0, 7, 0)
-    with pytest.raises(train.UsageError, match="--steps and --epochs say the same thing twice"):
-        train.with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
+    with pytest.raises(UsageError, match="--steps and --epochs say the same thing twice"):
+        with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,14 @@ import dataclasses
 import re
 
 import pytest
+from maxrl.run.help import describe
 
-import train
-from maxrl import evaluation
-from maxrl.config import Config, UsageError, describe, refuse_blanks, with_overrides
+from maxrl.config import Config, with_overrides
+from maxrl.errors import UsageError
+from maxrl.io.arguments import refuse_blanks
 from maxrl.recipes import RECIPES
+from maxrl.run import sampling_options
+from maxrl.run.command_line import help_of
 
 
 def parsed(*arguments):
@@ -118,7 +121,7 @@ def test_help_can_be_typed_as_it_is_printed():
     """Every value of a recipe's help, given back to the recipe, is the recipe: groups, choices and inner options too."""
     for name in ("maze17", "imagenet", "prompts"):
         recipe = RECIPES[name]()
-        said = train.help_of(recipe)
+        said = help_of(recipe)
         pairs = [words.split() for words in re.findall(r"^  (--\S+ \S+)(?:   |$)", said, re.M)]
         twice = ("--gpus", "--mean-response", *(("--steps", "--warmup-steps") if recipe.epochs else ()))
         back = with_overrides(recipe, [word for pair in pairs if pair[0] not in twice for word in pair])
@@ -128,15 +131,15 @@ def test_help_can_be_typed_as_it_is_printed():
         assert "One of constant, cosine." in said and "maxrl_order" in said and "subset_sum" in said
         assert "--dry-run" in said and "--gpus 1" in said and max(map(len, said.splitlines())) <= 128
         assert ("--max-response" in said) == (name != "imagenet") == ("--sync-batch-norm" not in said)
-    assert "--task.size 17" in train.help_of(RECIPES["maze17"]())
+    assert "--task.size 17" in help_of(RECIPES["maze17"]())
 
 
 def test_what_follows_a_list_may_be_a_checkpoint():
     """`eval.py --k 1,8 Qwen/Qwen3-1.7B` was refused as a list with blanks."""
     for words in ("--k 1,8 Qwen/Qwen3-1.7B", "--k 1 gpt2", "--estimators maxrl,grpo org/model", "--reward a.py:f org/model"):
-        refuse_blanks(words.split(), evaluation.ITEMS)
+        refuse_blanks(words.split(), sampling_options.ITEMS)
     for words, mended in {"--k 1 8 gpt2": "--k 1,8", "--estimators maxrl grpo": "--estimators maxrl,grpo",
                           "--reward-weights 1 0.5": "--reward-weights 1,0.5",
                           "--reward a.py:f b:g": "--reward a.py:f,b:g"}.items():
         with pytest.raises(UsageError, match=f"a list is written with commas, {mended}$"):
-            refuse_blanks(words.split(), evaluation.ITEMS)
+            refuse_blanks(words.split(), sampling_options.ITEMS)

@@ -32,9 +32,9 @@ from data.imagenet import prepare as imagenet  # noqa: E402
 from data.math500 import prepare as math500  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from data.word_problems import prepare as word_problems  # noqa: E402
-from maxrl.config import UsageError  # noqa: E402
+from maxrl.errors import UsageError  # noqa: E402
+from maxrl.io.tokenizer import Tokenizer  # noqa: E402
 from maxrl.tasks import load_task  # noqa: E402
-from maxrl.tokenizer import Tokenizer  # noqa: E402
 
 FEW = ["--train", "6", "--validation", "3", "--test", "3", "--out"]
 

@@ -189,7 +189,7 @@ from maxrl import distributed
 atexit.register(os.abort)
 distributed.setup("cpu")
 print("done")
-distributed.cleanup()
+cli.cleanup()
 """
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | alone, cwd=ROOT, capture_output=True, text=True)

@@ -10,14 +10,16 @@ import tiny
 from test_train import SHORT, refused
 
 import eval as eval_script
-from maxrl import checkpoint, files
+from maxrl import checkpoint
+from maxrl.evaluate import count_successes
+from maxrl.io import files
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k, samples_to_match
-from maxrl.policy import SequencePolicy, count_successes
+from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.sampler import noise
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 UP = ("--task", "tiny:Up", "--max-response", 6)

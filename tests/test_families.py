@@ -11,12 +11,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from maxrl import checkpoint
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.attention import Cache
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import maze17
 from maxrl.sampler import generate, pad
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e2, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

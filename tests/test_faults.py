@@ -22,21 +22,23 @@ from safetensors import SafetensorError
 from test_train import SHORT, metrics, refused, timeless, weights
 
 from data.maze import prepare
-from maxrl import checkpoint, distributed, files, runs
-from maxrl.config import RunError
-from maxrl.logger import past
+from maxrl import checkpoint, distributed
+from maxrl.batches import prefetched
+from maxrl.errors import RunError
+from maxrl.io import files
+from maxrl.io.sandbox import Worker
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
+from maxrl.run import cli, directory
+from maxrl.run.logger import past
 from maxrl.tasks import Task
-from maxrl.tasks.base import prefetched
-from maxrl.tokenizer import Tokenizer
-from maxrl.worker import Worker
 
 
 @pytest.fixture(autouse=True)
 def handlers():
     """As they are by default, whatever started the tests has made of them; what a test changes ends with it."""
-    before = {number: signal.getsignal(number) for number in runs.SIGNALS}
-    for number in runs.SIGNALS:
+    before = {number: signal.getsignal(number) for number in directory.SIGNALS}
+    for number in directory.SIGNALS:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     yield
     for number, handler in before.items():
@@ -63,7 +65,7 @@ def at_call(number, act):
     return patched
 
 
-@pytest.mark.parametrize("number", runs.SIGNALS)
+@pytest.mark.parametrize("number", directory.SIGNALS)
 def test_a_signal_finishes_the_step_and_saves(run, shell, monkeypatch, number):
     """Exit code 75, a checkpoint of the step in which it came, and from there the same bytes as without it."""
     shell(*run, "--out", "whole")
@@ -71,7 +73,7 @@ def test_a_signal_finishes_the_step_and_saves(run, shell, monkeypatch, number):
     with monkeypatch.context() as patch:
         patch.setattr(SequencePolicy, "backward", at_call(3, lambda _: os.kill(os.getpid(), number)))
         code, said = shell(*run, "--out", "cut")
-    assert code == runs.STOPPED == 75, said
+    assert code == directory.STOPPED == 75, said
     assert Path("cut/latest").read_text() == "step-000003\n" and len(metrics("cut")) == 3
     assert signal.getsignal(number) == signal.SIG_DFL, "the handlers are given back"
     assert shell(*run, "--out", "cut", "--resume", "auto")[0] == 0
@@ -105,8 +107,8 @@ def test_a_second_signal_ends_at_once(run, shell, monkeypatch):
             ended.append((at, list(codes)))
 
     codes = []
-    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(runs.os, "_exit", codes.append)
+    monkeypatch.setattr(directory.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(directory.os, "_exit", codes.append)
     monkeypatch.setattr(SequencePolicy, "backward", at_call(1, signals))
     shell(*run, "--out", "run")
     assert ended == [(1000.0, []), (1000.5, []), (1002.0, [128 + signal.SIGINT])]
@@ -244,7 +246,7 @@ def test_torchrun_hands_on_its_signal_and_a_dead_rank_ends_the_others(endless, i
 def test_a_directory_in_use(run, shell):
     """A second run is refused with the name of the first; that of one that was killed is taken over."""
     Path("run").mkdir()
-    hold = "from pathlib import Path; from maxrl import runs; file = runs.lock(Path('run')); print('held', flush=True); input()"
+    hold = "from maxrl.run import directory as d; file = d.lock(d.Path('run')); print('held', flush=True); input()"
     holder = start("-c", hold, stdin=subprocess.PIPE)
     assert holder.stdout.readline() == "held\n"
     refused(shell(*run, "--out", "run"), f"run is in use by process {holder.pid} on", "--out")
@@ -273,7 +275,7 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     code, said = ended(start(*endless, "--steps", 4, "--resume", "auto", preexec_fn=limited))
-    assert code == runs.NO_ROOM == 74, said
+    assert code == directory.NO_ROOM == 74, said
     assert "run cannot be written to (File too large)" in said and "step-000002 is whole" in said and "Traceback" not in said
     assert {f.name for f in Path("run").iterdir()} == {"recipe.json", "metrics.jsonl", "latest", "step-000002"}
     assert not files.damage("run/step-000002")
@@ -293,7 +295,7 @@ def test_the_log(run, shell, monkeypatch, where):
 
 SPEAKING = """
 import os, sys
-from maxrl.logger import never_fail
+from maxrl.run.cli import never_fail
 never_fail()
 print("x" * 100_000)
 print("x" * 100_000, file=sys.stderr)
@@ -318,7 +320,7 @@ def test_a_full_disk_and_the_tokenizer(tmp_path, monkeypatch):
             Tokenizer.from_vocabulary(("<pad>", "<eos>", *map(str, range(100)))).save(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert runs.out_of_room(error.value) == "File too large" and list(tmp_path.iterdir()) == []
+    assert directory.out_of_room(error.value) == "File too large" and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("where", ["set_latest", "lock"])
@@ -329,7 +331,7 @@ def test_a_full_disk_before_the_first_step(run, shell, monkeypatch, where):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint if where == "set_latest" else runs, where, full)
+        patch.setattr(checkpoint if where == "set_latest" else directory, where, full)
         code, said = shell(*run, "--out", "run", "--resume", "auto")
     assert code == 74 and "run cannot be written to (No space left on device)" in said and "step-000005 is whole" in said
     assert not Path("run/lock").exists() and shell(*run, "--out", "run", "--resume", "auto")[0] == 0
@@ -597,7 +599,7 @@ def test_nothing_is_removed_before_the_new_one_is_announced(run, shell, monkeypa
 def test_checkpoints_by_the_clock(run, shell, monkeypatch):
     """The clock stands but in backward, where 40 seconds go by: every second step is a minute."""
     now = [0.0]
-    monkeypatch.setattr(runs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(directory.time, "monotonic", lambda: now[0])
     backward = SequencePolicy.backward
 
     def slow(self, *arguments):
@@ -668,28 +670,28 @@ def test_what_the_ranks_say_at_the_end(capsys, monkeypatch):
     """A sentence that all ranks may say the first one says: the others wait to be ended by the launcher, and speak only if
     they are not, since then it is their own. One that happened to a rank is said by that at once."""
     waited = []
-    monkeypatch.setattr(distributed.time, "sleep", waited.append)
-    every, one = runs.UsageError("all"), RunError("me")
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
+    every, one = directory.UsageError("all"), RunError("me")
     for local, error, words in (("0", every, "all"), ("1", one, "me"), ("1", every, "all")):
         assert not waited
         monkeypatch.setenv("LOCAL_RANK", local)
         with pytest.raises(SystemExit) as end:
-            distributed.refuse("x", error)
+            cli.refuse("x", error)
         assert end.value.code == 2 and capsys.readouterr().err == f"x: {words}\n"
     assert waited == [2]
     with pytest.raises(SystemExit) as end:
-        distributed.refuse("x", RunError("disk", 74))
+        cli.refuse("x", RunError("disk", 74))
     assert end.value.code == 74
 
 
 class Listening(Task):
-    """Its batches say which process makes them, and what that does about each of runs.SIGNALS."""
+    """Its batches say which process makes them, and what that does about each of directory.SIGNALS."""
 
     def __len__(self):
         return 100
 
     def batch(self, indices, seeds=None):
-        return os.getpid(), [signal.getsignal(number) == signal.SIG_IGN for number in runs.SIGNALS]
+        return os.getpid(), [signal.getsignal(number) == signal.SIG_IGN for number in directory.SIGNALS]
 
 
 def test_workers_leave_signals_to_the_run(capfd):
@@ -697,12 +699,12 @@ def test_workers_leave_signals_to_the_run(capfd):
     the exit of its run would wait for it for ever."""
     plan = [([0], None)] * 100
     assert next(prefetched(Listening(), plan)) == [os.getpid(), [False] * 3]
-    run = runs.Run.__new__(runs.Run)
+    run = directory.Run.__new__(directory.Run)
     run.process, run.told, run.heard = os.getpid(), mmap.mmap(-1, 8), None
-    signal.signal(signal.SIGTERM, run.hear)
+    signal.signal(signal.SIGTERM, run.on_signal)
     batches = prefetched(Listening(), plan, workers=1)
     worker, ignored = next(batches)
-    assert worker != os.getpid() and ignored == [number != signal.SIGTERM for number in runs.SIGNALS]
+    assert worker != os.getpid() and ignored == [number != signal.SIGTERM for number in directory.SIGNALS]
     for process in (os.getpid(), worker):
         os.kill(process, signal.SIGTERM)
     time.sleep(0.4)
@@ -711,8 +713,8 @@ def test_workers_leave_signals_to_the_run(capfd):
     os.kill(worker, signal.SIGTERM)
     with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
         list(batches)
-    helper = Worker("maxrl.chat")
-    for number in runs.SIGNALS:
+    helper = Worker("maxrl.io.chat_template")
+    for number in directory.SIGNALS:
         helper.process.send_signal(number)
     assert helper.ask(10.0, "{{ 1 + 1 }}", [], False, {}) == ["2", ""] and helper.alive
     helper.end()
@@ -722,8 +724,8 @@ CRASHING = """
 import os, signal, sys, time
 import torch
 from maxrl import distributed
-from maxrl.tasks.base import prefetched
-from maxrl.tokenizer import Tokenizer
+from maxrl.batches import prefetched
+from maxrl.io.tokenizer import Tokenizer
 
 class Task:
     def batch(self, indices, seeds=None):
@@ -745,7 +747,7 @@ def train(how):
 try:
     train(sys.argv[1])
 except Exception:
-    distributed.crashed("program")
+    cli.crashed("program")
 """
 
 

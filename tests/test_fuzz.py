@@ -12,10 +12,12 @@ from test_maze import CORRIDOR, OPEN
 import eval as evaluation
 import sample
 from data import jsonl as converter
-from maxrl import chat, verifiers
+from maxrl import verifiers
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
-from maxrl.config import Config, UsageError, holds, with_overrides
+from maxrl.config import Config, holds, with_overrides
+from maxrl.errors import UsageError
+from maxrl.io import chat_template
 from maxrl.recipes import RECIPES
 from maxrl.tasks import load_task
 from maxrl.tasks.jsonl import read_jsonl
@@ -196,7 +198,7 @@ PIECES = ["{{", "}}", "{%", "%}", "for i in range(99)", "endfor", "if", "endif",
 
 def test_chat_templates(monkeypatch):
     """Templates of pieces that do harm, for messages of any text: rendered or refused, within SECONDS."""
-    monkeypatch.setattr(chat, "SECONDS", 1.0)
+    monkeypatch.setattr(chat_template, "SECONDS", 1.0)
     clock, secret = Clock("chat templates"), "root:"
 
     @many(250)
@@ -206,14 +208,14 @@ def test_chat_templates(monkeypatch):
            st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]))  # fmt: skip
     def fuzz(template, content):
         messages = [{"role": "user", "content": content}]
-        text = clock.run(template, lambda: chat.render(template, messages, True, bos_token="<s>"), ValueError)
-        assert text is None or isinstance(text, str) and len(text) <= chat.CHARACTERS and secret not in text
+        text = clock.run(template, lambda: chat_template.render(template, messages, True, bos_token="<s>"), ValueError)
+        assert text is None or isinstance(text, str) and len(text) <= chat_template.CHARACTERS and secret not in text
         assert messages == [{"role": "user", "content": content}]
 
     fuzz()
     clock.report()
     for content in ("{{ 7 * 7 }}", "{% endfor %}", "{{ ''.__class__ }}"):  # data, also where it looks like jinja
-        assert chat.render("{{ messages[0].content }}", [{"role": "user", "content": content}], True) == content
+        assert chat_template.render("{{ messages[0].content }}", [{"role": "user", "content": content}], True) == content
 
 
 def test_estimators_options():

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from maxrl import checkpoint
-from maxrl.config import Config, UsageError
-from maxrl.files import DEEPEST, parse, read_json
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.io.files import DEEPEST, parse, read_json
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config, lora
 from maxrl.models.lora import add_lora
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 SENTENCES = (FileNotFoundError, ValueError, UsageError)
 USER = [{"role": "user", "content": "WALL UP"}]
@@ -416,7 +417,7 @@ def test_a_panic_of_the_tokenizers_library_is_a_sentence(whole, monkeypatch):
         def from_buffer(content):
             raise raised
 
-    monkeypatch.setattr("maxrl.tokenizer.tokenizers.Tokenizer", Stub)
+    monkeypatch.setattr("maxrl.io.tokenizer.tokenizers.Tokenizer", Stub)
     for raised, expected in ((Panic("boom"), ValueError), (KeyboardInterrupt(), KeyboardInterrupt)):  # noqa: B007
         with pytest.raises(expected):
             Tokenizer.load(whole / "model")

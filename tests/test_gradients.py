@@ -1,4 +1,4 @@
-"""Gradient norms against pass rates: by enumeration, by their ratios, and through eval.py (maxrl/gradients.py)."""
+"""Gradient norms against pass rates: by enumeration, by their ratios, and through eval.py (maxrl/study/gradient_norms.py)."""
 
 import itertools
 import json
@@ -15,13 +15,13 @@ from torch import nn
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.classifier import ClassifierPolicy, Draws
-from maxrl.files import sealed
-from maxrl.gradients import ESTIMATORS, gradient_norms
+from maxrl.io.files import sealed
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.resnet import ResNet, ResNetConfig
+from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 
 class Pictures(Task):

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from data.glyphs import prepare
-from maxrl.config import UsageError
-from maxrl.files import sealed
+from maxrl.batches import prefetched
+from maxrl.errors import UsageError
+from maxrl.io.files import sealed
 from maxrl.tasks import images as images_module
 from maxrl.tasks import load_task
-from maxrl.tasks.base import prefetched
 from maxrl.tasks.images import INDEX, Images, Shards, centre_box, random_box, write_shard
 
 Image = pytest.importorskip("PIL.Image")

@@ -9,7 +9,7 @@ from conftest import ROOT
 from test_distributed import torchrun
 from worker_ddp import Parity
 
-from maxrl.policy import judge_samples
+from maxrl.evaluate import judge_samples
 
 WHOLE = ("as they are", 10**6, False, False)  # one process, one forward with plain rows: nothing that could go wrong
 

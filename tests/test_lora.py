@@ -4,6 +4,7 @@ import functools
 import gc
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import peft
@@ -15,14 +16,17 @@ from safetensors.torch import load_file, save_file
 from test_train import die, metrics, refused, timeless
 from transformers import AutoModelForCausalLM
 
-import train
 from maxrl import checkpoint
 from maxrl.config import PROJECTIONS
+from maxrl.errors import UsageError
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
+from maxrl.recipes import RECIPES
+from maxrl.run import setup
 from maxrl.sampler import pad
+from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 CASES = {
     "llama": ("llama", {}, PROJECTIONS),
@@ -156,7 +160,7 @@ def test_without_training_it_is_the_base(base):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             assert torch.equal(logits(model), logits(plain))
     policies = tiny.policy(model), tiny.policy(plain)
-    task = train.load_task("maze", "train", **train.RECIPES["tiny"]().task_options)
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
     ours, theirs = (p.rollout([task[0], task[1]], 4, step=2) for p in policies)
     assert torch.equal(ours.tokens, theirs.tokens) and torch.equal(ours.log_probs, theirs.log_probs)
 
@@ -188,7 +192,7 @@ def test_prefix_cache_and_autocast(base):
 def test_sampler_and_training_forward_agree(base):
     model = adapted(base("qwen2"), dtype=torch.float64)
     policy = tiny.policy(model)
-    task = train.load_task("maze", "train", **train.RECIPES["tiny"]().task_options)
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
     rollouts = policy.rollout([task[0], task[1], task[2]], 4)
     stats = policy.backward(rollouts, torch.randn(3, 4, dtype=torch.float64))
     assert stats["sampling/logprob_abs_diff/max"] < 1e-10
@@ -313,10 +317,10 @@ def test_options_that_are_refused(shell, options, words):
 
 
 def test_a_classifier_refuses():
-    cfg = train.replace(train.RECIPES["images_laptop"](), init="x", lora_rank=2)
+    cfg = replace(RECIPES["images_laptop"](), init="x", lora_rank=2)
     task = type("Task", (), {"classes": ("a", "b"), "__len__": lambda self: 640})()
-    with pytest.raises(train.UsageError, match="--lora-rank 2 means nothing to a classifier"):
-        train.check(cfg, task, 1)
+    with pytest.raises(UsageError, match="--lora-rank 2 means nothing to a classifier"):
+        setup.check(cfg, task, 1)
 
 
 @pytest.mark.parametrize("change, words", [
@@ -385,9 +389,9 @@ def test_ragged_rows_behind_a_prefix(base):
         close(shared[g], alone[:, n:])
 
 
-def test_frozen_copies_can_be_let_go():
+def test_frozen_copies_can_be_drop_casts():
     """Under autocast each frozen weight keeps a bfloat16 copy, made anew where it is gone: a sharded model has no room."""
-    from maxrl.models.lora import Frozen, add_lora, let_go
+    from maxrl.models.lora import Frozen, add_lora, drop_casts
 
     model = add_lora(tiny.model(torch.float32), 2, 4)
     tokens = torch.ones(1, 1, 3, dtype=torch.long)
@@ -398,6 +402,6 @@ def test_frozen_copies_can_be_let_go():
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         first = model(tokens)
         assert sum(copies()) > 10
-        let_go(model)
+        drop_casts(model)
         assert not any(copies())
         assert torch.equal(model(tokens), first)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from data.maze import prepare
-from maxrl.policy import Rollouts
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.rollouts import Rollouts
 from maxrl.tasks.maze import ID, MOVES, VOCABULARY, Maze, draw, generate, solve, to_prompt, unpack, verify, walk
-from maxrl.tokenizer import Tokenizer
 
 SIZES = (5, 7, 9, 11, 13, 15, 17)
 

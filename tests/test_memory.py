@@ -10,15 +10,16 @@ import tiny
 import torch
 from bench_memory import saved_bytes
 
-from maxrl import memory
-from maxrl.config import Config, UsageError
+from maxrl.config import Config
+from maxrl.errors import UsageError
 from maxrl.models import from_config, transformer
 from maxrl.models.attention import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze9_laptop, maze17
-from maxrl.runs import FREE_ON_RESUME
-from maxrl.sampler import cache_bytes
+from maxrl.run import dry_run
+from maxrl.run.directory import FREE_ON_RESUME
 from maxrl.tasks.base import Example
+from maxrl.waves import cache_bytes
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 GIB = 2**30
@@ -166,9 +167,9 @@ def test_activations_as_measured(family, low):
 
             config = TransformerConfig.from_hf(tiny.SIZES | WIDE | changed | {"model_type": family, "num_hidden_layers": 4})
             tokens, copied, plain = 2 * 3 * 24 + 2 * 8 * share, 2 * 3 * 8 * share, grown(4, False)
-            assert memory.activation_bytes(config, tokens, low, False, copied) == pytest.approx(plain, rel=0.25)
+            assert dry_run.activation_bytes(config, tokens, low, False, copied) == pytest.approx(plain, rel=0.25)
             recomputed = grown(4, True) + plain - grown(3, False)  # and one layer while its backward runs
-            assert memory.activation_bytes(config, tokens, low, True, copied) == pytest.approx(recomputed, rel=0.25)
+            assert dry_run.activation_bytes(config, tokens, low, True, copied) == pytest.approx(recomputed, rel=0.25)
 
 
 def test_a_classifiers_activations_as_measured():
@@ -176,35 +177,35 @@ def test_a_classifiers_activations_as_measured():
     _, size = saved_bytes(lambda: model(torch.zeros(4, 3, 32, 32)), model.parameters())
     with torch.device("meta"):
         same = from_config(dict(model_type="torchvision_resnet", block="basic", depths=(1, 1, 1), width=16, num_labels=10))
-    assert memory.image_bytes(same, 4, 32, False) == pytest.approx(size, rel=0.02)
-    assert memory.image_bytes(same, 4, 32, True) == memory.image_bytes(same, 4, 32, False) // 2
+    assert dry_run.image_bytes(same, 4, 32, False) == pytest.approx(size, rel=0.02)
+    assert dry_run.image_bytes(same, 4, 32, True) == dry_run.image_bytes(same, 4, 32, False) // 2
 
 
-@pytest.mark.parametrize("name", memory.PUBLISHED)
+@pytest.mark.parametrize("name", dry_run.PUBLISHED)
 def test_published_sizes(name):
     published, count = test_families.PUBLISHED[name.split("/")[1]]
-    assert TransformerConfig.from_hf(memory.PUBLISHED[name]) == TransformerConfig.from_hf(published)
-    assert memory.parameters(memory.shape(replace(POLARIS, init=name))) == count
+    assert TransformerConfig.from_hf(dry_run.PUBLISHED[name]) == TransformerConfig.from_hf(published)
+    assert dry_run.parameters(dry_run.shape(replace(POLARIS, init=name))) == count
 
 
 def test_where_a_model_is_found(tmp_path, in_a_directory_of_its_own):
-    assert memory.parameters(memory.shape(maze17())) == 3_944_704  # init not made yet
+    assert dry_run.parameters(dry_run.shape(maze17())) == 3_944_704  # init not made yet
     run = tmp_path / "run"
     (run / "step-000001").mkdir(parents=True)
     (run / "step-000001" / "config.json").write_text(json.dumps(tiny.SIZES))
     (run / "latest").write_text("step-000001\n")
     for init in (run, run / "step-000001"):
-        assert memory.shape(replace(maze17(), init=str(init))).config.hidden_size == 32
-    assert memory.shape(replace(POLARIS, init="models/Qwen3-1.7B-Base")).config.hidden_size == 2048
+        assert dry_run.shape(replace(maze17(), init=str(init))).config.hidden_size == 32
+    assert dry_run.shape(replace(POLARIS, init="models/Qwen3-1.7B-Base")).config.hidden_size == 2048
     with pytest.raises(UsageError, match="nothing is known of some/model: .*Qwen/Qwen3-4B-Base"):
-        memory.shape(replace(POLARIS, init="some/model"))
+        dry_run.shape(replace(POLARIS, init="some/model"))
 
 
 def test_plan_of_qwen3_4b_on_32_gpus():
     """Numbers by hand: 4,022,468,096 parameters; 36 layers x 2 x 8 heads x 128 in bfloat16 are 147,456 bytes a token."""
     p, a_layer = 4_022_468_096, 16 * 2560 + 4 * 2560 + 2 * (64 + 16) * 128 + 8 * 40 * 128 + 8 * 9728 + 4 * 32
     cfg, rows = replace(POLARIS, kv_memory_gb=20), 2 * 16
-    plan = memory.plan(cfg, 32)
+    plan = dry_run.plan(cfg, 32)
     assert plan["always"] == {"weights": 4 * p, "gradients": 4 * p, "Adam": 8 * p, "reference model": 0}
     assert plan["sampling"] == {"weights in bfloat16": 2 * p, "keys and values of 32 rows": rows * 4096 * 147_456,
                                 "their logits": rows * 151_936 * 20}
@@ -213,53 +214,54 @@ def test_plan_of_qwen3_4b_on_32_gpus():
         "weights in bfloat16": 2 * p, "weights of the reference": 0, "logits of a chunk": 2**25 * 20,
         "activations of 8,192 tokens": 36 * (8192 * a_layer + copied) + 8192 * 12 * 2560}
     assert plan["update"] == {"temporaries": 4 * p}
-    assert memory.peak(plan) == 16 * p + sum(plan["training"].values())
-    assert memory.plan(cfg, 32, mean=512)["training"]["activations of 8,192 tokens"] == (
+    assert dry_run.peak(plan) == 16 * p + sum(plan["training"].values())
+    assert dry_run.plan(cfg, 32, mean=512)["training"]["activations of 8,192 tokens"] == (
         plan["training"]["activations of 8,192 tokens"] + 36 * 3 * copied)
-    less = memory.plan(replace(cfg, gradient_checkpointing=True), 32)["training"]["activations of 8,192 tokens"]
+    less = dry_run.plan(replace(cfg, gradient_checkpointing=True), 32)["training"]["activations of 8,192 tokens"]
     assert less == 36 * 4 * 2560 * 8192 + 8192 * a_layer + copied + 8192 * 12 * 2560
 
 
 def test_plan_by_option():
     cfg, p = replace(POLARIS, beta=0.1), 4_022_468_096
-    sharded = memory.plan(cfg, 8, sharded=True)
+    sharded = dry_run.plan(cfg, 8, sharded=True)
     assert sharded["always"] == {"weights": p // 2, "gradients": p // 2, "Adam": p, "reference model": 4 * p}
     assert sharded["training"]["weights of the reference"] == sharded["sampling"]["weights in bfloat16"] == 2 * p
     assert sharded["update"] == {"temporaries": p // 2}
     table, layer = 151_936 * 2560, (p - 151_936 * 2560 - 2560) // 36
     assert sharded["sampling"]["embeddings in float32"] == 4 * table  # tied: lm_head's bfloat16 is counted in 2 p
     assert sharded["training"]["two layers and what is in none"] == 8 * (table + 2560 + 2 * layer)
-    full = memory.plan(replace(cfg, precision="float32"), 8, sharded=True)
+    full = dry_run.plan(replace(cfg, precision="float32"), 8, sharded=True)
     assert full["sampling"]["embeddings in float32"] == 0 and "weights, gathered" not in full["training"]
     assert full["sampling"]["weights, gathered"] == 4 * p and full["training"]["weights of the reference"] == 0
-    assert memory.plan(replace(cfg, precision="float32"), 8)["sampling"]["weights, gathered"] == 0
+    assert dry_run.plan(replace(cfg, precision="float32"), 8)["sampling"]["weights, gathered"] == 0
     assert "keys and values of 512 rows" in sharded["sampling"]  # 32 prompts a rank
-    assert "keys and values of 96 rows" in memory.plan(replace(cfg, wave_rows=100), 8)["sampling"]
-    assert "keys and values of 0 rows" in memory.plan(replace(POLARIS, estimator="supervised", rollouts=1), 8)["sampling"]
-    assert "activations of 4,352 tokens" in memory.plan(replace(cfg, micro_batch_tokens=100), 8)["training"]  # one row
+    assert "keys and values of 96 rows" in dry_run.plan(replace(cfg, wave_rows=100), 8)["sampling"]
+    assert "keys and values of 0 rows" in dry_run.plan(replace(POLARIS, estimator="supervised", rollouts=1), 8)["sampling"]
+    assert "activations of 4,352 tokens" in dry_run.plan(replace(cfg, micro_batch_tokens=100), 8)["training"]  # one row
     small = replace(cfg, prompts=8, rollouts=1, max_response=10, micro_batch_tokens=10**6)
-    assert "activations of 266 tokens" in memory.plan(small, 8)["training"]  # no more than there are
-    assert memory.plan(small, 8)["training"]["logits of a chunk"] == 2**25 * 20
-    assert memory.plan(replace(small, init="", beta=0.0, model=tiny.SIZES), 8)["training"]["logits of a chunk"] == 266 * 32 * 20
-    sgd = memory.plan(replace(cfg, optimizer="sgd"), 1)
+    assert "activations of 266 tokens" in dry_run.plan(small, 8)["training"]  # no more than there are
+    assert dry_run.plan(small, 8)["training"]["logits of a chunk"] == 2**25 * 20
+    scratch = replace(small, init="", beta=0.0, model=tiny.SIZES)
+    assert dry_run.plan(scratch, 8)["training"]["logits of a chunk"] == 266 * 32 * 20
+    sgd = dry_run.plan(replace(cfg, optimizer="sgd"), 1)
     assert sgd["always"]["momentum"] == 4 * p and sgd["update"] == {"temporaries": 0}
     for gpus in (0, 3):
         with pytest.raises(UsageError, match=f"--prompts 256 must divide by the {gpus} GPUs"):
-            memory.plan(cfg, gpus)
+            dry_run.plan(cfg, gpus)
 
 
 def test_what_fits():
     cfg = replace(POLARIS, kv_memory_gb=10)
-    need = [memory.peak(memory.plan(replace(cfg, gradient_checkpointing=again), 8, sharded)) / GIB / (1 - memory.RESERVE)
+    need = [dry_run.peak(dry_run.plan(replace(cfg, gradient_checkpointing=again), 8, sharded)) / GIB / (1 - dry_run.RESERVE)
             for sharded in (False, True) for again in (False, True)]
     assert need[0] > need[1] > need[2] > need[3]
     again, shard = "--gradient-checkpointing true", "--shard true"
     words = ("as it is", f"with {again}", f"with {shard}", f"with {shard} {again}")
-    assert [memory.fits(cfg, 8, size + 0.01) for size in need] == list(words)
-    assert [memory.fits(cfg, 8, size - 0.01) for size in need] == [*words[1:], "no"]
-    assert memory.fits(cfg, 1, need[1] - 1) == "no"  # one GPU shares with nobody
-    assert memory.fits(replace(cfg, shard=True), 8, need[2] + 0.01) == "as it is"
-    assert memory.fits(replace(cfg, shard=True), 8, need[2] - 0.01) == f"with {again}"
+    assert [dry_run.fits(cfg, 8, size + 0.01) for size in need] == list(words)
+    assert [dry_run.fits(cfg, 8, size - 0.01) for size in need] == [*words[1:], "no"]
+    assert dry_run.fits(cfg, 1, need[1] - 1) == "no"  # one GPU shares with nobody
+    assert dry_run.fits(replace(cfg, shard=True), 8, need[2] + 0.01) == "as it is"
+    assert dry_run.fits(replace(cfg, shard=True), 8, need[2] - 0.01) == f"with {again}"
 
 
 def test_dry_run(shell, monkeypatch):
@@ -306,7 +308,7 @@ def test_every_recipe_has_a_plan(shell, in_a_directory_of_its_own, tmp_path):
         code, said = shell("train.py", name, "--dry-run", *model)
         assert code == 0 and "peak" in said and "fits 141 GB GPUs: as it is" in said
     assert not list(tmp_path.iterdir())
-    assert "forward in float32" in memory.dry_run("maze9_laptop", maze9_laptop(), [])
+    assert "forward in float32" in dry_run.dry_run("maze9_laptop", maze9_laptop(), [])
 
 
 def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
@@ -330,21 +332,21 @@ def test_one_gpu_recipes_change_memory_alone(name, card):
     published, variant = RECIPES[name](), RECIPES[f"{name}_1gpu"]()
     fields = {f for f, value in published.to_dict().items() if getattr(variant, f) != value}
     assert fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
-    peak, said = memory.peak(memory.plan(variant, 1)), RECIPES[f"{name}_1gpu"].__doc__
+    peak, said = dry_run.peak(dry_run.plan(variant, 1)), RECIPES[f"{name}_1gpu"].__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
-    assert memory.fits(variant, 1, card) == "as it is"
+    assert dry_run.fits(variant, 1, card) == "as it is"
 
 
 def test_no_option_fits_4b_on_80_gb():
     """What the docstring of polaris_qwen3_4b_1gpu says: its parts, and that the smallest settings are still too large."""
     small = replace(RECIPES["polaris_qwen3_4b_1gpu"](), micro_batch_tokens=1, kv_memory_gb=0.0, wave_rows=1)
-    parts = {moment: sum(items.values()) / GIB for moment, items in memory.plan(small, 1).items()}
+    parts = {moment: sum(items.values()) / GIB for moment, items in dry_run.plan(small, 1).items()}
     assert [round(parts[moment]) for moment in ("always", "update", "sampling")] == [60, 15, 17]
-    assert memory.fits(small, 1, 79) == "no" and memory.fits(small, 1, 140) == "as it is"
+    assert dry_run.fits(small, 1, 79) == "no" and dry_run.fits(small, 1, 140) == "as it is"
 
 
 def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():
     cfg = RECIPES["polaris_qwen3_4b"]()
-    whole, lora = (memory.plan(replace(cfg, lora_rank=rank), 1)["always"] for rank in (0, 16))
+    whole, lora = (dry_run.plan(replace(cfg, lora_rank=rank), 1)["always"] for rank in (0, 16))
     own = 16 * 36 * (2560 + 4096 + 2 * (2560 + 1024) + 4096 + 2560 + 2 * (2560 + 9728) + 9728 + 2560)  # 33,030,144
     assert lora["gradients"] == 4 * own and lora["Adam"] == 8 * own and lora["weights"] == whole["weights"] + 4 * own

@@ -9,9 +9,9 @@ import torch
 from conftest import ROOT
 from test_train import metrics, refused
 
-import train
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import UsageError
+from maxrl.errors import UsageError
+from maxrl.rollouts import with_verdict
 from maxrl.sampler import noise
 from maxrl.tasks import load_task
 
@@ -155,7 +155,7 @@ def test_with_verdict():
             return kept.tolist()
 
     rewards = torch.tensor([[1.0, 0], [math.nan, 1], [0, 0]])
-    kept, left = train.with_verdict(Chosen(), rewards)
+    kept, left = with_verdict(Chosen(), rewards)
     assert kept == [True, False, True] and left.tolist() == [[1, 0], [0, 0]]
 
 

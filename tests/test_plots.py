@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from maxrl import plots
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import UsageError, named
-from maxrl.files import json_lines
+from maxrl.errors import UsageError
+from maxrl.io.arguments import named
+from maxrl.io.files import json_lines
+from maxrl.study import plots
 
 
 @pytest.fixture

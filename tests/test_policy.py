@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl import sampler
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.policy import Rollouts, count_successes
+from maxrl.evaluate import count_successes
+from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 
 F64 = torch.float64

@@ -16,7 +16,7 @@ from conftest import ROOT
 from data import jsonl
 from data.gsm8k import prepare as gsm8k
 from data.math500.prepare import SOURCES
-from maxrl.files import DataError, read_info
+from maxrl.io.files import DataError, read_info
 from maxrl.tasks import TASKS
 
 QUESTIONS = [

@@ -14,7 +14,8 @@ from test_own_data import own  # noqa: F401
 from test_train import metrics, weights
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config, dashed
+from maxrl.config import Config
+from maxrl.io.arguments import dashed
 from maxrl.recipes import RECIPES
 
 README = (ROOT / "README.md").read_text()

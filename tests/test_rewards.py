@@ -1,4 +1,4 @@
-"""Reward functions: how they are called, added up, and what becomes of those that fail or hang (maxrl/rewards.py)."""
+"""Reward functions: how they are called, added up, and what becomes of those that fail or hang (maxrl/reward_functions.py)."""
 
 import json
 import math
@@ -14,8 +14,9 @@ import tiny
 import torch
 from conftest import ROOT
 
-from maxrl.config import UsageError, imported
-from maxrl.rewards import Rewards
+from maxrl.errors import UsageError
+from maxrl.io.user_code import imported
+from maxrl.reward_functions import Rewards
 from maxrl.tasks import Example
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -242,7 +243,7 @@ def test_columns_that_are_not_there():
 
 HANG = """
     import re, sys, time
-    from maxrl.rewards import Rewards
+    from maxrl.reward_functions import Rewards
 
     def sleeps(completions):
         time.sleep(1000)

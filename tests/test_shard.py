@@ -15,7 +15,9 @@ from worker_ddp import CASES, Dots
 
 import train
 from maxrl import checkpoint
-from maxrl.config import Config, UsageError
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.run import setup
 
 EVERY = [(setting, case) for setting in worker_shard.SETTINGS for case in (CASES if setting == "tied" else worker_shard.TWO)]
 
@@ -166,6 +168,6 @@ def test_refusals(shell):
     assert code == 2 and "--shard true divides a model over ranks and here is one: start more by torchrun" in said
     assert not Path("none").exists()
     with pytest.raises(UsageError, match="--shard True means nothing to a classifier: leave it out"):
-        train.check(Config(shard=True, prompts=2), Dots(), 2)
+        setup.check(Config(shard=True, prompts=2), Dots(), 2)
     with pytest.raises(ValueError, match="there must be a process group: start with torchrun"):
         tiny.policy(tiny.model(), shard=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.config import UsageError
-from maxrl.rewards import faults, probe
+from maxrl.errors import UsageError
+from maxrl.reward_functions import faults, probe
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Within
 

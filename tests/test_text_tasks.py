@@ -11,7 +11,8 @@ import tiny
 import torch
 from chat_templates import QWEN3, SMOLLM2
 
-from maxrl.config import UsageError
+from maxrl.errors import UsageError
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within
 from maxrl.tasks.jsonl import read_jsonl
@@ -19,7 +20,6 @@ from maxrl.tasks.reverse_text import ReverseText
 from maxrl.tasks.reverse_text import verify as reversed_right
 from maxrl.tasks.subset_sum import SubsetSum
 from maxrl.tasks.subset_sum import verify as adds_up
-from maxrl.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from maxrl import toy
 from maxrl.advantages import weight
+from maxrl.study import toy
 
 
 def test_sampled_follows_exact():

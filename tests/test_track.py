@@ -12,10 +12,11 @@ import pytest
 import tiny
 from test_train import SHORT, die, metrics, refused
 
-from maxrl import config, logger
-from maxrl.logger import Logger
+from maxrl import config
 from maxrl.policy import SequencePolicy
-from maxrl.runs import FREE_ON_RESUME
+from maxrl.run import logger, trackers
+from maxrl.run.directory import FREE_ON_RESUME
+from maxrl.run.logger import Logger
 
 
 def scalars(run):
@@ -77,7 +78,7 @@ def test_a_clock_that_was_put_back(tmp_path, monkeypatch):
     now, rows = time.time(), []
     for hours, first in ((0, 0), (-1, 2), (-1, 4), (-2, 5)):
         monkeypatch.setattr(time, "time", lambda hours=hours: now + 3600 * hours)
-        life = logger.TensorBoard(tmp_path, {}, first)
+        life = trackers.TensorBoard(tmp_path, {}, first)
         rows = rows[:first]
         for step in range(first, first + 3):
             life.log(step, {"reward": step + first / 8})
@@ -129,7 +130,7 @@ def test_wandb_is_offline_unless_told(tmp_path, monkeypatch, wandb, given, mode)
     for name, value in given.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     monkeypatch.setenv("WANDB_PROJECT", "mine")
-    logger.WandB(tmp_path, {}, 0)
+    trackers.WandB(tmp_path, {}, 0)
     assert wandb.calls[0][1]["mode"] == mode and wandb.calls[0][1]["project"] == "mine"
 
 
@@ -139,7 +140,7 @@ def test_a_wandb_that_does_not_start_is_one_sentence(tmp_path, monkeypatch, wand
 
     monkeypatch.setattr(wandb, "init", init)
     with pytest.raises(config.UsageError, match=r"--track wandb: .*\(no route to host\); WANDB_MODE=offline"):
-        logger.WandB(tmp_path, {}, 0)
+        trackers.WandB(tmp_path, {}, 0)
 
 
 @pytest.mark.parametrize("name, module", [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")])

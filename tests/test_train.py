@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,17 @@ from safetensors.torch import load_file
 
 import train
 from data.maze import prepare
-from maxrl import checkpoint
+from maxrl import checkpoint, distributed
 from maxrl.advantages import ADVANTAGES
+from maxrl.batches import Plan, batch_indices, shuffle
+from maxrl.errors import UsageError
 from maxrl.models import from_config
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
+from maxrl.run import setup
+from maxrl.run.setup import make_optimizer
 from maxrl.sampler import noise
-from maxrl.tasks import maze
+from maxrl.tasks import load_task, maze
 
 SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)
 NAMES = {
@@ -262,10 +267,10 @@ def test_refusals_come_before_any_work(shell, arguments, words):
 def test_prompts_must_divide_by_the_ranks(warm):
     cfg = RECIPES["tiny"]()
     for ranks, words in ((3, "use 15 or 18"), (32, "use 32")):
-        with pytest.raises(train.UsageError, match=f"--prompts 16 must divide by the {ranks} ranks; {words}"):
-            train.check(cfg, range(96), ranks)
-    with pytest.raises(train.UsageError, match="is empty"):
-        train.check(cfg, [], 1)
+        with pytest.raises(UsageError, match=f"--prompts 16 must divide by the {ranks} ranks; {words}"):
+            setup.check(cfg, range(96), ranks)
+    with pytest.raises(UsageError, match="is empty"):
+        setup.check(cfg, [], 1)
 
 
 def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
@@ -289,32 +294,32 @@ def test_help(shell):
 
 def test_epochs():
     """Two passes over 96 prompts by 20 are 9.6 steps: ten, so that every prompt is seen twice."""
-    cfg = train.replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
-    task = train.load_task("maze", "train", **cfg.task_options)
-    assert len(task) == 96 and train.check(cfg, task, 1).steps == 10
-    assert train.check(train.replace(cfg, epochs=0.0), task, 1).steps == 60
-    assert train.check(train.replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
+    cfg = replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
+    task = load_task("maze", "train", **cfg.task_options)
+    assert len(task) == 96 and setup.check(cfg, task, 1).steps == 10
+    assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
+    assert setup.check(replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])
 def test_every_epoch_is_a_permutation(size, prompts):
     """No prompt is lost at an epoch's end, also where batches do not divide it or hold several of them."""
-    stream = np.concatenate([train.batch_indices(size, prompts, step, seed=5) for step in range(5 * size)])
+    stream = np.concatenate([batch_indices(size, prompts, step, seed=5) for step in range(5 * size)])
     epochs = stream[: len(stream) // size * size].reshape(-1, size)
     assert (np.sort(epochs, 1) == np.arange(size)).all()
     assert len({tuple(epoch) for epoch in epochs}) > 1 and tuple(epochs[0]) != tuple(range(size))
-    assert (train.batch_indices(size, prompts, 3, 5) == stream[3 * prompts : 4 * prompts]).all()
+    assert (batch_indices(size, prompts, 3, 5) == stream[3 * prompts : 4 * prompts]).all()
     assert any(
-        (train.batch_indices(size, prompts, step, 6) != stream[step * prompts : (step + 1) * prompts]).any()
+        (batch_indices(size, prompts, step, 6) != stream[step * prompts : (step + 1) * prompts]).any()
         for step in range(5)
     )
 
 
 def test_an_update_of_nothing_leaves_all_as_it_is():
     """Where no group of any rank has a verdict, momentum and weight decay would move the weights all the same."""
-    policy, cfg = tiny.policy(tiny.model(torch.float32)), train.replace(RECIPES["tiny"](), weight_decay=0.1)
+    policy, cfg = tiny.policy(tiny.model(torch.float32)), replace(RECIPES["tiny"](), weight_decay=0.1)
     rollouts = tiny.rollouts(dtype=torch.float32)
-    optimizer = train.make_optimizer(cfg, policy.model)
+    optimizer = make_optimizer(cfg, policy.model)
     train.update(cfg, policy, optimizer, rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
     before = [p.detach().clone() for p in policy.model.parameters()]
     nothing = rollouts.select(torch.zeros(4, dtype=torch.bool))
@@ -326,10 +331,10 @@ def test_random_streams_do_not_collide(monkeypatch):
     """numpy fills seeds up with zeros: streams whose seeds are equal but for zeros behind them are the same stream."""
     seeds, make = [], np.random.default_rng
     monkeypatch.setattr(np.random, "default_rng", lambda seed: seeds.append(tuple(seed)) or make(seed))
-    cfg = train.replace(RECIPES["tiny"](), minibatches=2, seed=0)
-    train.shuffle.cache_clear()
+    cfg = replace(RECIPES["tiny"](), minibatches=2, seed=0)
+    shuffle.cache_clear()
     for step in range(6):
-        _, augmentation = train.Plan(cfg, 8, 0, 1)[step]
+        _, augmentation = Plan(cfg, 8, 0, 1)[step]
         seeds += map(tuple, augmentation)
         noise(cfg.seed, step, range(4), 2, 3)
         list(train.minibatches(cfg, 4, step))
@@ -341,7 +346,7 @@ def test_random_streams_do_not_collide(monkeypatch):
 def test_rl_has_another_order_than_the_warm_up_before_it():
     """Also where the warm-up itself started from a checkpoint; from scratch all estimators see the same prompts."""
     def first(**fields):
-        return train.Plan(train.replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
+        return Plan(replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
 
     warm_up, tuned = first(estimator="supervised", rollouts=1), first(estimator="supervised", rollouts=1, init="m")
     assert first(init="m") not in (warm_up, tuned)
@@ -349,13 +354,13 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
 
 
 def test_learning_rate():
-    cfg = train.replace(RECIPES["tiny"](), lr=2.0, warmup_steps=4, steps=14)
+    cfg = replace(RECIPES["tiny"](), lr=2.0, warmup_steps=4, steps=14)
     constant = [train.learning_rate(cfg, step) for step in range(14)]
     assert constant == [0.5, 1.0, 1.5, 2.0] + [2.0] * 10
-    cosine = [train.learning_rate(train.replace(cfg, schedule="cosine"), step) for step in range(15)]
+    cosine = [train.learning_rate(replace(cfg, schedule="cosine"), step) for step in range(15)]
     assert cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0] and abs(cosine[9] - 1.0) < 1e-12 and abs(cosine[14]) < 1e-12
     assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
-    half = [train.learning_rate(train.replace(cfg, schedule="cosine", decay_ratio=0.5), step) for step in range(15)]
+    half = [train.learning_rate(replace(cfg, schedule="cosine", decay_ratio=0.5), step) for step in range(15)]
     falling = cfg.steps - round(cfg.steps * 0.5)
     assert half[4 : falling + 1] == [2.0] * (falling - 3) and half[cfg.steps] < 1e-12
     assert all(a > b for a, b in zip(half[falling:], half[falling + 1 :]))
@@ -450,13 +455,13 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(warm, monkey
         return rollout(self, examples, rollouts, step=step, indices=indices)
 
     monkeypatch.setattr(SequencePolicy, "rollout", spy)
-    monkeypatch.setattr(train.distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
-    monkeypatch.setattr(train.distributed, "rank", lambda: rank)
-    monkeypatch.setattr(train.distributed, "world_size", lambda: world)
+    monkeypatch.setattr(distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    monkeypatch.setattr(distributed, "world_size", lambda: world)
     train.main([*map(str, SHORT), "--init", str(warm), "--out", str(tmp_path / "rl"), "--steps", "3"])
-    task = train.load_task("maze", "train", **RECIPES["tiny"]().task_options)
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
     for step, (given, indices, prompts) in enumerate(calls):
-        chosen = train.batch_indices(96, 4, step, 0)[rank::world]
+        chosen = batch_indices(96, 4, step, 0)[rank::world]
         assert (given, indices) == (step, list(range(rank, 4, world)))
         assert prompts == [task[i].prompt for i in chosen]
     assert len(calls) == 3

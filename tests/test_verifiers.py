@@ -21,8 +21,9 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxrl import verifiers, worker
-from maxrl.config import UsageError
+from maxrl import verifiers
+from maxrl.errors import UsageError
+from maxrl.io import sandbox
 from maxrl.verifiers import (
     last_boxed,
     read_number,
@@ -951,11 +952,11 @@ def test_a_verdict_does_not_depend_on_what_else_the_machine_does(installed, monk
     assert verify_math(boxed("5"), "6") == 1  # a worker is ready
     verifiers.take_counts()
     monkeypatch.setattr(verifiers, "SECONDS", 0.2)
-    monkeypatch.setattr(worker, "WALL", 0.3 if mishap == STOPPED else 60.0)
+    monkeypatch.setattr(sandbox, "WALL", 0.3 if mishap == STOPPED else 60.0)
     start = verifiers._worker
 
     def started():
-        monkeypatch.setattr(worker, "WALL", 60.0)
+        monkeypatch.setattr(sandbox, "WALL", 60.0)
         return start()
 
     monkeypatch.setattr(verifiers, "_worker", started)

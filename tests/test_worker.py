@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from maxrl import worker
-from maxrl.worker import Died, Worker
+from maxrl.io import sandbox
+from maxrl.io.sandbox import Died, Worker
 
 ECHO = """
 import os, signal, sys
@@ -35,9 +35,9 @@ def start(tmp_path, monkeypatch):
         process.kill()
 
     def start():
-        monkeypatch.setattr(worker, "WALL", 60.0)
+        monkeypatch.setattr(sandbox, "WALL", 60.0)
         started.append(Worker("echo_worker"))
-        monkeypatch.setattr(worker, "WALL", 0.1)
+        monkeypatch.setattr(sandbox, "WALL", 0.1)
         timer = threading.Timer(10, kill, [started[-1].process])
         timer.start()
         timers.append(timer)
@@ -59,7 +59,7 @@ def test_a_process_that_is_stopped(start, length):
     first = start()
     places.put(first)
     os.kill(first.process.pid, signal.SIGSTOP)
-    assert worker.ask(places, start, 10.0, "a" * length, died=lambda: died.append(1)) == length + 11
+    assert sandbox.ask(places, start, 10.0, "a" * length, died=lambda: died.append(1)) == length + 11
     assert died == [1] and not first.alive
 
 

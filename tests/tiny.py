@@ -4,11 +4,12 @@ import math
 
 import torch
 
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
-from maxrl.policy import Rollouts, SequencePolicy
+from maxrl.policy import SequencePolicy
+from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
-from maxrl.tokenizer import Tokenizer
 
 SIZES = dict(
     model_type="qwen2",

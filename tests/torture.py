@@ -44,7 +44,7 @@ import train  # noqa: E402, F401 (what the forks start with)
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
-from maxrl.files import write_json  # noqa: E402
+from maxrl.io.files import write_json  # noqa: E402
 
 torch.set_num_threads(1)
 tqdm.monitor_interval = 0  # its thread

@@ -9,13 +9,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import train  # noqa: E402
 from maxrl import distributed  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
+from maxrl.evaluate import count_successes  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
-from maxrl.policy import count_successes  # noqa: E402
-from maxrl.rewards import Rewards  # noqa: E402
+from maxrl.reward_functions import Rewards  # noqa: E402
+from maxrl.run import cli
+from maxrl.run.logger import step_metrics
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
 
@@ -79,7 +80,7 @@ def metrics(mine: list[int]) -> dict:
     rollouts.old_log_probs += torch.arange(-2, 2)[: rollouts.tokens.shape[1], None] * 0.3  # by row
     stats = policy.backward(rollouts, advantages("mixed")[mine])
     judge, examples = Rewards([even, second_letter]), [Example("", "") for _ in mine]
-    return stats | train.step_metrics(judge.judge(examples, rollouts), rollouts, judge, "cpu")
+    return stats | step_metrics(judge.judge(examples, rollouts), rollouts, judge)
 
 
 def compute(rank: int, world: int) -> dict:
@@ -172,7 +173,7 @@ def main(file: str):
     rank, world, _ = distributed.setup("cpu")
     torch.set_num_threads(1)
     torch.save(compute(rank, world) | compute_images(rank, world), f"{file}.{rank}")
-    distributed.cleanup()
+    cli.cleanup()
 
 
 if __name__ == "__main__":

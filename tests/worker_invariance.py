@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from maxrl import distributed  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
-from maxrl.policy import judge_samples  # noqa: E402
+from maxrl.evaluate import judge_samples  # noqa: E402
+from maxrl.run import cli
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.maze import VOCABULARY  # noqa: E402
 
@@ -85,7 +86,7 @@ def main(file: str):
     rank, world, _ = distributed.setup("cpu")
     torch.set_num_threads(1)
     torch.save(compute(rank, world) | {"votes": votes()}, f"{file}.{rank}")
-    distributed.cleanup()
+    cli.cleanup()
 
 
 if __name__ == "__main__":

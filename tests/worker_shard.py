@@ -14,9 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from worker_ddp import CASES, N, P, Parity, advantages  # noqa: E402
 
 import train  # noqa: E402
-from maxrl import distributed  # noqa: E402
+from maxrl import (
+    distributed,  # noqa: E402
+    sharding,
+)
+from maxrl.evaluate import count_successes
 from maxrl.models.lora import add_lora, lora_state  # noqa: E402
-from maxrl.policy import SequencePolicy, count_successes  # noqa: E402
+from maxrl.policy import SequencePolicy  # noqa: E402
+from maxrl.run import cli
 
 # name: (what differs from tiny.SIZES, options of the policy, rank of LoRA)
 SETTINGS = {
@@ -67,9 +72,9 @@ def gradients(setting: str, shard: bool, mine) -> dict:
                     p.mul_(1.05)
         stats = ours.backward(rollouts, advantages(kind)[mine])
         assert all(p.grad.shape == p.shape and type(p.grad) is type(p.data) for p in trained)
-        gradient = torch.cat([distributed.full(p.grad).flatten() for p in trained])
-        norm = distributed.full(clip_grad_norm_(ours.model.parameters(), 0.01))
-        clipped = torch.cat([distributed.full(p.grad).flatten() for p in trained])
+        gradient = torch.cat([sharding.unsharded(p.grad).flatten() for p in trained])
+        norm = sharding.unsharded(clip_grad_norm_(ours.model.parameters(), 0.01))
+        clipped = torch.cat([sharding.unsharded(p.grad).flatten() for p in trained])
         results[case] = gradient, stats, float(norm), clipped
     return results
 
@@ -136,7 +141,7 @@ def main(file: str, runs: str):
     torch.save(results | another_start() | {"layout": layout()}, f"{file}.{rank}")
     for arguments in json.loads(runs):
         train.main(arguments)
-    distributed.cleanup()
+    cli.cleanup()
 
 
 if __name__ == "__main__":

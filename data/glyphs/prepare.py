@@ -18,8 +18,8 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.config import UsageError
-from maxrl.files import read_info, read_json, sealed, write_text
+from maxrl.errors import UsageError
+from maxrl.io.files import read_info, read_json, sealed, write_text
 from maxrl.tasks.images import DATA, DRAWN, Shards, write_shard
 
 SPLITS = ("test", "validation", "train")

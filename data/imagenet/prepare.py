@@ -45,8 +45,8 @@ from typing import NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.config import UsageError
-from maxrl.files import read_info, sealed, write_json, write_text
+from maxrl.errors import UsageError
+from maxrl.io.files import read_info, sealed, write_json, write_text
 from maxrl.tasks.images import DATA, FORMATS, INDEX, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version

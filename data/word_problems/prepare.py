@@ -20,8 +20,8 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from data.jsonl import lines, refuse, write, write_info
+from maxrl.io.tokenizer import SPECIAL, Tokenizer
 from maxrl.tasks.gsm8k import REQUEST
-from maxrl.tokenizer import SPECIAL, Tokenizer
 
 FOLDER = Path(__file__).parent
 SPLITS = ("test", "validation", "train")  # in the order of the stream

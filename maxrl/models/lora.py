@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from maxrl.config import PROJECTIONS
-
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # what can have an adapter
 PREFIX = "base_model.model."  # of every name in a PEFT file
 # What an adapter_config.json may say that needs nothing here: which modules have an adapter is read off the tensors'
 # names, and dropout is for training with PEFT. All else must be empty or have one of these values.
@@ -80,7 +79,7 @@ def add_lora(model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS,
     return model
 
 
-def let_go(model: nn.Module):
+def drop_casts(model: nn.Module):
     """Drops the low-precision copies of frozen weights; the next forward makes them again."""
     for module in model.modules():
         if isinstance(module, Frozen):

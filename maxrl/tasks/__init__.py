@@ -3,8 +3,9 @@
 import difflib
 import inspect
 
-from maxrl.config import UsageError, imported
-from maxrl.files import DataError
+from maxrl.errors import UsageError
+from maxrl.io.files import DataError
+from maxrl.io.user_code import imported
 from maxrl.tasks.base import Example, Task, example_of, fault
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images

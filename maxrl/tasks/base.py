@@ -1,7 +1,6 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
-import signal
 import textwrap
 import traceback
 import zlib
@@ -10,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, Dataset
 
-from maxrl.config import UsageError
+from maxrl.errors import UsageError
 
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
 
@@ -195,40 +193,7 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 
-class Batches(Dataset):
-    """Batch i is what plan[i] = (indices, seeds) asks of a task."""
-
-    def __init__(self, task: Task, plan):
-        self.task, self.plan = task, plan
-
-    def __getitem__(self, i: int):
-        try:
-            return self.task.batch(*self.plan[i])
-        except UsageError as error:  # a worker's exception would arrive inside a traceback
-            return error
-        except Exception as error:
-            return UsageError(f"the task {type(self.task).__name__} {fault(error)} in its batch {i}")
-
-
 def fault(error: Exception) -> str:
     """What somebody's code has raised, and where, in a sentence."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]} ({last.filename}, line {last.lineno})"
-
-
-def deaf(worker: int):
-    """A worker leaves signals to its run, which finishes the step and then the worker. SIGTERM it takes as every fork of the
-    run does (runs.hear_in_a_fork): sent to it alone, as by the terminate() of a process that exits, it ends it."""
-    for number in (signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # what was inherited; torch has put its own before it
-
-
-def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
-    """Yields the batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
-    loader = DataLoader(Batches(task, plan), batch_size=None, sampler=range(first, len(plan)), num_workers=workers,
-                        pin_memory=torch.cuda.is_available(), worker_init_fn=deaf)
-    for batch in loader:
-        if isinstance(batch, UsageError):
-            raise batch
-        yield batch

@@ -6,7 +6,7 @@ system message comes first where it has one); for a tokenizer without a template
 
 from pathlib import Path
 
-from maxrl.files import checksum, command, read_info
+from maxrl.io.files import checksum, command, read_info
 from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from maxrl.config import UsageError
-from maxrl.files import DataError, command, read_info, read_json
+from maxrl.errors import UsageError
+from maxrl.io.files import DataError, command, read_info, read_json
 from maxrl.tasks.base import Example, Task
 
 DATA = Path(__file__).resolve().parents[2] / "data"

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from maxrl.files import DataError, parse
+from maxrl.io.files import DataError, parse
 
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 

@@ -10,7 +10,7 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 
 from pathlib import Path
 
-from maxrl.files import checksum, command, read_info
+from maxrl.io.files import checksum, command, read_info
 from maxrl.tasks.base import Example, Task, check_split, check_verdict
 from maxrl.tasks.jsonl import DATA, read_jsonl
 

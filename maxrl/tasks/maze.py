@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from maxrl.files import checksum, command, read_info, read_json
+from maxrl.io.files import checksum, command, read_info, read_json
 from maxrl.tasks.base import Example, Task
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint

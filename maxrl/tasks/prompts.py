@@ -2,14 +2,14 @@
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-The reward functions (maxrl/rewards.py) get the further columns by name. A column `answer`, if there is one and it is text,
+The reward functions (maxrl/reward_functions.py) get the further columns by name. A column `answer`, if it is text,
 is also the demonstration of the supervised warm-up.
 """
 
 from pathlib import Path
 
-from maxrl.config import UsageError
-from maxrl.files import checksum
+from maxrl.errors import UsageError
+from maxrl.io.files import checksum
 from maxrl.tasks.base import Example, NoSplit, Task, check_split
 from maxrl.tasks.jsonl import read_jsonl
 

@@ -7,8 +7,8 @@ import tokenizers
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from maxrl import chat
-from maxrl.files import read_file, read_json, write_text
+from maxrl.io import chat_template
+from maxrl.io.files import read_file, read_json, write_text
 
 # Written back as they were: other programs read them, and may be older than our `tokenizers`.
 CARRIED = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/*.jinja", "special_tokens_map.json",
@@ -105,7 +105,7 @@ class Tokenizer:
             raise ValueError("the tokenizer has no chat template (chat_template.jinja, or chat_template in "
                              "tokenizer_config.json): only a prompt that is text or one user message can be read")
         special = {role: self.special(role) for role in ROLES if self.special(role) is not None}
-        return chat.render(self.chat_template, messages, add_generation_prompt, **special)
+        return chat_template.render(self.chat_template, messages, add_generation_prompt, **special)
 
     def special(self, role: str) -> str | None:
         """The token that tokenizer_config.json gives a role such as eos_token, if any."""

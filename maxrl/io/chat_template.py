@@ -13,7 +13,7 @@ import queue
 import re
 from datetime import datetime
 
-from maxrl.worker import Died, TooSlow, Worker, ask, serve, started
+from maxrl.io.sandbox import Died, TooSlow, Worker, ask, serve, started
 
 CHARACTERS = 10_000_000  # what a template may write
 SECONDS = 10.0  # of CPU time for one rendering, 0.0002 as a rule
@@ -101,7 +101,7 @@ def render(template: str, messages: list[dict], add_generation_prompt: bool, **v
 
 
 def _worker() -> Worker:
-    worker = started("maxrl.chat")
+    worker = started("maxrl.io.chat_template")
     if worker.said != "ready":
         raise ValueError(f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})")
     return worker

@@ -26,7 +26,8 @@ from pathlib import Path
 import torch
 
 from maxrl import distributed
-from maxrl.config import RunError, UsageError, imported
+from maxrl.errors import RunError, UsageError
+from maxrl.io.user_code import imported
 from maxrl.tasks import Task
 
 GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
@@ -96,6 +97,10 @@ class Rewards:
             self.sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
                           f"{name}/squares": float((known**2).sum())}
         return rewards.float(), metrics(self.sums)
+
+    def faults(self, device="cpu") -> dict[str, float]:
+        """Of verifiers in processes of their own; reward functions have none."""
+        return {}
 
     def over_ranks(self, device="cpu") -> dict[str, float]:
         """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
@@ -191,7 +196,8 @@ class Verdicts(Rewards):
 
     def __init__(self, task, errors: str = "stop", directory: str | Path = "."):
         super().__init__([task.rewards], errors=errors, directory=directory)
-        self.name, self.rewards, self.judges = type(getattr(task, "task", task)).__name__, task.rewards, "the task"
+        self.task, self.rewards, self.judges = task, task.rewards, "the task"
+        self.name = type(getattr(task, "task", task)).__name__
 
     def judge(self, examples, rollouts) -> torch.Tensor:
         """task.rewards(examples, rollouts), (P_local, N)."""
@@ -212,6 +218,10 @@ class Verdicts(Rewards):
             rewards = torch.full((P, N), math.nan, device=rollouts.lengths.device)
         self.sums = {"groups_left_out": float(P) if error else 0.0, "failed_calls": float(bool(error))}
         return rewards
+
+    def faults(self, device="cpu") -> dict[str, float]:
+        """What has gone wrong in judging since the last call, over all ranks."""
+        return distributed.all_reduce(faults(self.task), device=device)
 
     @staticmethod
     def batch(examples, rollouts) -> dict[str, list]:

@@ -3,14 +3,12 @@
 import shlex
 from pathlib import Path
 
-import torch
-
 from maxrl import distributed
 from maxrl.config import Config
 from maxrl.tasks import load_task
 
 
-def opening(cfg: Config, run, task, validation, policy, device: torch.device) -> list[str]:
+def opening(cfg: Config, run, task, validation, policy) -> list[str]:
     """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
     trained, every = (sum(p.numel() for p in policy.model.parameters() if p.requires_grad or all_of_them)
                       for all_of_them in (False, True))
@@ -30,25 +28,31 @@ def opening(cfg: Config, run, task, validation, policy, device: torch.device) ->
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}",
         f"  model    {every:,} parameters {origin}",
-        f"  device   {device}, {precision(cfg, policy, device)}",
+        f"  device   {policy.device}, {precision(cfg, policy)}",
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",
         f"  rewards  {judged}{', 0 where the response is cut' if cfg.zero_reward_at_limit else ''}",
         f"  writes   {run.path}" + (f", {goes_on} after step {run.steps:,}" if run.resumed else ""),
     ]
 
 
-def precision(cfg: Config, policy, device: torch.device) -> str:
+def precision(cfg: Config, policy) -> str:
     """In what the forwards run, and why."""
     name = "bfloat16" if policy.autocast else "float32"
     if cfg.precision != "auto":
         return f"{name} (--precision {name})"
-    if device.type == "cuda":
+    if policy.device.type == "cuda":
         return f"{name}: this GPU {'multiplies' if policy.autocast else 'does not multiply'} in bfloat16"
     return f"{name}: this CPU has {'' if policy.autocast else 'no '}AMX"
 
 
-def closing(cfg: Config, run, first_step: int) -> list[str]:
+def closing(cfg: Config, run, first_step: int, reached: bool) -> list[str]:
     """What was written, or why there was nothing to do; and what to type next: commands that work as they are printed."""
+    missed = cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or reached)
+    said = [f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps"] if missed else []
+    return said + (ending(cfg, run, first_step) if run.main else [])
+
+
+def ending(cfg: Config, run, first_step: int) -> list[str]:
     if not (run.path / "latest").exists():
         return [f"--steps {cfg.steps}: there was no step to do"]
     newest = run.path / (run.path / "latest").read_text().strip()

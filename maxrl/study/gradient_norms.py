@@ -3,7 +3,7 @@
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.config import UsageError
+from maxrl.errors import UsageError
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of Figure 6 imply.
 ESTIMATORS = {"supervised": {}, "maxrl": {}, "grpo": {"ddof": 0}, "reinforce_mean": {}}

@@ -36,13 +36,15 @@ from pathlib import Path
 
 import torch
 
-from maxrl.config import Config, UsageError, dashed, split_arguments, with_overrides
-from maxrl.files import read_json
+from maxrl.config import Config, with_overrides
+from maxrl.errors import UsageError
+from maxrl.io.arguments import dashed, split_arguments
+from maxrl.io.files import read_json
 from maxrl.losses import CHUNK
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
-from maxrl.sampler import cache_bytes, groups_within
+from maxrl.waves import cache_bytes, groups_within
 
 PROMPT = 256  # tokens, assumed
 RESERVE = 0.1

@@ -1,10 +1,8 @@
 """Progress for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
 
-import contextlib
 import json
 import math
 import os
-import secrets
 import sys
 import time
 import warnings
@@ -12,8 +10,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from maxrl import files
-from maxrl.config import UsageError
+from maxrl import distributed
+from maxrl.io import files
+from maxrl.metrics import group_means, group_sums
+from maxrl.run.trackers import TRACKERS
 
 SHOWN = {  # metric: what people read
     "reward": "reward",
@@ -26,112 +26,29 @@ SHOWN = {  # metric: what people read
 LINES = 10  # seconds between two lines where nobody watches a bar
 
 
-class Unfailing:
-    """A stream that people read: where it cannot be written to (a full disk, a reader that has gone), it is silent."""
+class Clock:
+    """The seconds that each part of a step takes."""
 
-    def __init__(self, stream):
-        self.stream = stream
+    def __init__(self):
+        self.last = time.perf_counter()
+        self.seconds = {}
 
-    def __getattr__(self, name):
-        return getattr(self.stream, name)
+    def lap(self, part: str):
+        now = time.perf_counter()
+        self.seconds[part] = now - self.last
+        self.last = now
 
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            return self.stream.write(text)
-        return len(text)
-
-    def flush(self):
-        with contextlib.suppress(OSError):
-            self.stream.flush()
-
-
-def never_fail():
-    """What a program says on its standard streams must not end its work; those that were closed get a place to go to."""
-    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:  # of 0, 1 and 2 those that are free, which no file of ours may get
-        pass
-    os.close(free)
-    for name in ("stdout", "stderr"):
-        if not isinstance(stream := getattr(sys, name), Unfailing):
-            setattr(sys, name, Unfailing(stream or open(os.devnull, "w")))  # noqa: SIM115 (as long as all of it)
+    def metrics(self, unit: str, stats: dict[str, float]) -> dict[str, float]:
+        """unit: "tokens" or "images", which `stats` counts."""
+        total = sum(self.seconds.values())
+        parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
+        return {"seconds": total, f"{unit}_per_second": stats[unit] / total} | parts
 
 
-class TensorBoard:
-    """Event files in RUN/tensorboard, as float32. What a killed run wrote from first_step on stays in its file, and every
-    reader of TensorBoard's own takes it back."""
-
-    @staticmethod
-    def package():
-        from torch.utils.tensorboard import SummaryWriter
-        return SummaryWriter
-
-    def __init__(self, run: Path, recipe: dict, first_step: int):
-        in_order(run / "tensorboard", int(time.time()))
-        self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
-        self.writer.add_text("recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step)
-
-    def log(self, step: int, metrics: dict[str, float]):
-        for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()  # a killed run has every step, as metrics.jsonl has: the next one goes on without a gap
-
-    def close(self):
-        self.writer.close()
-
-
-def in_order(folder: Path, now: int):
-    """Readers take event files by the time in their names, events.out.tfevents.TIME.rest: where the clock has been put back
-    the earlier ones get earlier names."""
-    last = now - 1
-    for file in sorted(folder.glob("events.out.tfevents.*"), reverse=True):
-        *name, stamp, rest = file.name.split(".", 4)
-        last = min(int(stamp), last) if stamp.isdecimal() else last
-        file.rename(folder / ".".join([*name, f"{last:010d}", rest]))
-        last -= 1
-
-
-class WandB:
-    """A run of Weights & Biases whose id is kept in RUN/wandb_id. Without a key (WANDB_API_KEY, or `wandb login` and
-    WANDB_MODE=online) it stays in RUN/wandb, for `wandb sync` to send later.
-
-    A resumed run goes on under the same id, and the server takes no step for a second time: what a killed run had sent
-    already keeps its times. Offline each start has a folder of its own, so the steps between the last checkpoint and the
-    end of a killed run are in two of them; how `wandb sync` joins these is not ours to promise.
-    """
-
-    @staticmethod
-    def package():
-        from wandb import init  # not the module: a folder called wandb, which W&B likes to make, can be imported too
-        return init
-
-    def __init__(self, run: Path, recipe: dict, first_step: int):
-        file, own = run / "wandb_id", os.environ.get
-        if not file.exists():
-            file.write_text(secrets.token_hex(4) + "\n")
-        mode = None if own("WANDB_MODE") or own("WANDB_API_KEY") else "offline"
-        try:
-            self.run = self.package()(project=own("WANDB_PROJECT", "maxrl"), name=own("WANDB_NAME", run.resolve().name),
-                                      id=file.read_text().strip(), resume="allow", dir=str(run), config=recipe, mode=mode)
-        except Exception as error:  # of a network there are many kinds
-            raise UsageError(f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
-                             "keeps the run here") from None
-
-    def log(self, step: int, metrics: dict[str, float]):
-        self.run.log(metrics, step=step, commit=True)
-
-    def close(self):
-        self.run.finish()
-
-
-TRACKERS = {"tensorboard": TensorBoard, "wandb": WandB}
-
-
-def check_trackers(names):
-    """Refuse before any work a tracker whose package is not there."""
-    for name in names:
-        try:
-            TRACKERS[name].package()
-        except ImportError:
-            raise UsageError(f'--track {name} needs a package that is not installed: pip install -e ".[track]"') from None
+def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
+    """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
+    means = group_means(distributed.all_reduce(group_sums(rewards), device=rewards.device))
+    return means | (judge.over_ranks(rewards.device) if judge else {}) | rollouts.statistics()
 
 
 class Logger:
@@ -155,6 +72,13 @@ class Logger:
         self.told_step = first_step
         if sys.stderr.isatty():
             self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
+
+    @classmethod
+    def of(cls, run, first_step: int) -> "Logger":
+        """The logger of a run that starts, or resumes, at this step."""
+        cfg, name = run.cfg, f"{run.recipe} {run.cfg.estimator}"
+        return cls(run.start(first_step), first_step, cfg.steps, name, main=run.main, track=cfg.track,
+                   supervised=cfg.estimator == "supervised", resumed=run.resumed)
 
     def open(self):
         self.file = self.path.open("a+", buffering=1, encoding="utf-8")  # a line is on disk when the step is over
@@ -189,6 +113,15 @@ class Logger:
         elif (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
               or time.monotonic() - self.told > LINES):
             self.say(self.line(step + 1))
+
+    def warn_of(self, cfg, metrics: dict[str, float]):
+        """Say what spoils a run without an error."""
+        if self.main and metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
+            warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
+                          "quite the policy's own", stacklevel=2)
+        if metrics.get("completions/clipped_ratio", 0) > 0.5:
+            self.say(f"warning: most responses are cut at --max-response {cfg.max_response}, before the model has ended them: "
+                     "raise it", once=True)
 
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""

@@ -1,17 +1,13 @@
-"""What eval.py and sample.py share: the options of sampling, the task that is asked, and the policy that answers."""
+"""The options that eval.py and sample.py share."""
 
 import argparse
 import shlex
 import sys
 from pathlib import Path
 
-from maxrl import checkpoint, distributed
-from maxrl.config import UsageError, guess, parse, refuse_blanks, split_arguments
-from maxrl.policy import make_policy
-from maxrl.rewards import Rewards, Verdicts, probe
-from maxrl.sampler import check_prompts
-from maxrl.tasks import load_task
-from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
+from maxrl import checkpoint
+from maxrl.errors import UsageError
+from maxrl.io.arguments import guess, parse, refuse_blanks, split_arguments
 
 
 def add_options(parser: argparse.ArgumentParser, split: str):
@@ -32,8 +28,6 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
-
-
 ITEMS = {  # what a further word of a list looks like, where a checkpoint might follow
     "k": lambda word: isinstance(guess(word), int | float),
     "reward-weights": lambda word: isinstance(guess(word), int | float),
@@ -102,63 +96,3 @@ def complete(args: argparse.Namespace, path: Path):
     for name in ("temperature", "top_p"):
         if getattr(args, name) is None:
             setattr(args, name, trained.get(f"eval_{name}", 1.0))
-
-
-def load_split(args: argparse.Namespace) -> Task:
-    """The split that is asked; where none is, validation, or train where nothing else was named. Sets args.split."""
-    if not args.split:
-        try:
-            args.split = "validation"
-            return load_task(args.task, args.split, **args.task_options)
-        except NoSplit:
-            args.split = "train"
-            print("no validation prompts are named: these are prompts of the training", file=sys.stderr)
-    return load_task(args.task, args.split, **args.task_options)
-
-
-def find_task(args: argparse.Namespace, path: Path) -> Task:
-    """The split that is asked, without the prompts that are longer than --max-prompt in the tokens of checkpoint `path`, and
-    judged by the reward functions if there are any; sets args.max_response. UsageError where no prompt is left, where nothing
-    can judge, and for an option that means nothing to the task."""
-    task = load_split(args)
-    if len(task) == 0:
-        raise UsageError(f"the {args.split} split of task {args.task} is empty")
-    judge = Rewards(args.reward, args.reward_weights).judge if args.reward else None
-    if not judge and not task.classes:
-        probe(task)  # a package or reward functions that are missing are named before any sampling
-    if task.classes and (args.max_prompt or args.max_response or args.top_k or args.top_p != 1):
-        raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")
-    if not task.classes:
-        args.max_response = args.max_response or args.own_max_response
-        if not args.max_response:
-            raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
-    if args.max_prompt:
-        try:
-            task = Within(task, checkpoint.load_tokenizer(path), args.max_prompt)
-        except ValueError as error:
-            raise UsageError(f"{path}: {error}") from None
-        if task.left_out and distributed.rank() == 0:
-            print(f"{args.split}: {task.told}", file=sys.stderr)
-        if len(task) == 0:
-            raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
-    if not task.classes:
-        task.rewards = judge or Verdicts(task).judge
-    if args.zero_reward_at_limit:
-        task.rewards = finished_only(task.rewards)
-    return task
-
-
-def load_policy(args: argparse.Namespace, path: Path, task, device, indices, **options):
-    """The policy of checkpoint `path` for a task; UsageError where they do not fit each other, or where one of the prompts
-    `indices` leaves no room for the response."""
-    try:
-        checkpoint.check_whole(path)
-        model, tokenizer, stop = checkpoint.load_model(path)
-        own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
-        policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed,
-                             autocast=distributed.use_bfloat16(args.precision, device), **own, **options)
-        if not task.classes:
-            check_prompts(model, [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices], args.max_response)
-        return policy
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None

@@ -4,6 +4,7 @@ checkpoint.py lists the files; files.py makes sure that each of them is whole. B
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
@@ -22,14 +23,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from maxrl import checkpoint, distributed, files
-from maxrl.config import Config, RunError, UsageError
+from maxrl import checkpoint, distributed
+from maxrl.config import Config
+from maxrl.errors import RunError, UsageError
+from maxrl.io import files
 
-# On --resume these may differ from the recorded recipe: they change neither what is learned nor from what.
-FREE_ON_RESUME = {"steps", "epochs", "out", "resume", "device", "micro_batch_tokens", "wave_rows", "eval_every",
-                  "eval_from", "eval_prompts", "eval_samples", "eval_temperature", "eval_top_p", "eval_k", "save_every",
-                  "save_every_minutes", "keep", "workers", "kv_memory_gb", "gradient_checkpointing", "lora_merge",
-                  "max_skipped", "deterministic", "reward_timeout", "track", "shard"}
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
 NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -43,9 +41,12 @@ class Run:
     .resumed is the checkpoint to go on from, or None; .stopped, after `due`, says that a signal has asked for the end.
     """
 
-    def __init__(self, cfg: Config, recipe: str, examples: int, data: dict[str, str]):
-        """examples: how many the training split has. data: the digest of each split, "" where it is not known."""
-        self.cfg, self.recipe, self.path, self.examples, self.data = cfg, recipe, Path(cfg.out), examples, data
+    def __init__(self, cfg: Config, recipe: str, task, validation=None):
+        """recipe: its name. task, validation: the splits, of which a resumed run must have the same."""
+        self.cfg, self.recipe, self.path = cfg, recipe, Path(cfg.out)
+        self.examples, self.data = len(task), {"train": task.digest}  # "" where it is not known
+        if validation is not None:
+            self.data["validation"] = validation.digest
         self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
         self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
         self.reached, self.steps = False, 0  # of the checkpoint to go on from
@@ -54,7 +55,7 @@ class Run:
         found, refusal, code = None, None, UsageError.code
         if self.main:
             try:
-                found = str(self.claim() or "")
+                found = str(self.acquire() or "")
             except (UsageError, OSError) as error:
                 self.release()
                 refusal, code = (self.no_room(error), NO_ROOM) if out_of_room(error) else (str(error), code)
@@ -64,7 +65,7 @@ class Run:
         self.resumed = Path(found) if found else None
         return self
 
-    def claim(self) -> Path | None:
+    def acquire(self) -> Path | None:
         """Takes the directory for this run; the newest whole checkpoint in it, None for a new run."""
         run = self.path
         if run.is_file():
@@ -103,7 +104,7 @@ class Run:
             shutil.rmtree(left, ignore_errors=True)  # of a run that was killed while it wrote or removed a checkpoint
         if found:
             checkpoint.set_latest(run, found.name)
-            self.forget()  # what a run that was killed after its last checkpoint had still to remove
+            self.prune()  # what a run that was killed after its last checkpoint had still to remove
         return found / "lora" if found and (found / "lora").exists() else found  # of a merged model
 
     def restore(self, policy, optimizer) -> int:
@@ -131,13 +132,13 @@ class Run:
         self.process, self.saved, self.told = os.getpid(), time.monotonic(), mmap.mmap(-1, 8)
         for number in SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
-                self.old_handlers[number] = signal.signal(number, self.hear)
+                self.old_handlers[number] = signal.signal(number, self.on_signal)
         return self.path
 
-    def hear(self, number: int, frame):
+    def on_signal(self, number: int, frame):
         """A signal: the step is finished and saved; another one, a second later, ends the process as it is."""
         if os.getpid() != self.process:
-            self.hear_in_a_fork(number)
+            self.on_signal_in_a_fork(number)
             return
         self.told[:] = struct.pack("d", time.monotonic())
         if self.heard and time.monotonic() - self.heard[1] > 1:  # torchrun hands on what the terminal has sent already
@@ -150,7 +151,7 @@ class Run:
             except OSError:  # nobody reads on: Ctrl-C has ended a `| tee log` too
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-    def hear_in_a_fork(self, number: int):
+    def on_signal_in_a_fork(self, number: int):
         """In a process that the run has forked, say for its rewards: what was sent to all of them the run deals with, which
         wants to finish its step; what was sent to this one alone (terminate() of multiprocessing) ends it."""
         time.sleep(0.2)  # the run has heard it by then, if it was sent to all
@@ -176,11 +177,11 @@ class Run:
             history = logger.history()  # on disk before the checkpoint that follows it
             policy.save(self.path / name, recipe=self.record, state=state, metrics=history, merge=self.cfg.lora_merge, **whole)
             checkpoint.set_latest(self.path, name)
-            self.forget()
+            self.prune()
         self.saved = time.monotonic()
         distributed.barrier()
 
-    def forget(self):
+    def prune(self):
         """The oldest checkpoints go, where there are more than --keep."""
         for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
             files.remove(old)
@@ -297,9 +298,10 @@ def recorded(found: Path | None, run: Path) -> dict:
 def compare(cfg: Config, recipe: dict, run: Path):
     """Refuses to resume a run under a recipe that differs from its own."""
     new, old = json.loads(json.dumps(cfg.to_dict())), recipe["config"]
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # its shape depends on its length
-    for name in new:
-        if name not in free and old[name] != new[name]:
+    for field in dataclasses.fields(cfg):
+        name = field.name
+        free = field.metadata["free"] and not (name == "steps" and cfg.schedule == "cosine")  # whose shape depends on them
+        if not free and old[name] != new[name]:
             raise UsageError(f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
 

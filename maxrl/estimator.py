@@ -1,0 +1,132 @@
+"""The registry of estimators, and the checks of what they are given."""
+
+import difflib
+import functools
+import inspect
+
+import torch
+from torch import Tensor
+
+
+# --------------------------------------------------- the registry ---------------------------------------------------
+class _Registry(dict):
+    def __missing__(self, name):
+        near = difflib.get_close_matches(str(name), self, n=3, cutoff=0.4) or sorted(self)
+        raise KeyError(f"no estimator is called {name!r}; the nearest names are {', '.join(near)}")
+ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
+
+
+def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
+    """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
+
+    takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
+    limit   its weight w(p) for many rollouts; None where it has none
+    group   whether it compares a rollout with others, so that N = 1 is refused
+    name    in ADVANTAGES: the formula's own unless told
+    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
+    """
+    def register(formula):
+        called, parameters = name or formula.__name__, list(inspect.signature(formula).parameters.values())[1:]
+        known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}  # name -> required
+        if takes == "unit":
+            known["allow_fractional"] = False
+        if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+            raise TypeError(f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused")
+
+        @functools.wraps(formula)
+        def checked(rewards: Tensor, **options) -> Tensor:
+            rewards = check_shape(called, rewards, group)
+            check_options(called, known, options, rewards.shape)
+            fractional = options.pop("allow_fractional", False)
+            domain = "binary" if options.get("order") else "fractional" if fractional else takes
+            check_values(called, rewards, domain)
+            return formula(rewards, **options)
+
+        checked.known, checked.limit = known, limit
+        ADVANTAGES[called] = checked
+        return checked
+    return register
+
+
+# ----------------------------------------------------- the checks ---------------------------------------------------
+class RewardError(ValueError):
+    """A reward that the estimator does not take."""
+
+
+def add_own(name: str, formula) -> None:
+    """Puts a function f(rewards (P, N), **options) of the user's into ADVANTAGES, for any finite rewards; one under an
+    `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+    @functools.wraps(formula)
+    def checked(rewards: Tensor, **options) -> Tensor:
+        try:
+            advantages = formula(rewards.clone(), **options)  # it may write into them, and the metrics come from ours
+        except RewardError:
+            raise
+        except Exception as error:  # whatever their code does
+            raise RewardError(f"the estimator {name} raised {type(error).__name__}: {error}") from None
+        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
+            what = f"{tuple(advantages.shape)}" if isinstance(advantages, Tensor) else type(advantages).__name__
+            raise RewardError(f"the estimator {name} must return finite advantages of the rewards' shape "
+                              f"{tuple(rewards.shape)}, not {what}")
+        bad = ~advantages.isfinite()                                           # (P, N)
+        if bad.any():
+            group = rewards[bad.any(dim=1)][0]                                 # (N,)
+            values = " and ".join(f"{value:g}" for value in group.unique()[:4].tolist())
+            raise RewardError(f"the estimator {name} must return finite advantages, not {advantages[bad][0].item()} for a "
+                              f"group of {len(group)} rewards of {values}")
+        return advantages.to(rewards)
+
+    if hasattr(formula, "known"):
+        checked.known, checked.limit = formula.known, formula.limit
+        ADVANTAGES[name] = checked
+    else:
+        estimator(takes="any", name=name)(checked)
+
+
+def check_shape(name: str, rewards, group: bool) -> Tensor:
+    if not isinstance(rewards, Tensor) or rewards.is_complex():
+        kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
+        raise TypeError(f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; use torch.tensor(rewards)")
+    if rewards.ndim != 2 or rewards.numel() == 0:
+        raise ValueError(f"{name} takes rewards of shape (P, N), one row of N >= 1 rollouts per prompt, "
+                         f"not {tuple(rewards.shape)}; use rewards.view(P, N)")
+    if group and rewards.shape[1] == 1:
+        raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce, which is all that "
+                         "one rollout allows")
+    return rewards.detach().to(torch.float64 if rewards.dtype == torch.float64 else torch.float32)
+
+
+def check_options(name: str, known: dict, options: dict, shape: torch.Size | None) -> None:
+    rollouts = None if shape is None else shape[1]
+    for key, value in options.items():
+        if key not in known:
+            instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"
+            raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
+        if key in ("order", "k") and value is not None:
+            if type(value) is not int:
+                raise TypeError(f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N")
+            if value < 1 or (rollouts is not None and value > rollouts):
+                top = "" if rollouts is None else f" <= N = {rollouts}"
+                raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range")
+        if key == "mean_log_probs" and not (isinstance(value, Tensor) and value.shape == shape):
+            raise TypeError(f"{name} takes mean_log_probs of the rewards' shape {tuple(shape)}; use a tensor, one per rollout")
+        if key == "ddof" and value not in (0, 1):
+            raise ValueError(f"{name} got ddof={value!r}; use 0 (divisor N) or 1 (divisor N - 1)")
+    for key, required in known.items():
+        if required and options.get(key) is None:
+            raise TypeError(f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do")
+
+
+def check_values(name: str, rewards: Tensor, domain: str) -> None:
+    bad = rewards[~rewards.isfinite()]
+    if bad.numel():
+        raise RewardError(f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
+                          "use 0 for a failure and leave out the whole group of a rollout that has no reward")
+    if domain == "any":
+        return
+    bad = rewards[(rewards < 0) | (rewards > 1) if domain == "fractional" else (rewards != 0) & (rewards != 1)]
+    if bad.numel():
+        allowed = "[0, 1]" if domain == "fractional" else "{0, 1}"
+        hint = ", or allow_fractional=True" if domain == "unit" and 0 < bad[0] < 1 else ""
+        raise RewardError(f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
+                          f"use rloo or grpo, which take any finite reward{hint}")

@@ -1,0 +1,48 @@
+"""How many rollouts of each prompt succeed."""
+
+import torch
+
+from maxrl import distributed
+from maxrl.metrics import majority_vote
+
+
+def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
+    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),).
+    -1 where one of them has no verdict (NaN): such a prompt is neither right nor wrong."""
+    return judge_samples(policy, task, indices, samples, **options)[0]
+
+
+@torch.no_grad()
+def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
+    """count_successes, and for the same prompts whether the answer of most rollouts is right (metrics.majority_vote), float64
+    (len(indices),), None where the task has no `final`.
+
+    The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
+    """
+    policy.whole()  # here, because a rank may be left without a prompt
+    results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
+    at_once = max(1, policy.wave_rows // samples)
+    mine = range(distributed.rank(), len(indices), distributed.world_size())
+    for i in range(0, len(mine), at_once):
+        places = mine[i : i + at_once]
+        examples = [task[int(indices[place])] for place in places]
+        rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
+        rewards = task.rewards(examples, rollouts)                                                 # (places, samples)
+        right = rewards == 1
+        results[0, list(places)] = right.sum(1).to(results).where(rewards.isfinite().all(1), -1)
+        if task.final:
+            answers = [[task.final(response) for response in group] for group in task.responses(rollouts)]
+            results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
+        if progress:
+            progress(len(places))
+    counts, majority = distributed.sum_tensor(results)
+    return counts.long(), majority if task.final else None
+
+
+def evaluation(cfg, policy, task) -> dict[str, float]:
+    """What the recipe evaluates on its validation prompts, as metrics."""
+    sampling = {}
+    if not task.classes:
+        sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
+    found = policy.evaluate(task, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
+    return {f"eval/{name}": value for name, value in found.items()}

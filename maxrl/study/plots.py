@@ -1,0 +1,194 @@
+"""The figures. Training curves: `python -m maxrl.plots [NAME=]RUN... --out FILE`; the others: `eval.py --plot FILE`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.errors import UsageError
+from maxrl.io.arguments import named, refuse_blanks
+from maxrl.io.files import json_lines
+from maxrl.metrics import samples_to_match
+
+# A method as people call it, and its colour in every figure.
+STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("RLOO", "#7d8c3a"),
+         "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
+         "maxrl_order": ("MaxRL of order T", "#e67e22"), "supervised": ("cross-entropy", "#1b1b1b"),
+         "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
+         "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5")}
+MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
+           "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm"}
+
+
+def require():
+    """UsageError with the command that mends it where matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError("figures need matplotlib: pip install matplotlib") from None
+    matplotlib.use("Agg")
+
+
+def figure(panels: int, **options):
+    """Panels, two a row, in a page's width of 1,290 pixels."""
+    require()
+    import matplotlib.pyplot as plt
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+                         "grid.alpha": 0.25, "legend.frameon": False})
+    rows = -(-panels // 2)
+    fig, axes = plt.subplots(rows, 2, figsize=(8.6, 3.2 * rows), layout="constrained", squeeze=False, **options)
+    for ax in axes.flat[panels:]:
+        ax.set_visible(False)
+    return fig, list(axes.flat[:panels])
+
+
+def save(fig, lines, file: Path, caption: str, told: str = ""):
+    """The figure with one legend below its panels, where it covers no data; the file whole or not at all."""
+    import matplotlib.pyplot as plt
+    if lines:
+        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told or None)
+    fig.suptitle(caption, fontsize=8)
+    aside = Path(file).with_stem(f"{Path(file).stem}.incomplete")
+    try:
+        fig.savefig(aside, dpi=150)
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+        plt.close(fig)
+
+
+def colour(name: str):
+    """Of a method, whatever follows a dash; fewer rollouts are paler."""
+    return STYLE.get(name.lower(), STYLE.get(name.lower().split("-")[0], (name, None)))[1]
+
+
+def called(name: str) -> str:
+    """A row's name for people: maxrl-128 is "MaxRL, 128"."""
+    method, dash, rest = name.partition("-")
+    return STYLE[method.lower()][0] + (f", {rest}" if dash else "") if method.lower() in STYLE else name
+
+
+def coverage(curves: dict, against: str, file: Path, caption: str):
+    """pass@k against k with standard errors, beside the samples that the other rows need to match `against`.
+
+    curves {name: {"k": [], "mean": [], "se": []}}, all at the same k.
+    """
+    ks, reference = curves[against]["k"], curves[against]["mean"]
+    needed = {name: samples_to_match(ks, reference, c["mean"]) for name, c in curves.items() if name != against}
+    fig, (left, right) = figure(2)
+    lines = []
+    for name, c in curves.items():
+        line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=called(name), color=colour(name))
+        lines.append(line)
+        low, high = ([m + sign * (s or 0) for m, s in zip(c["mean"], c["se"])] for sign in (-1, 1))
+        left.fill_between(c["k"], low, high, alpha=0.2, color=line.get_color(), lw=0)
+    left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
+    right.plot(ks, ks, ":", color=lines[list(curves).index(against)].get_color())
+    for i, (name, samples) in enumerate(needed.items()):
+        reached = [(k, n) for k, n in zip(ks, samples) if n != float("inf")]
+        shade = lines[list(curves).index(name)].get_color()
+        right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, color=shade)
+        for k, n in zip(ks, samples):
+            if n == float("inf"):  # above all samples drawn: an arrow at the edge
+                right.plot(k, ks[-1] * 1.4**(i + 1), "^", ms=5, color=shade)
+    right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
+    right.set_yscale("log", base=2)
+    right.yaxis.set_major_formatter("{x:g}")
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+    save(fig, lines, file, caption, "bands: ± standard error over prompts")
+
+
+def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=(), window: int = 9):
+    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named). A name's runs are its
+    seeds: their mean, and a band from the lowest to the highest. What is no evaluation and has 30 points or more is drawn as
+    it is, pale, and as its mean over `window` of them (an odd number)."""
+    loaded = {name: [[row for row, _ in json_lines(run / "metrics.jsonl")] for run in paths] for name, paths in runs.items()}
+    last = next(iter(loaded.values()))[0]
+    evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
+    panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    for key in panels:
+        if not any(key in row for seeds in loaded.values() for rows in seeds for row in rows):
+            raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
+    fig, axes = figure(len(panels))
+    lines, told = {}, set()
+    for ax, key in zip(axes, panels):
+        for name, seeds in loaded.items():
+            steps, values = over_steps(seeds, key)                                   # (steps,), (seeds, steps)
+            if not len(steps):
+                continue
+            strong = values
+            if window > 1 and len(steps) >= 30 and not key.startswith("eval/"):
+                ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=colour(name))
+                strong = np.array([smooth(row, window) for row in values.tolist()])
+                what = "step" if np.diff(steps).max() == 1 else "point"
+                told.add(f"pale: each {what}; strong: mean of {window} {what}s")
+            line, = ax.plot(steps, strong.mean(0), "o-" if key.startswith("eval/") else "-", ms=3, lw=1.4, color=colour(name),
+                            label=called(name))
+            lines.setdefault(name, line)
+            if len(values) > 1:
+                ax.fill_between(steps, strong.min(0), strong.max(0), alpha=0.2, lw=0, color=line.get_color())
+                told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
+        held_out = f"{key.removeprefix('eval/')}, validation"
+        ax.set(xlabel="step", ylabel=MEANING.get(key, held_out if key.startswith("eval/") else key))
+    save(fig, list(lines.values()), file, caption, "; ".join(sorted(told)))
+
+
+def over_steps(seeds: list[list[dict]], key: str):
+    """The steps at which all the seeds that have a metric have it, (steps,), and its values, (seeds, steps)."""
+    found = [{row["step"] + 1: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
+    found = [points for points in found if points]
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    return np.array(steps), np.array([[points[step] for step in steps] for points in found])
+
+
+def gradient_norms(rows: list[dict], file: Path, caption: str):
+    """One point per prompt: gradient norm against pass rate; a panel for each checkpoint and estimator, of one scale."""
+    panels = [(row, name, norms) for row in rows for name, norms in row["norms"].items()]
+    fig, axes = figure(len(panels), sharey=True)
+    for ax, (row, name, norms) in zip(axes, panels):
+        ax.plot(row["pass_rates"], norms, ".", ms=3, alpha=0.4, color=colour(name))
+        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", xlim=(-0.02, 1.02),
+               title=f"{called(row['name'])}: gradient of {called(name)}")
+    save(fig, [], file, caption)
+
+
+def smooth(values, window: int = 9) -> list[float]:
+    """Centred running mean, shorter at the ends."""
+    half = window // 2
+    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
+    return [sum(part) / len(part) for part in parts]
+
+
+def main(arguments: list[str]):
+    parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
+                        help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
+    parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps, odd (9); 1: none")
+    parser.add_argument("--caption", default="")
+    refuse_blanks(arguments, {"panels": lambda word: "=" not in word})
+    args = parser.parse_args(arguments)
+    if args.smooth < 1 or args.smooth % 2 == 0:
+        raise UsageError(f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}")
+    if not args.out.parent.is_dir():
+        raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
+    runs = {}
+    for text in args.runs:
+        name, path = named(text)
+        if not (Path(path) / "metrics.jsonl").exists():
+            raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
+        runs.setdefault(name, []).append(Path(path))
+    training(runs, args.out, args.caption, args.panels, args.smooth)
+    print(f"drew {args.out}")
+
+
+def script():
+    """`python -m maxrl.plots`."""
+    try:
+        main(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(f"plots: {error}")

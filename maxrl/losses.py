@@ -27,7 +27,7 @@ def token_log_probs(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor
     return logits.gather(-1, targets[..., None]).squeeze(-1) - logits.logsumexp(-1)
 
 
-def score(hidden: torch.Tensor, head, targets: torch.Tensor, with_entropy: bool = False):
+def log_probs_and_entropies(hidden: torch.Tensor, head, targets: torch.Tensor, with_entropy: bool = False):
     """log m(target) (tokens,) and, if asked for, the entropy in nats of each distribution (tokens,), else None.
 
     hidden (tokens, E), targets (tokens,), head: the module that makes logits (tokens, V) of hidden. CHUNK logits at a

@@ -13,7 +13,7 @@ from torch import nn
 from maxrl import checkpoint, distributed, sharding
 from maxrl.evaluate import count_successes
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.losses import k3, normaliser, policy_gradient_loss, score
+from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.metrics import pass_at_k_table
 from maxrl.models.lora import drop_casts
 from maxrl.rollouts import MicroBatch, Rollouts
@@ -35,7 +35,7 @@ class TokenLogProbs(nn.Module):
             token = torch.zeros(1, 1, 1, dtype=torch.long, device=self.model.lm_head.weight.device)
             return self.model.lm_head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)[batch.scored]   # (tokens, E)
-        scored = score(hidden, self.model.lm_head, batch.targets[batch.mask], with_entropy)
+        scored = log_probs_and_entropies(hidden, self.model.lm_head, batch.targets[batch.mask], with_entropy)
         return [None if x is None else x.new_zeros(batch.mask.shape).masked_scatter(batch.mask, x) for x in scored]
 
 

@@ -1,4 +1,4 @@
-"""Peak memory and time of log-probabilities and their gradient: all logits at once against maxrl.losses.score in chunks.
+"""Peak memory and time of log-probabilities and their gradient: all logits at once, or in chunks as maxrl/losses.py does.
 
     make bench                     or: PYTHONPATH=. python tests/bench_memory.py [--tokens 2048] [--json FILE]
 
@@ -16,11 +16,11 @@ import time
 import torch
 from bench import describe_machine
 
-from maxrl.losses import CHUNK, score, token_log_probs
+from maxrl.losses import CHUNK, log_probs_and_entropies, token_log_probs
 
 V, HIDDEN = 150_000, 256
 CONTESTANTS = {"all logits": lambda hidden, head, targets: token_log_probs(head(hidden), targets),
-               "score, in chunks": lambda hidden, head, targets: score(hidden, head, targets)[0]}
+               "in chunks": lambda hidden, head, targets: log_probs_and_entropies(hidden, head, targets)[0]}
 
 
 def saved_bytes(function, parameters=()) -> tuple[torch.Tensor, int]:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from test_train import metrics, refused, weights
 
 from maxrl import losses
-from maxrl.losses import entropy, k3, policy_gradient_loss, score
+from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 
@@ -23,7 +23,7 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
     head = torch.nn.Linear(8, 50).double()
     hidden, targets = torch.randn(17, 8, dtype=torch.float64, requires_grad=True), torch.randint(50, (17,))
     monkeypatch.setattr(losses, "CHUNK", logits_at_once)
-    log_probs, entropies = score(hidden, head, targets, True)
+    log_probs, entropies = log_probs_and_entropies(hidden, head, targets, True)
     parameters = [hidden, head.weight, head.bias]
     ours = torch.autograd.grad((log_probs.sin() * entropies).sum(), parameters)
     full = head(hidden).log_softmax(-1)
@@ -31,7 +31,7 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
     torch.testing.assert_close((log_probs, entropies), expected, atol=1e-12, rtol=0)
     theirs = torch.autograd.grad((expected[0].sin() * expected[1]).sum(), parameters)
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
-    assert score(hidden, head, targets)[1] is None
+    assert log_probs_and_entropies(hidden, head, targets)[1] is None
 
 
 def test_chunks_do_not_keep_the_logits(monkeypatch):
@@ -42,7 +42,7 @@ def test_chunks_do_not_keep_the_logits(monkeypatch):
         monkeypatch.setattr(losses, "CHUNK", logits_at_once)
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-            score(hidden, head, torch.zeros(64, dtype=torch.long))
+            log_probs_and_entropies(hidden, head, torch.zeros(64, dtype=torch.long))
         return sum(sizes)
 
     assert kept(10**9) >= 64_000 > 10 * kept(4000)

@@ -187,6 +187,10 @@ class Config:
         return dataclasses.asdict(self)
 
 
+# What a resumed run may have otherwise than the run that it resumes.
+FREE_ON_RESUME = {f.name for f in dataclasses.fields(Config) if f.metadata["free"]}
+
+
 def check_option(field: dataclasses.Field, value):
     """UsageError for a value that the option cannot have, whatever the others are."""
     told, name = field.metadata, dashed(field.name)

@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from maxrl.advantages import ADVANTAGES, RewardError, add_own, weight
+from maxrl.advantages import ADVANTAGES, RewardError, weight
+from maxrl.estimator import add_own
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)

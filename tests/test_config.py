@@ -4,14 +4,13 @@ import dataclasses
 import re
 
 import pytest
-from maxrl.run.help import describe
 
 from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import refuse_blanks
 from maxrl.recipes import RECIPES
 from maxrl.run import sampling_options
-from maxrl.run.command_line import help_of
+from maxrl.run.command_line import describe, help_of
 
 
 def parsed(*arguments):

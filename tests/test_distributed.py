@@ -186,6 +186,7 @@ def test_a_rank_ends_without_closing_the_interpreter_down():
     code = """
 import atexit, os
 from maxrl import distributed
+from maxrl.run import cli
 atexit.register(os.abort)
 distributed.setup("cpu")
 print("done")

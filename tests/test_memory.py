@@ -10,14 +10,13 @@ import tiny
 import torch
 from bench_memory import saved_bytes
 
-from maxrl.config import Config
+from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import UsageError
 from maxrl.models import from_config, transformer
 from maxrl.models.attention import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze9_laptop, maze17
 from maxrl.run import dry_run
-from maxrl.run.directory import FREE_ON_RESUME
 from maxrl.tasks.base import Example
 from maxrl.waves import cache_bytes
 

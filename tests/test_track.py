@@ -13,9 +13,9 @@ import tiny
 from test_train import SHORT, die, metrics, refused
 
 from maxrl import config
+from maxrl.config import FREE_ON_RESUME
 from maxrl.policy import SequencePolicy
-from maxrl.run import logger, trackers
-from maxrl.run.directory import FREE_ON_RESUME
+from maxrl.run import trackers
 from maxrl.run.logger import Logger
 
 
@@ -157,7 +157,7 @@ def test_a_folder_called_wandb_is_not_the_package(shell, monkeypatch):
 
 
 def test_names():
-    assert set(config.TRACKERS) == set(logger.TRACKERS) and "track" in FREE_ON_RESUME
+    assert set(config.TRACKERS) == set(trackers.TRACKERS) and "track" in FREE_ON_RESUME
     with pytest.raises(config.UsageError, match="--track 'tensorbord' is not one of tensorboard, wandb"):
         config.with_overrides(config.Config(), ["--track", "wandb,tensorbord"])
     assert config.with_overrides(config.Config(), ["--track", "tensorboard,wandb"]).track == ("tensorboard", "wandb")

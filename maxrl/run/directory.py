@@ -4,7 +4,6 @@ checkpoint.py lists the files; files.py makes sure that each of them is whole. B
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import json
@@ -24,7 +23,7 @@ import torch
 from safetensors import SafetensorError
 
 from maxrl import checkpoint, distributed
-from maxrl.config import Config
+from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
 from maxrl.io import files
 
@@ -298,10 +297,9 @@ def recorded(found: Path | None, run: Path) -> dict:
 def compare(cfg: Config, recipe: dict, run: Path):
     """Refuses to resume a run under a recipe that differs from its own."""
     new, old = json.loads(json.dumps(cfg.to_dict())), recipe["config"]
-    for field in dataclasses.fields(cfg):
-        name = field.name
-        free = field.metadata["free"] and not (name == "steps" and cfg.schedule == "cosine")  # whose shape depends on them
-        if not free and old[name] != new[name]:
+    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # its shape depends on its length
+    for name in new:
+        if name not in free and old[name] != new[name]:
             raise UsageError(f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
                              f"resume it as it was, or start another with --out DIR")
 

@@ -103,7 +103,7 @@ class Task:
 
 class Within(Task):
     """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others, and
-    `told` says so in words if there are any; `longest` is the length of the longest one here."""
+    `left_out_words` says so in words if there are any; `longest` is the length of the longest one here."""
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
@@ -121,7 +121,7 @@ class Within(Task):
         for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "digest", "final", "verify", "verify_all", "rewards",
                      "responses", "show", "faults", "source"):
             setattr(self, name, getattr(task, name))
-        self.told = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
+        self.left_out_words = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
                      if self.left_out else "")
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from maxrl import checkpoint, distributed, sharding
+from maxrl.classifier import ClassifierPolicy
 from maxrl.evaluate import count_successes
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
@@ -253,3 +254,25 @@ class SequencePolicy:
         prompts = [rollouts.prompts[g] for g in groups]
         batch = MicroBatch(groups, rows, targets, mask)
         return batch.with_shared_prompt(prompts) if self.share_prompt else batch.with_plain_rows(prompts)
+
+
+def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,
+                **options):
+    """The policy for a task: a ClassifierPolicy where it has classes, else a SequencePolicy with `options`.
+
+    ValueError where model and task do not fit each other.
+    """
+    if bool(task.classes) != (tokenizer is None):
+        kind = "a classifier" if tokenizer is None else "a language model"
+        raise ValueError(f"the model is {kind}, the task is not made for one")
+    if task.classes:
+        if model.config.num_labels != len(task.classes):
+            raise ValueError(f"the model has {model.config.num_labels} classes, the images have {len(task.classes)}")
+        model = model.to(device, memory_format=torch.channels_last)
+        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
+    if tokenizer.size > model.config.vocab_size:
+        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
+    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
+    if not options.get("shard"):  # sharding takes the model to the device layer by layer
+        model = model.to(device)
+    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)

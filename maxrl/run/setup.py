@@ -11,14 +11,13 @@ import torch
 
 from maxrl import checkpoint, distributed
 from maxrl.advantages import ADVANTAGES
-from maxrl.classifier import ClassifierPolicy
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
-from maxrl.policy import SequencePolicy
+from maxrl.policy import SequencePolicy, make_policy
 from maxrl.recipes import RECIPES
 from maxrl.reward_functions import Rewards, Verdicts, probe
 from maxrl.run.trackers import check_trackers
@@ -47,28 +46,6 @@ def load_checked(path):
     """Model, tokenizer and stop tokens of a checkpoint that is what its checksums say."""
     checkpoint.check_intact(path)
     return checkpoint.load_model(path)
-
-
-def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,
-                **options):
-    """The policy for a task: a ClassifierPolicy where it has classes, else a SequencePolicy with `options`.
-
-    ValueError where model and task do not fit each other.
-    """
-    if bool(task.classes) != (tokenizer is None):
-        kind = "a classifier" if tokenizer is None else "a language model"
-        raise ValueError(f"the model is {kind}, the task is not made for one")
-    if task.classes:
-        if model.config.num_labels != len(task.classes):
-            raise ValueError(f"the model has {model.config.num_labels} classes, the images have {len(task.classes)}")
-        model = model.to(device, memory_format=torch.channels_last)
-        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
-    if tokenizer.size > model.config.vocab_size:
-        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
-    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
-    if not options.get("shard"):  # sharding takes the model to the device layer by layer
-        model = model.to(device)
-    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)
 
 
 # -------------------------------------------------------- of train.py -----------------------------------------------

@@ -18,6 +18,9 @@ from maxrl.estimator import RewardError
 from maxrl.sampler import PromptError
 from maxrl.waves import out_of_memory
 
+# What a training run can change when memory runs out.
+LESS_MEMORY = "lower --micro-batch-tokens, --wave-rows or --kv-memory-gb, or use --gradient-checkpointing true"
+
 
 @contextlib.contextmanager
 def script(program: str, *sentences: type[Exception], memory: str = ""):

@@ -1,7 +1,10 @@
-"""What the README prints runs as printed: its Python, its options, its recipes."""
+"""What the READMEs print runs as printed: Python, commands, options, recipes. And they stay easy to read."""
 
+import argparse
+import importlib
 import os
 import re
+import shlex
 import subprocess
 import textwrap
 from pathlib import Path
@@ -13,18 +16,32 @@ from test_classifier import recipe, set_of_glyphs  # noqa: F401  (fixtures)
 from test_own_data import own  # noqa: F401
 from test_train import metrics, weights
 
+import maxrl
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.io.arguments import dashed
 from maxrl.recipes import RECIPES
 
-README = (ROOT / "README.md").read_text()
+FRONT = ("README.md", "maxrl/README.md", "maxrl/run/README.md", "data/README.md", "tests/README.md", "results/README.md")
+PAGES = {name: (ROOT / name).read_text() for name in FRONT if (ROOT / name).exists()}
+STUDIES = {file.relative_to(ROOT).as_posix(): file.read_text() for file in sorted(ROOT.glob("results/*/README.md"))}
+README = PAGES["README.md"]
+ALL = "\n".join(PAGES.values())
 
 
 def block(first: str, last: str) -> str:
-    """The indented lines of the README from the one that begins with `first` to the one that begins with `last`."""
-    found = re.search(rf"^    {re.escape(first)}.*?^    {re.escape(last)}.*?$", README, re.M | re.S)
+    """The indented lines of a README from the one that begins with `first` to the one that begins with `last`."""
+    found = re.search(rf"^    {re.escape(first)}.*?^    {re.escape(last)}.*?$", ALL, re.M | re.S)
     return textwrap.dedent(found.group(0))
+
+
+def commands(start: str) -> list[list[str]]:
+    """The commands of the READMEs that begin so, in code blocks (without comments) or between backticks, as words."""
+    text = re.sub(r"\\\n\s+", "", ALL)
+    inline = re.sub(r"(?m)^    .*$", "", text).replace("\n", " ")
+    lines = re.findall(r"(?m)^    +(.*)$", text) + re.findall(r"`([^`]+)`", inline)
+    found = [line[line.index(start) :].partition(" # ")[0] for line in lines if start in line]
+    return [shlex.split(line.partition(";")[0]) for line in found]
 
 
 def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
@@ -68,7 +85,7 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
         runs[name] = name
     written = {re.sub(r"@\d+$", "@k", key).replace("/half/", "/NAME/") for run in runs.values() for key in metrics(run)[0]}
     documented = set()
-    for row in re.findall(r"^\| (`.*?) \|", README.split("\n## Metrics\n")[1].split("\n## ")[0], re.M):
+    for row in re.findall(r"^\| (`.*?) \|", ALL.split("\n## Metrics\n")[1].split("\n## ")[0], re.M):
         first = ""
         for name in re.findall(r"`([^`]+)`", row):
             documented.add(name if "/" in name else first + name)
@@ -77,8 +94,10 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
 
 
 OPTIONS = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
-OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--source", "--size",
-          "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator"} | {
+OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--against", "--json",
+          "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator", "--panels"} | {
+          f"--{name}" for name in ("source", "size", "train", "validation", "test", "overwrite", "platinum", "check", "classes",
+                                   "noise", "jitter", "validation-share")} | {  # of data sets
           f"--{name}" for name in ("nnodes", "nproc-per-node")} | {  # torchrun
           f"--{name}" for name in ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal", "requeue",
                                    "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
@@ -104,27 +123,72 @@ def test_the_slurm_script(tmp_path, code, queued):
 
 
 def test_every_option_exists():
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README))
-    assert named - OPTIONS - OTHERS == set()
-    assert {"--minibatches", "--passes", "--clip", "--reward"} <= named
+    for text in (ALL, *STUDIES.values()):
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+        assert named - OPTIONS - OTHERS == set()
+    assert {"--minibatches", "--passes", "--clip", "--reward"} <= set(re.findall(r"--[a-z-]+", ALL))
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"train\.py ([a-z]\w+)", README)) - {"RECIPE"}))
+@pytest.mark.parametrize("words", [c for c in commands("python -m data.") if "NAME" not in c[2]], ids=" ".join)
+def test_every_data_set_is_made_so(words, monkeypatch):
+    """The command of a data set has the options that a README gives it: its parser takes them, and nothing is made."""
+    known = set()
+
+    def parse(parser, *_):
+        known.update(option for action in parser._actions for option in action.option_strings)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    module = importlib.import_module(words[2])
+    with pytest.raises(SystemExit):
+        if hasattr(module, "SOURCES"):
+            module.main(None, module.__doc__, Path("nowhere"), module.SOURCES)
+        else:
+            module.main([])
+    assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"train\.py ([a-z]\w+)", ALL)) - {"RECIPE"}))
 def test_every_recipe_exists(name):
     assert name in RECIPES
 
 
+def test_every_target_exists():
+    targets = set(re.findall(r"(?m)^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text()))
+    named = {word for words in commands("make ") for word in words[1:2] if re.fullmatch("[a-z][a-z0-9-]*", word)}
+    assert {"demo", "test", "proofs"} <= named <= targets
+
+
+def test_every_module_and_file_exists():
+    text = "\n".join([ALL, *STUDIES.values()])
+    for module in set(re.findall(r"python -m ((?:maxrl|data)\.[\w.]+)", text)) - {"data.NAME.prepare"}:
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").exists(), module
+    for file in set(re.findall(r"`((?:maxrl|data|tests|results)/[\w/.]+\.\w+)`", text)):
+        assert (ROOT / file).exists(), file
+
+
 def test_every_link_leads_somewhere():
-    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?m)^    .*", "", README))  # code has brackets too
-    titles = {re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in re.findall(r"^#+ (.*)", README, re.M)}
-    assert len(links) > 10
-    for link in links:
-        assert link.startswith("https://") or link[1:] in titles or (ROOT / link.partition("#")[0]).exists(), link
+    pages = PAGES | STUDIES
+    links = []
+    for name, page in pages.items():
+        text = re.sub(r"(?m)^    .*", "", page)  # code has brackets too
+        found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"(?m)^\[\w+\]: (\S+)", text)
+        assert set(re.findall(r"\]\[(\w+)\]", text)) == set(re.findall(r"(?m)^\[(\w+)\]: ", text)), name
+        links += [(name, link) for link in found if not link.startswith("https://")]
+    assert len(links) > 40
+    for name, link in links:
+        file, _, title = link.partition("#")
+        target = (ROOT / name).parent / file if file else ROOT / name
+        assert target.exists(), (name, link)
+        titles = re.findall(r"(?m)^#+ (.*)", target.read_text()) if title else []
+        assert not title or title in {re.sub(r"[^a-z0-9 -]", "", t.lower()).replace(" ", "-") for t in titles}, (name, link)
 
 
 def test_every_estimator_exists():
-    named = set(re.findall(r"--estimator ([a-z_]+)(?![\w.])", README))
+    named = set(re.findall(r"--estimator ([a-z_]+)(?![\w.])", ALL))
     assert named and named <= set(ADVANTAGES)
+    table = ALL.split("\n## Estimators\n")[1].split("\n## ")[0]
+    assert set(re.findall(r"(?m)^\| `(\w+)` \|", table)) == set(ADVANTAGES)
 
 
 def test_your_own_estimator():
@@ -132,3 +196,75 @@ def test_your_own_estimator():
     exec(compile(block("# mine.py", "    return torch.where"), "README.md", "exec"), found)
     rewards = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])
     torch.testing.assert_close(found["root"](rewards, power=1), ADVANTAGES["maxrl"](rewards))
+
+
+def test_your_own_data(warm, shell):
+    """The line of mine.jsonl, the reward function and the command, with a checkpoint called MODEL; shorter and one step."""
+    Path("MODEL").symlink_to(warm)
+    row = re.search(r'^    (\{"prompt".*?\})', README, re.M).group(1)
+    Path("mine.jsonl").write_text(f"{row}\n" * 4)
+    Path("rewards.py").write_text(block("def correct", "    return"))
+    command = next(words for words in commands("train.py prompts") if "rewards.py:correct" in words)
+    command[command.index("--max-response") + 1] = 10
+    said = shell(*command, "--prompts", 4, "--rollouts", 2, "--steps", 1, "--out", "run")
+    assert said[0] == 0 and metrics("run")[0]["rewards/correct/mean"] == 0, said[1]
+
+
+def test_the_map_has_every_file():
+    """The README's map is that of maxrl/__init__.py, and names every file once, by a sentence."""
+    plan = re.search(r"(?ms)^train\.py .*?(?=\n\n)", maxrl.__doc__).group(0)
+    assert textwrap.indent(plan, "    ") in README
+    named, folder = [], ""
+    for line in plan.splitlines():
+        path, _, sentence = re.match(r"\s*(\S+(?:, \S+)?)\s+(\d\s+)?(.+)", line).groups()
+        if line.startswith(" "):
+            assert sentence.endswith("."), line
+            named += [f"{folder}{name}" for name in path.split(", ")]
+        elif path.endswith("/"):
+            folder = path
+        else:
+            named.append(path)
+    files = [ROOT / name for name in ("train.py", "eval.py", "sample.py")] + list(ROOT.glob("maxrl/**/*.py"))
+    assert sorted(named) == sorted(f.relative_to(ROOT).as_posix() for f in files if f.name != "__init__.py")
+    read = re.findall(r"(?m)^ *(\S+) +(\d)  ", plan)
+    assert [int(place) for _, place in read] == list(range(1, 9))
+    assert all(f"maxrl/{name}" in ALL for name, _ in read[1:])
+
+
+def prose(page: str) -> list[str]:
+    """Paragraphs and list items; tables, code, titles and images left out."""
+    text = re.sub(r"(?m)^(    .*|\|.*|#.*|!\[.*|\[\w+\]: .*)$", "", page)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=- |\d\. )", text) if part.strip()]
+
+
+def sentences(page: str) -> list[int]:
+    """How many words each sentence has."""
+    found = [re.split(r"(?<=[.!?])[*)]*\s+(?=[\"'(`*\[A-Z])", re.sub(r"\]\([^)]*\)", "]", part)) for part in prose(page)]
+    return [len(sentence.split()) for part in found for sentence in part]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_language_is_plain(name):
+    """Lines of at most 120 columns, no semicolon outside code, and short sentences."""
+    page = PAGES[name]
+    assert [line for line in page.splitlines() if len(line) > 120] == []
+    table = re.findall(r"(?m)^\|.*", page)
+    assert [part for part in prose(page) + table if ";" in re.sub(r"`[^`]*`", "", part)] == []
+    words = sentences(page)
+    assert sum(words) / len(words) <= 18 and max(words) <= 25
+
+
+def test_the_front_page_is_one():
+    assert len(README.splitlines()) <= 250
+    assert README.index("results/demo/training.png") < README.index("## The method") < README.index("make demo     #")
+
+
+def test_the_numbers_stand_in_the_results():
+    """A result that the table of experiments links to a page stands on that page."""
+    pages = dict(re.findall(r"(?m)^\[(\w+)\]: (\S+)", README))
+    table = README.split("\n## Experiments\n")[1]
+    cells = re.findall(r"(?m)\[([^]\n]+)\]\[(\w+)\]", table)
+    assert len(cells) == len(pages) == 3
+    for said, page in cells:
+        numbers = re.findall(r"\.\d+", said)
+        assert numbers and all(f"0{number}" in (ROOT / pages[page]).read_text() for number in numbers), said

@@ -9,7 +9,6 @@ import pytest
 import tiny
 from test_train import SHORT, refused
 
-import eval as eval_script
 from maxrl import checkpoint
 from maxrl.evaluate import count_successes
 from maxrl.io import files
@@ -17,6 +16,7 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k, samples_to_match
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
+from maxrl.run import table
 from maxrl.sampler import noise
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.maze import VOCABULARY
@@ -242,16 +242,16 @@ def test_the_table_in_words():
     noise = np.array([0.01, -0.01] * 4)
     values = {1: {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise},
               64: {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]}}
-    assert eval_script.in_words(values, "maxrl") == (
+    assert table.in_words(values, "maxrl") == (
         "Solved at one try / within 64 tries: base 10% / 40%, grpo 30% / 80%, maxrl 20% / 80%.\n"
         "At one try maxrl solves more than base, fewer than grpo.\n"
         "Within 64 tries maxrl solves more than base, neither clearly more nor fewer than grpo.")
     values = {64: {name: share + noise for name, share in (("base", 0.1), ("rloo", 0.2), ("grpo", 0.3), ("maxrl", 0.4))}}
-    assert eval_script.in_words(values, "maxrl").endswith("Within 64 tries maxrl solves more than base, rloo and grpo.")
+    assert table.in_words(values, "maxrl").endswith("Within 64 tries maxrl solves more than base, rloo and grpo.")
     one = {1: {"base": np.array([0.0]), "maxrl": np.array([1.0])}}
-    assert eval_script.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
+    assert table.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
     alone = {1: {"maxrl": 0.2 + noise}}
-    assert eval_script.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
+    assert table.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
 
 
 def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):

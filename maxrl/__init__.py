@@ -59,6 +59,7 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   banner.py                   says what a run is at its start and what to do next at its end.
   dry_run.py                  estimates the memory of each GPU.
   sampling_options.py         has the options that eval.py and sample.py share.
+  table.py                    prints the tables of eval.py.
 maxrl/study/                  NEXT TO THE METHOD
   plots.py                    draws the figures.
   toy.py                      runs the estimators without a model.

@@ -1,39 +1,47 @@
 """Advantages: the whole difference between REINFORCE, RLOO, GRPO and MaxRL is on this page.
 
-One prompt, pass rate p, N rollouts z_i with rewards r_i in {0, 1}, K = sum_i r_i of them successes. An estimator is a
-rule that gives each rollout an advantage A_i; its gradient is (1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8).
-Its expectation is w(p) grad p: the weight w(p) says which prompts an estimator cares about.
-    maximum likelihood    log p = -sum_{k>=1} (1-p)^k / k      weight 1/p: the hard prompts count
-    reinforcement         p - 1, its first term alone          weight 1: they hardly do
-    MaxRL of order T      J_T, its first T terms (Eq. 6)       weight w_T(p) = (1 - (1-p)^T) / p = sum_{k<T} (1-p)^k
-N rollouts buy order T = N (Theorem 2). Algorithm 1 leaves prompts with K = 0 alone, where Eq. (10) pushes all their
-rollouts down. That push is worth (1-p)^(N-1) grad p, the last term of w_N: Algorithm 1 has order N - 1.
+One prompt, pass rate p, N rollouts z_i with rewards r_i in {0, 1}, K = sum_i r_i of them successes.
+An estimator is a rule that gives each rollout an advantage A_i; its gradient is
+(1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8). Its expectation is w(p) grad p: the weight
+w(p) says which prompts an estimator cares about.
+    maximum likelihood  log p = -sum_{k>=1} (1-p)^k / k  weight 1/p: the hard prompts count
+    reinforcement       p - 1, its first term alone      weight 1: they hardly do
+    MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
+                                                                       = sum_{k<T} (1-p)^k
+N rollouts buy order T = N (Theorem 2). Algorithm 1 leaves prompts with K = 0 alone, where Eq. (10)
+pushes all their rollouts down. That push is worth (1-p)^(N-1) grad p, the last term of w_N:
+Algorithm 1 has order N - 1.
 
-    name            A_i                                 w(p) with N rollouts             rewards      N = 1
-    reinforce       r_i                                 1                                any          r
-    reinforce_mean  r_i - mean                          (N-1)/N                          any          refused
-    rloo            r_i - mean of the others            1                                any          refused
-    grpo            (r_i - mean) / (std + 1e-6)         to 1/sqrt(p(1-p)) as N grows     any          refused
-    dr_grpo         r_i - mean                          (N-1)/N                          any          refused
-    maxrl           (r_i - mean) / mean, 0 if K = 0     w_{N-1}                          {0, 1} *     r
-    maxrl_success   r_i N / K, 0 if K = 0               w_N                              {0, 1} *     r
-      with order=T  r_i c_i                             w_T                              {0, 1}       r
-    maxrl_centered  r_i N / K - 1, -1 if K = 0          w_N                              {0, 1} *     refused
-    maxrl_order     (r_i - mean of the others) c_i      w_T                              {0, 1}       r
-    pkpo            r_i k q_i                           k (1-p)^(k-1), of pass@k         {0, 1}       r (k = 1)
-    differential_   grpo, then -+ gamma times the       none: it knows how likely a      any          refused
-      smoothing     mean log-prob of the tokens         rollout was
-    supervised      1                                   none: rollouts are given         any          1
-c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i; q_i one of (1-p)^(k-1).
-* [0, 1] with allow_fractional=True: sensible for partial credit, but what is said about the order is then gone.
+  name            A_i                             w(p) with N rollouts          rewards   N = 1
+  reinforce       r_i                             1                             any       r
+  reinforce_mean  r_i - mean                      (N-1)/N                       any       refused
+  rloo            r_i - mean of the others        1                             any       refused
+  grpo            (r_i - mean) / (std + 1e-6)     to 1/sqrt(p(1-p)) as N grows  any       refused
+  dr_grpo         r_i - mean                      (N-1)/N                       any       refused
+  maxrl           (r_i - mean) / mean, 0 if K = 0 w_{N-1}                       {0, 1} *  r
+  maxrl_success   r_i N / K, 0 if K = 0           w_N                           {0, 1} *  r
+    with order=T  r_i c_i                         w_T                           {0, 1}    r
+  maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1} *  refused
+  maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
+  pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
+  differential_   grpo, then -+ gamma times the   none: it knows how likely a   any       refused
+    smoothing     mean log-prob of the tokens     rollout was
+  supervised      1                               none: rollouts are given      any       1
+c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i;
+q_i one of (1-p)^(k-1).
+* [0, 1] with allow_fractional=True: sensible for partial credit, but what is said about the order
+is then gone.
 
-No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a group with 1 success
-in 1024 by 9.3 %.
+No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a
+group with 1 success in 1024 by 9.3 %.
 
-A new estimator is one function under one `@estimator` line.
+A new estimator is one function under one `@estimator` line. Every one of them:
+    rewards  (P, N) tensor, the N rollouts of each prompt in a row
+    returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
+    raises   RewardError for a reward that the table does not allow;
+             ValueError or TypeError for another shape or option, or for an N that it refuses
 """
 
-import functools
 import math
 
 import torch
@@ -44,32 +52,19 @@ from maxrl.estimator import ADVANTAGES, RewardError, check_options, estimator
 __all__ = ["ADVANTAGES", "RewardError", "weight"]
 
 
-# ------------------------------------------------ population weights ------------------------------------------------
+# ---------------------------------- reinforcement: weight near 1 ----------------------------------
 def rl_weight(p: Tensor, **_) -> Tensor:
+    """1, the population weight of reinforcement. A weight for many rollouts is a rule's limit=."""
     return torch.ones_like(p)
 
 
-def grpo_weight(p: Tensor, **_) -> Tensor:
-    return (p * (1 - p)).rsqrt()                                        # Table 2; infinite at both ends
-
-
-def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
-    """w_T(p), the weight of J_T, or its limit 1/p without an order (maximum likelihood, Table 2)."""
-    if order is None:
-        return 1 / p
-    w = -torch.expm1(order * torch.log1p(-p)) / p                       # (1 - (1-p)^T) / p without cancellation
-    return torch.where(p == 0, float(order), w)
-
-
-def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
-    return k * (1 - p) ** (k - 1)                                       # d/dp of 1 - (1-p)^k
-
-
-# ------------------------------------------- reinforcement: weight near 1 -------------------------------------------
 def _centered(rewards: Tensor) -> Tensor:
-    """r - mean (P, N). Groups of equal rewards give exactly 0, not a rounding error that GRPO would divide by 1e-6."""
-    spread = rewards.amax(dim=1, keepdim=True) > rewards.amin(dim=1, keepdim=True)             # (P, 1)
-    return (rewards - rewards.mean(dim=1, keepdim=True)) * spread                              # (P, N)
+    """r - mean (P, N), exactly 0 for groups of equal rewards."""
+    # The mean of seven rewards of 0.1 is not quite 0.1: GRPO would divide that rounding by 1e-6.
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
+    other = rewards != rewards[:, :1]                               # (P, N)
+    differ = other.any(dim=1, keepdim=True)                         # (P, 1)
+    return (rewards - mean) * differ                                # (P, N)
 
 
 @estimator(takes="any", limit=rl_weight)
@@ -80,166 +75,260 @@ def reinforce(rewards: Tensor) -> Tensor:
 
 @estimator(takes="any", limit=rl_weight, group=True)
 def reinforce_mean(rewards: Tensor) -> Tensor:
-    """A_i = r_i - mean: "REINFORCE with a baseline". The mean holds r_i itself, hence weight (N-1)/N."""
+    """A_i = r_i - mean: "REINFORCE with a baseline". Weight (N-1)/N."""
+    # The mean contains r_i itself, which cancels a share of 1/N of the gradient.
     return _centered(rewards)
 
 
 @estimator(takes="any", limit=rl_weight, group=True)
 def rloo(rewards: Tensor) -> Tensor:
     """A_i = r_i - mean of the other rewards (Kool et al. 2019; Ahmadian et al. 2024). Weight 1."""
+    # r_i - (N mean - r_i) / (N-1) is this: it gives back the share that r_i in the mean takes.
     N = rewards.shape[1]
     return N / (N - 1) * _centered(rewards)
 
 
+def grpo_weight(p: Tensor, **_) -> Tensor:
+    """1/sqrt(p(1-p)) (Table 2), infinite at both ends."""
+    return (p * (1 - p)).rsqrt()
+
+
 @estimator(takes="any", limit=grpo_weight, group=True)
 def grpo(rewards: Tensor, ddof: int = 1) -> Tensor:
-    """A_i = (r_i - mean) / (std + 1e-6) (Shao et al. 2024). Weight 1/sqrt(p(1-p)) for many rollouts.
+    """A_i = (r_i - mean) / (std + 1e-6) (Shao et al. 2024).
 
-    ddof=1 divides the variance by N - 1, as torch.std, TRL and the paper's language-model code do; ddof=0 by N, as the
-    paper's image experiment does (Appendix D.1).
+    Weight 1/sqrt(p(1-p)) for many rollouts.
+
+    ddof  1: the variance is divided by N - 1, as in torch.std, TRL and the paper's language-model
+          code; 0: by N, as in the paper's image experiment (Appendix D.1)
     """
-    return _centered(rewards) / (rewards.std(dim=1, keepdim=True, correction=ddof) + 1e-6)
+    std = rewards.std(dim=1, keepdim=True, correction=ddof)         # (P, 1)
+    return _centered(rewards) / (std + 1e-6)                        # (P, N)
 
 
 @estimator(takes="any", limit=rl_weight, group=True)
 def dr_grpo(rewards: Tensor) -> Tensor:
-    """A_i = r_i - mean (Liu et al. 2025): GRPO without the division; its constant length is in the loss."""
+    """A_i = r_i - mean (Liu et al. 2025): GRPO without the division. Weight (N-1)/N."""
+    # Its other half, a constant length as divisor, is the loss's: aggregation "constant".
     return _centered(rewards)
 
 
-# --------------------------------------------- maximum likelihood: MaxRL --------------------------------------------
+# ----------------------------------- maximum likelihood: MaxRL ------------------------------------
+def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
+    """w_T(p), the weight of J_T; without an order its limit 1/p (maximum likelihood, Table 2)."""
+    if order is None:
+        return 1 / p
+    # (1 - (1-p)^T) / p as written loses every digit near p = 0; expm1 and log1p lose none.
+    w = -torch.expm1(order * torch.log1p(-p)) / p                   # (...)
+    return torch.where(p == 0, order, w)                            # (...)  w_T(0) = T
+
+
 @estimator(takes="unit", limit=maxrl_weight)
 def maxrl(rewards: Tensor) -> Tensor:
-    """Algorithm 1: A_i = (r_i - mean) / mean, and 0 for a prompt without any success. Weight w_{N-1} for N >= 2."""
+    """Algorithm 1: A_i = (r_i - mean) / mean, and 0 for a prompt without any success.
+
+    Weight w_{N-1} for N >= 2.
+    """
+    # One rollout has no group to compare with. It buys order 1, which is REINFORCE.
     if rewards.shape[1] == 1:
-        return rewards                                              # no group to compare with: order 1 is REINFORCE
+        return rewards
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
     advantages = _centered(rewards) / mean                          # (P, N)  Algorithm 1, line 8
-    return torch.where(mean > 0, advantages, 0.0)                   # (P, N)  K = 0: no update
+    # K = 0 gave 0 / 0 here. Without a success there is nothing to learn from: no update.
+    return torch.where(mean > 0, advantages, 0.0)                   # (P, N)
 
 
 @estimator(takes="unit", limit=maxrl_weight)
 def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
-    """Eq. (9): the average score of the successes, A_i = r_i N / K. Weight w_N (Theorem 2), or w_T with order=T."""
+    """Eq. (9): the average score of the successes, A_i = r_i N / K.
+
+    Weight w_N (Theorem 2), or w_T with order=T.
+
+    order  T, 1 <= T <= N; N if it is left out
+    """
+    # c_N = N / K, so the two branches agree. The second one also takes fractional rewards.
     if order is not None:
-        return rewards * _c(rewards, order)                         # (P, N)  c_N = N / K: the two branches agree
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
+        return rewards * _c(rewards, order)                         # (P, N)
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
     return torch.where(mean > 0, rewards / mean, 0.0)               # (P, N)  Eq. (9)
 
 
 @estimator(takes="unit", limit=maxrl_weight, group=True)
 def maxrl_centered(rewards: Tensor) -> Tensor:
-    """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N, since that has mean 0 over *all* groups:
-    those with K = 0 must keep their -1."""
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
-    return torch.where(mean > 0, _centered(rewards) / mean, -1.0)   # (P, N)  Eq. (10): r / mean - 1, but exactly 0 for equal r
+    """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
+    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
+    advantages = _centered(rewards) / mean                          # (P, N)  N r / K - 1
+    # The average score has mean 0 over *all* groups: those with K = 0 must keep their -1.
+    return torch.where(mean > 0, advantages, -1.0)                  # (P, N)  Eq. (10)
 
 
 @estimator(takes="binary", limit=maxrl_weight)
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
-    """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T, any 1 <= T <= N; T = 1 is RLOO.
+    """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
-    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others, E[(r_i - b) S_i] is
-    grad p whatever b is, and E[c_T] is w_T. Groups with K = 0 or K = N get exactly 0, so skipping them costs nothing.
+    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others,
+    E[(r_i - b) S_i] is grad p whatever b is, and E[c_T] is w_T. Groups with K = 0 or K = N get
+    exactly 0, so skipping them costs nothing.
+
+    order  T, 1 <= T <= N
     """
-    N, K = rewards.shape[1], rewards.sum(dim=1, keepdim=True)       # K (P, 1)
-    baseline = (K - rewards) / max(N - 1, 1)                        # (P, N)  mean of the others
+    others = rewards.sum(dim=1, keepdim=True) - rewards             # (P, N)  their successes
+    baseline = others / max(rewards.shape[1] - 1, 1)                # (P, N)  their mean
     return (rewards - baseline) * _c(rewards, order)                # (P, N)
 
 
 def _c(rewards: Tensor, order: int) -> Tensor:
-    """c_T(f_i) (P, N), f_i failures among the other N - 1 rollouts: an unbiased estimate of w_T(p) without rollout i.
+    """c_T(f_i) (P, N): an unbiased estimate of w_T(p) without rollout i.
 
-    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with expectation (1-p)^k.
+    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with
+    expectation (1-p)^k.
     """
-    return _all_fail(rewards, order).sum(dim=1)[_failures(rewards)]            # (P, N)
+    c = _all_fail(rewards, order).sum(dim=1)                        # (N,)    c_T of every f
+    return c[_failures(rewards)]                                    # (P, N)
 
 
 def _failures(rewards: Tensor) -> Tensor:
-    """f_i (P, N)."""
-    return (rewards.shape[1] - 1 - (rewards.sum(dim=1, keepdim=True) - rewards)).long()
+    """f_i (P, N), the number of failures among the other N - 1 rollouts."""
+    failed = 1 - rewards                                            # (P, N)
+    return (failed.sum(dim=1, keepdim=True) - failed).long()        # (P, N)
 
 
 def _all_fail(rewards: Tensor, order: int) -> Tensor:
-    """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order).
+    """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order)."""
+    # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends
+    # the row. In the rewards' dtype: integers would be divided in float32.
+    count = torch.arange(rewards.shape[1]).to(rewards)              # (N,)    0, 1, ..., N - 1
+    f = count[:, None]                                              # (N, 1)
+    k = count[: order - 1]                                          # (order - 1,)
+    ratios = (f - k) / (count[-1] - k)                              # (N, order - 1)
+    terms = ratios.cumprod(dim=1)                                   # (N, order - 1)  k >= 1
+    return torch.nn.functional.pad(terms, (1, 0), value=1)          # (N, order)  and 1 for k = 0
 
-    Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends the row.
-    """
-    N, count = rewards.shape[1], functools.partial(torch.arange, dtype=rewards.dtype, device=rewards.device)
-    f, k = count(N)[:, None], count(order - 1)                                 # (N, 1), (order - 1,)
-    ratios = (f - k) / (N - 1 - k)                                             # (N, order - 1)
-    return torch.nn.functional.pad(ratios.cumprod(dim=1), (1, 0), value=1)     # (N, order)
+
+# -------------------------------- what the paper compares with ------------------------------------
+def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
+    """d/dp of pass@k, which is 1 - (1-p)^k."""
+    return k * (1 - p) ** (k - 1)
 
 
-# ------------------------------------------- what the paper compares with -------------------------------------------
 @estimator(takes="binary", limit=pass_at_k_weight)
 def pkpo(rewards: Tensor, k: int) -> Tensor:
-    """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias (Walder & Karkhanis 2025, loo-1).
+    """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias.
 
-    The published MaxRL code has no factor k and a baseline that knows r_i: biased, see tests/test_advantages_wrong.py.
+    Walder & Karkhanis 2025, loo-1. The published MaxRL code has no factor k and a baseline that
+    knows r_i: biased, see tests/test_advantages_wrong.py.
+
+    k  of pass@k, 1 <= k <= N
     """
-    return rewards * k * _all_fail(rewards, k)[:, -1][_failures(rewards)]      # (P, N)
+    q = _all_fail(rewards, k)[:, -1]                                # (N,)    the last term alone
+    return rewards * k * q[_failures(rewards)]                      # (P, N)
 
 
 @estimator(takes="any", group=True)
-def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float = 0.05) -> Tensor:
-    """GRPO's A_i, minus gamma l_i for a success and plus gamma l_i for the others (Gai et al. 2025; gamma: App. E.2).
+def differential_smoothing(
+    rewards: Tensor,
+    mean_log_probs: Tensor,
+    gamma: float = 0.05,
+) -> Tensor:
+    """GRPO's A_i, minus gamma l_i for a success and plus gamma l_i for the others.
 
-    l_i = mean_log_probs (P, N): mean log-probability of the response's tokens when it was sampled.
+    Gai et al. 2025; gamma: App. E.2.
+
+    mean_log_probs  l_i (P, N), mean log-probability of the response's tokens when it was sampled
+    gamma           how much likelihood counts
     """
-    sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)  unlikely successes gain, likely failures lose
-    return grpo(rewards, ddof=0) + sign * gamma * mean_log_probs.to(rewards)
+    # Unlikely successes gain and likely failures lose: both keep the policy diverse.
+    sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)
+    smoothing = sign * gamma * mean_log_probs.to(rewards)           # (P, N)
+    return grpo(rewards, ddof=0) + smoothing                        # (P, N)
 
 
 @estimator(takes="any")
 def supervised(rewards: Tensor) -> Tensor:
-    """A_i = 1: maximum likelihood of demonstrations. With one correct response per prompt it is log p (Theorem 1)."""
+    """A_i = 1: maximum likelihood of demonstrations.
+
+    With one correct response per prompt it is log p (Theorem 1).
+    """
     return torch.ones_like(rewards)
 
 
-# ------------------------------------------------- what it weighs ---------------------------------------------------
-def weight(name: str, p, order: int | None = None, rollouts: int | None = None, **options):
-    """The weight w(p) of an estimator: the expected gradient of a prompt with pass rate p is w(p) grad p.
+# --------------------------------------- what it weighs -------------------------------------------
+def weight(
+    name: str,
+    p,
+    order: int | None = None,
+    rollouts: int | None = None,
+    **options,
+):
+    """The weight w(p) of an estimator: the expected gradient of a prompt is w(p) grad p.
 
-    weight("maxrl", p)                          limit of many rollouts: 1/p (rl: 1, grpo: 1/sqrt(p(1-p)); Table 2)
-    weight("maxrl", p, order=T)                 w_T(p), the weight of J_T; any of the four maxrl names means the same
-    weight("maxrl", p, rollouts=N)              exact weight of N rollouts, by the sum over all K: here w_{N-1}
+    weight("maxrl", p)                          limit of many rollouts: 1/p (Table 2)
+    weight("maxrl", p, order=T)                 w_T(p), the weight of J_T; any of the four maxrl
+                                                names means the same
+    weight("maxrl", p, rollouts=N)              exact weight of N rollouts: here w_{N-1}
     weight("maxrl_order", p, order=T, rollouts=N)   with both, order is the estimator's own option
-    p is a number (gives a float) or a tensor (gives float64 of its shape); p = 0 and p = 1 give their limits. Further
-    options (ddof) go to the estimator. Rollouts cost N^2 memory. ValueError for p outside [0, 1] and where an estimator
-    has no weight; else as the estimator.
+
+    name      in ADVANTAGES
+    p         pass rate, a number or a tensor (...); p = 0 and p = 1 give their limits
+    order     T, or None for the limit
+    rollouts  N, or None for the limit of many; memory grows with N^2
+    options   (ddof, k) of the estimator
+    returns   a float for a number p, else float64 (...)
+    raises    ValueError for p outside [0, 1] and for an estimator without a weight; KeyError for an
+              unknown name; else as the estimator
     """
     rule = ADVANTAGES[name]
-    q = torch.as_tensor(p, dtype=torch.float64, device="cpu")                  # (...)
-    if not ((q >= 0) & (q <= 1)).all():
-        raise ValueError(f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts")
+    q = torch.as_tensor(p, dtype=torch.float64, device="cpu")       # (...)
+    inside = (q >= 0) & (q <= 1)                                    # (...)
+    if not inside.all():
+        raise ValueError(
+            f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts"
+        )
     if rule.limit is None:
-        raise ValueError(f"{name} has no weight: its expected gradient is no multiple of grad p; use another estimator")
+        raise ValueError(
+            f"{name} has no weight: its expected gradient is no multiple of grad p; "
+            "use another estimator"
+        )
     if order is not None:
         options["order"] = order
     if rollouts is None:
-        ordered = {"order": False} if rule.limit is maxrl_weight else {}
-        check_options(name, ordered | rule.known, options, None)
-        w = rule.limit(q, **options)
+        known = rule.known
+        # Every MaxRL form estimates some J_T, so each has a weight of order T.
+        if rule.limit is maxrl_weight:
+            known = {"order": False} | known
+        check_options(name, known, options, None)
+        w = rule.limit(q, **options)                                # (...)
     elif type(rollouts) is not int or rollouts < 1:
         raise ValueError(f"weight of {name} got rollouts={rollouts!r}; use an int of at least 1")
     else:
-        w = _finite_weight(rule, q, rollouts, options)
-    return w.item() if isinstance(p, (int, float)) else w
+        w = _finite_weight(rule, q, rollouts, options)              # (...)
+    if isinstance(p, (int, float)):
+        return w.item()
+    return w
 
 
 def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
-    """Exact w(p) (...) of a rule in (r_i, K) alone, which gives a_s(K) to successes and a_f(K) to failures:
+    """Exact w(p) (...) of a rule in (r_i, K) alone, by the sum over all K.
 
+    Such a rule gives a_s(K) to successes and a_f(K) to failures:
         w(p) = 1/N sum_K Bin(K; N, p) [K a_s(K) / p - (N-K) a_f(K) / (1-p)]
              = sum_k Bin(k; N-1, p) [a_s(k+1) - a_f(k)]
-    The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It reads: with k successes
-    among the others, what does it change for a rollout that it succeeds?
+    The second line absorbs p and 1 - p into the binomials and holds at p = 0 and 1 too. It reads:
+    with k successes among the others, what does it change for a rollout that it succeeds?
     """
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # (N + 1, N)  row K: K ones, N - K zeros
-    advantages = rule(rewards, **options)                                      # (N + 1, N)
-    change = advantages[1:, 0] - advantages[:-1, -1]                           # (N,)  a_s(k+1) - a_f(k)
-    k, p = torch.arange(N, dtype=torch.float64), p[..., None]                  # (N,), (..., 1)
-    log_choose = math.lgamma(N) - torch.lgamma(k + 1) - torch.lgamma(N - k)    # (N,)  log C(N-1, k)
-    log_prob = log_choose + torch.xlogy(k, p) + torch.special.xlog1py(N - 1 - k, -p)            # (..., N)
-    return (log_prob.exp() * change).sum(dim=-1)
+    # Row K has K ones, then N - K zeros: its first column is a success, its last one a failure.
+    rewards = p.new_ones(N + 1, N).tril(-1)                         # (N + 1, N)
+    advantages = rule(rewards, **options)                           # (N + 1, N)
+    success = advantages[1:, 0]                                     # (N,)  a_s(k+1)
+    failure = advantages[:-1, -1]                                   # (N,)  a_f(k)
+    # Binomials of N = 2048 overflow, their logarithms do not.
+    p = p[..., None]                                                # (..., 1)
+    k = torch.arange(N).to(p)                                       # (N,)
+    log_factorials = torch.lgamma(k + 1)                            # (N,)  k!
+    log_choose = math.lgamma(N) - log_factorials                    # (N,)  (N-1)! / k!
+    log_choose -= log_factorials.flip(0)                            # (N,)  C(N-1, k)
+    log_successes = torch.xlogy(k, p)                               # (..., N)  p^k
+    log_failures = torch.special.xlog1py(N - 1 - k, -p)             # (..., N)  (1-p)^(N-1-k)
+    log_prob = log_choose + log_successes + log_failures            # (..., N)  Bin(k; N-1, p)
+    change = success - failure                                      # (N,)
+    return (log_prob.exp() * change).sum(dim=-1)                    # (...)

@@ -1,78 +1,133 @@
-"""From advantages to a loss: token log-probabilities, entropy, and the policy gradient with its normaliser."""
+"""From advantages to a loss: token log-probabilities, entropy, and the policy gradient with its
+normaliser."""
 
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 CHUNK = 2**25  # logits at a time: 128 MiB in float32
 
-# What one optimizer step divides by: one number, over all micro-batches and ranks. A mean per micro-batch or per
-# response would be another objective: it changes the gradient's direction, not only its length.
-NORMALISERS = {
-    "sequence": lambda rollouts, tokens, max_tokens: rollouts,  # Algorithm 1: 1 / (P N)
-    "token": lambda rollouts, tokens, max_tokens: tokens,  # Appendix F: all response tokens of the batch
-    "constant": lambda rollouts, tokens, max_tokens: rollouts * max_tokens,  # Dr. GRPO: P N L_max
-}
-
 
 def normaliser(aggregation: str, rollouts: int, tokens: int, max_tokens: int) -> float:
-    """The step's divisor: rollouts = P N and tokens = all response tokens, both over all ranks."""
-    if aggregation not in NORMALISERS:
-        raise ValueError(f"aggregation {aggregation!r} is unknown; use one of {', '.join(NORMALISERS)}")
-    return float(NORMALISERS[aggregation](rollouts, tokens, max_tokens))
+    """The step's divisor.
+
+    aggregation  sequence, token or constant
+    rollouts     P N, over all ranks
+    tokens       all response tokens, over all ranks
+    max_tokens   the longest response that is allowed
+    raises       ValueError for another aggregation
+    """
+    # One number for the whole step, over all micro-batches and ranks. A mean per micro-batch or
+    # per response would be another objective: it changes the gradient's direction, not only its
+    # length.
+    divisors = {
+        "sequence": rollouts,                                       # Algorithm 1: 1 / (P N)
+        "token": tokens,                                            # Appendix F
+        "constant": rollouts * max_tokens,                          # Dr. GRPO: P N L_max
+    }
+    if aggregation not in divisors:
+        names = ", ".join(divisors)
+        raise ValueError(f"aggregation {aggregation!r} is unknown; use one of {names}")
+    return float(divisors[aggregation])
 
 
-def token_log_probs(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """log m(target) (...) from logits (..., V), in float32 or better."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return logits.gather(-1, targets[..., None]).squeeze(-1) - logits.logsumexp(-1)
+def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
+    """log m(target) of each token.
+
+    logits   (..., V)
+    targets  (...), token ids
+    returns  (...), in float32 or better
+    """
+    logits = _at_least_float32(logits)                              # (..., V)
+    chosen = logits.gather(-1, targets[..., None]).squeeze(-1)      # (...)
+    return chosen - logits.logsumexp(-1)                            # (...)
 
 
-def log_probs_and_entropies(hidden: torch.Tensor, head, targets: torch.Tensor, with_entropy: bool = False):
-    """log m(target) (tokens,) and, if asked for, the entropy in nats of each distribution (tokens,), else None.
+def entropy(logits: Tensor) -> Tensor:
+    """The entropy of softmax(logits), in nats.
 
-    hidden (tokens, E), targets (tokens,), head: the module that makes logits (tokens, V) of hidden. CHUNK logits at a
-    time: the backward makes them again instead of keeping all of (tokens, V).
+    logits   (..., V)
+    returns  (...), in float32 or better
+    """
+    log_probs = _at_least_float32(logits).log_softmax(-1)           # (..., V)
+    return -(log_probs.exp() * log_probs).sum(-1)                   # (...)
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    # A log-softmax in bfloat16 is wrong by 0.02 and more.
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def log_probs_and_entropies(hidden: Tensor, head, targets: Tensor, with_entropy=False):
+    """token_log_probs and, if asked for, entropy of head(hidden), without all logits at once.
+
+    hidden   (tokens, E)
+    head     the module that makes logits (tokens, V) of hidden
+    targets  (tokens,)
+    returns  log-probs (tokens,); entropies (tokens,), or None unless with_entropy
     """
     def piece(hidden, targets):
-        logits = head(hidden)                                                  # (rows, V)
-        return token_log_probs(logits, targets), entropy(logits) if with_entropy else None
+        logits = head(hidden)                                       # (rows, V)
+        log_probs = token_log_probs(logits, targets)                # (rows,)
+        return log_probs, entropy(logits) if with_entropy else None
 
     rows = max(1, CHUNK // head.out_features)
     if len(hidden) <= rows:
         return piece(hidden, targets)
-    parts = [checkpoint(piece, *part, use_reentrant=False) for part in zip(hidden.split(rows), targets.split(rows))]
+    # (tokens, V) is the largest tensor of a step. The backward makes its logits again, CHUNK at a
+    # time, instead of keeping them.
+    chunks = zip(hidden.split(rows), targets.split(rows))
+    parts = [checkpoint(piece, *chunk, use_reentrant=False) for chunk in chunks]
     log_probs, entropies = zip(*parts)
     return torch.cat(log_probs), torch.cat(entropies) if with_entropy else None
 
 
-def entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Of softmax(logits), (...) from (..., V), in nats and in float32 or better."""
-    log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    return -(log_probs.exp() * log_probs).sum(-1)
-
-
-def policy_gradient_loss(log_probs, advantages, mask, normaliser: float, *, old_log_probs=None, clip=(0.2, 0.2)):
+def policy_gradient_loss(
+    log_probs,
+    advantages,
+    mask,
+    normaliser: float,
+    *,
+    old_log_probs=None,
+    clip=(0.2, 0.2),
+):
     """-sum_i A_i sum_t log m(z_it) / normaliser: its gradient is minus the estimator's.
 
-    log_probs and mask (..., N, L), advantages (..., N). With "sequence" and the P N rollouts of the whole batch this is
-    Algorithm 1, line 8, averaged over prompts. One update per batch: the importance ratio is 1 and nothing is clipped.
+    With the "sequence" normaliser of the whole batch this is Algorithm 1, line 8, averaged over
+    prompts. One update per batch needs no more: the importance ratio is 1 and nothing is clipped.
 
-    For more than one, old_log_probs (..., N, L) are those of the policy that made the rollouts, by the training forward:
-    log m becomes min(w A, clip(w, 1 - low, 1 + high) A), w = m / m_old per token (Schulman et al. 2017).
+    log_probs      log m(z_it) (..., N, L), with gradients
+    advantages     A_i (..., N)
+    mask           (..., N, L), the tokens of the responses
+    normaliser     the step's divisor
+    old_log_probs  for several updates per batch: (..., N, L) of the policy that made the rollouts,
+                   by the training forward. log m becomes min(w A, clip(w, 1 - low, 1 + high) A),
+                   w = m / m_old per token (Schulman et al. 2017)
+    clip           low and high
+    returns        a scalar
+    raises         ValueError for shapes that do not fit, which could broadcast unseen
     """
     if advantages.shape != log_probs.shape[:-1] or mask.shape != log_probs.shape:
-        raise ValueError(f"advantages {tuple(advantages.shape)} and mask {tuple(mask.shape)} do not fit "
-                         f"log_probs {tuple(log_probs.shape)}")
-    advantages = advantages[..., None]                                         # (..., N, 1)
+        raise ValueError(
+            f"advantages {tuple(advantages.shape)} and mask {tuple(mask.shape)} do not fit "
+            f"log_probs {tuple(log_probs.shape)}"
+        )
+    advantages = advantages[..., None]                              # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / normaliser
-    ratio = ((log_probs - old_log_probs) * mask).exp()                         # (..., N, L)
+    # Padding has no ratio: its log-probs may be anything, and exp of them infinite.
+    ratio = ((log_probs - old_log_probs) * mask).exp()              # (..., N, L)
     low, high = clip
-    surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+    clipped = ratio.clamp(1 - low, 1 + high)                        # (..., N, L)
+    surrogate = torch.minimum(ratio * advantages, clipped * advantages)
     return -(surrogate * mask).sum() / normaliser
 
 
-def k3(log_probs, reference_log_probs, mask) -> torch.Tensor:
-    """KL(m || reference) per token (..., N, L) by q - log q - 1, q = m_ref / m (Schulman 2020): never negative."""
-    log_q = (reference_log_probs - log_probs) * mask
-    return torch.expm1(log_q) - log_q  # exact where q is near 1
+def k3(log_probs, reference_log_probs, mask) -> Tensor:
+    """KL(m || reference) per token by q - log q - 1, q = m_ref / m (Schulman 2020): never negative.
+
+    log_probs, reference_log_probs, mask and the result are (..., N, L).
+    """
+    log_q = (reference_log_probs - log_probs) * mask                # (..., N, L)
+    # q - 1 by expm1 is exact where q is near 1.
+    return torch.expm1(log_q) - log_q

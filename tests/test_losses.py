@@ -7,7 +7,7 @@ import tiny
 import torch
 import torch.nn.functional as F
 
-from maxrl.losses import NORMALISERS, normaliser, policy_gradient_loss, token_log_probs
+from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -36,8 +36,7 @@ def test_huge_logits_do_not_overflow():
 def test_the_three_normalisers():
     """P N = 6 rollouts with 20 tokens in all, 10 allowed for each."""
     assert [normaliser(name, 6, 20, 10) for name in ("sequence", "token", "constant")] == [6.0, 20.0, 60.0]
-    assert set(NORMALISERS) == {"sequence", "token", "constant"}
-    with pytest.raises(ValueError, match="aggregation 'mean' is unknown; use one of sequence, token, constant"):
+    with pytest.raises(ValueError, match="aggregation 'mean' is unknown; use one of sequence, token, constant$"):
         normaliser("mean", 6, 20, 10)
 
 

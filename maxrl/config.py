@@ -21,10 +21,10 @@ SEQUENCES, CLASSIFIERS = "language models", "classifiers"
 def option(default, sentence: str, *, above=None, least=None, choices=(), only="", free=False):
     """A field. above, least: bounds of a number. only: SEQUENCES or CLASSIFIERS, where it means nothing to the others. free:
     a resumed run may change it, since neither what is learned nor what it is learned from depends on it."""
-    told = {"help": sentence, "above": above, "least": least, "choices": choices, "only": only, "free": free}
+    about = {"help": sentence, "above": above, "least": least, "choices": choices, "only": only, "free": free}
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=told)
-    return field(default=default, metadata=told)
+        return field(default_factory=lambda: dict(default), metadata=about)
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -193,17 +193,17 @@ FREE_ON_RESUME = {f.name for f in dataclasses.fields(Config) if f.metadata["free
 
 def check_option(field: dataclasses.Field, value):
     """UsageError for a value that the option cannot have, whatever the others are."""
-    told, name = field.metadata, dashed(field.name)
-    if told["above"] is not None and not value > told["above"]:
-        raise UsageError(f"--{name} {value} must be above {told['above']}")
-    if told["least"] is not None and not value >= told["least"]:
+    about, name = field.metadata, dashed(field.name)
+    if about["above"] is not None and not value > about["above"]:
+        raise UsageError(f"--{name} {value} must be above {about['above']}")
+    if about["least"] is not None and not value >= about["least"]:
         raise UsageError(f"--{name} {value} must not be negative")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"--{name} {value} must be finite")
     for word in value if isinstance(value, tuple) else (value,):
-        if told["choices"] and word not in told["choices"]:
+        if about["choices"] and word not in about["choices"]:
             said = repr(word) if isinstance(value, tuple) else word
-            raise UsageError(f"--{name} {said} is not one of {', '.join(told['choices'])}")
+            raise UsageError(f"--{name} {said} is not one of {', '.join(about['choices'])}")
 
 
 def fields_of(kind: str) -> list[str]:

@@ -22,7 +22,7 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
     limit   its weight w(p) for many rollouts; None where it has none
     group   whether it compares a rollout with others, so that N = 1 is refused
-    name    in ADVANTAGES: the formula's own unless told
+    name    in ADVANTAGES: the formula's own if empty
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
     """
     def register(formula):

@@ -275,7 +275,7 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     code, said = ended(start(*endless, "--steps", 4, "--resume", "auto", preexec_fn=limited))
-    assert code == directory.NO_ROOM == 74, said
+    assert code == directory.DISK_FULL == 74, said
     assert "run cannot be written to (File too large)" in said and "step-000002 is whole" in said and "Traceback" not in said
     assert {f.name for f in Path("run").iterdir()} == {"recipe.json", "metrics.jsonl", "latest", "step-000002"}
     assert not files.damage("run/step-000002")
@@ -320,7 +320,7 @@ def test_a_full_disk_and_the_tokenizer(tmp_path, monkeypatch):
             Tokenizer.from_vocabulary(("<pad>", "<eos>", *map(str, range(100)))).save(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert directory.out_of_room(error.value) == "File too large" and list(tmp_path.iterdir()) == []
+    assert directory.disk_full(error.value) == "File too large" and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("where", ["set_latest", "lock"])
@@ -700,7 +700,7 @@ def test_workers_leave_signals_to_the_run(capfd):
     plan = [([0], None)] * 100
     assert next(prefetched(Listening(), plan)) == [os.getpid(), [False] * 3]
     run = directory.Run.__new__(directory.Run)
-    run.process, run.told, run.heard = os.getpid(), mmap.mmap(-1, 8), None
+    run.process, run.last_signal, run.signalled = os.getpid(), mmap.mmap(-1, 8), None
     signal.signal(signal.SIGTERM, run.on_signal)
     batches = prefetched(Listening(), plan, workers=1)
     worker, ignored = next(batches)
@@ -709,7 +709,7 @@ def test_workers_leave_signals_to_the_run(capfd):
         os.kill(process, signal.SIGTERM)
     time.sleep(0.4)
     assert [next(batches)[0] for _ in range(10)] == [worker] * 10
-    run.told[:] = bytes(8)  # long ago
+    run.last_signal[:] = bytes(8)  # long ago
     os.kill(worker, signal.SIGTERM)
     with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
         list(batches)

@@ -28,8 +28,8 @@ from maxrl.errors import RunError, UsageError
 from maxrl.io import files
 
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
-NO_ROOM = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
-NO_ROOM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 STARTED = ("step", "command", "ranks", "torch", "python")  # what recipe.json says of each start of the run
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # schedulers send the first or (Slurm) the last, people the second
 
@@ -46,9 +46,16 @@ class Run:
         self.examples, self.data = len(task), {"train": task.digest}  # "" where it is not known
         if validation is not None:
             self.data["validation"] = validation.digest
-        self.main, self.lock, self.old_handlers = distributed.rank() == 0, None, {}
-        self.heard, self.stopped, self.skipped, self.earlier = None, False, 0, []
-        self.reached, self.steps = False, 0  # of the checkpoint to go on from
+        self.main = distributed.rank() == 0
+        self.lock = None
+        self.old_handlers = {}
+        self.signalled = None  # (signal, when) of the first that came
+        self.stopped = False
+        self.skipped = 0  # steps in a row whose gradient was not finite
+        self.earlier = []  # what recipe.json says of earlier starts of the run
+        # Of the checkpoint to resume from:
+        self.reached = False
+        self.steps = 0
 
     def __enter__(self):
         found, refusal, code = None, None, UsageError.code
@@ -57,7 +64,7 @@ class Run:
                 found = str(self.acquire() or "")
             except (UsageError, OSError) as error:
                 self.release()
-                refusal, code = (self.no_room(error), NO_ROOM) if out_of_room(error) else (str(error), code)
+                refusal, code = (self.disk_full_sentence(error), DISK_FULL) if disk_full(error) else (str(error), code)
         found, refusal, code = distributed.from_main([found, refusal, code])
         if refusal:
             raise UsageError(refusal, code)
@@ -85,7 +92,7 @@ class Run:
         if self.cfg.resume == "no" and there:
             goes_on = f"repeats its {steps} steps, of which none was saved" if steps and not saved else "goes on with it"
             raise UsageError(f"{run} already holds a run: --resume auto {goes_on}, --out DIR starts another")
-        found = newest_whole(run)
+        found = newest_intact(run)
         if self.cfg.resume == "yes" and not found:
             raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
         if there:
@@ -128,7 +135,8 @@ class Run:
                        "examples": self.examples, "data": self.data, "earlier": self.earlier}
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
-        self.process, self.saved, self.told = os.getpid(), time.monotonic(), mmap.mmap(-1, 8)
+        self.process, self.saved = os.getpid(), time.monotonic()
+        self.last_signal = mmap.mmap(-1, 8)  # shared with the processes that the run forks: when a signal came
         for number in SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
                 self.old_handlers[number] = signal.signal(number, self.on_signal)
@@ -139,11 +147,11 @@ class Run:
         if os.getpid() != self.process:
             self.on_signal_in_a_fork(number)
             return
-        self.told[:] = struct.pack("d", time.monotonic())
-        if self.heard and time.monotonic() - self.heard[1] > 1:  # torchrun hands on what the terminal has sent already
+        self.last_signal[:] = struct.pack("d", time.monotonic())
+        if self.signalled and time.monotonic() - self.signalled[1] > 1:  # torchrun hands on what the terminal has sent already
             os._exit(128 + number)
-        if not self.heard:
-            self.heard = number, time.monotonic()
+        if not self.signalled:
+            self.signalled = number, time.monotonic()
             said = f"\n{signal.Signals(number).name}: finishing this step, then saving; again to end at once\n"
             try:
                 os.write(2, said.encode())
@@ -154,7 +162,7 @@ class Run:
         """In a process that the run has forked, say for its rewards: what was sent to all of them the run deals with, which
         wants to finish its step; what was sent to this one alone (terminate() of multiprocessing) ends it."""
         time.sleep(0.2)  # the run has heard it by then, if it was sent to all
-        if number != signal.SIGINT and time.monotonic() - struct.unpack("d", self.told)[0] > 2:
+        if number != signal.SIGINT and time.monotonic() - struct.unpack("d", self.last_signal)[0] > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -162,7 +170,7 @@ class Run:
         """Whether to save after this step; all ranks agree on it, and on whether to stop."""
         minutes = self.main and self.cfg.save_every_minutes
         asked = distributed.all_reduce({
-            "stop": self.heard is not None, "save": minutes and time.monotonic() - self.saved >= 60 * minutes}, "max")
+            "stop": self.signalled is not None, "save": minutes and time.monotonic() - self.saved >= 60 * minutes}, "max")
         self.stopped = bool(asked["stop"]) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
         return bool(finished or every or asked["stop"] or asked["save"])
@@ -203,13 +211,13 @@ class Run:
         for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
         self.release()
-        if out_of_room(error):
-            raise RunError(self.no_room(error), NO_ROOM) from error
+        if disk_full(error):
+            raise RunError(self.disk_full_sentence(error), DISK_FULL) from error
 
-    def no_room(self, error) -> str:
+    def disk_full_sentence(self, error) -> str:
         whole = checkpoints(self.path)
         left = f"{whole[-1].name} is whole" if whole else "there is no checkpoint yet"
-        return f"{self.path} cannot be written to ({out_of_room(error)}): make room, then go on with --resume auto; {left}"
+        return f"{self.path} cannot be written to ({disk_full(error)}): make room, then go on with --resume auto; {left}"
 
     def release(self):
         if self.lock:
@@ -221,11 +229,11 @@ class Run:
                     folder.rmdir()  # refused before anything was done
 
 
-def out_of_room(error) -> str:
+def disk_full(error) -> str:
     """What the system says where an error is that of a full disk, or of a file that may not grow; else ""."""
     said = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
     number = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if number in NO_ROOM_ERRORS else ""
+    return os.strerror(number) if number in DISK_FULL_ERRORS else ""
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -242,7 +250,7 @@ def finished_steps(run: Path) -> int:
         return 0
 
 
-def newest_whole(run: Path) -> Path | None:
+def newest_intact(run: Path) -> Path | None:
     """The newest checkpoint that is what its checksums say; newer ones that are damaged get another name."""
     damaged = []
     for path in reversed(checkpoints(run)):

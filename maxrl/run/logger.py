@@ -68,8 +68,8 @@ class Logger:
         recipe = json.loads((Path(run) / "recipe.json").read_text()) if track else {}
         self.trackers = [TRACKERS[tracker](Path(run), recipe, first_step) for tracker in dict.fromkeys(track)]
         self.first, self.steps, self.bar = first_step, steps, None
-        self.began = self.told = time.monotonic()
-        self.told_step = first_step
+        self.began = self.last_line = time.monotonic()
+        self.last_line_step = first_step
         if sys.stderr.isatty():
             self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
 
@@ -111,7 +111,7 @@ class Logger:
             self.bar.set_postfix(self.now, refresh=False)
             self.bar.update(1)
         elif (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
-              or time.monotonic() - self.told > LINES):
+              or time.monotonic() - self.last_line > LINES):
             self.say(self.line(step + 1))
 
     def warn_of(self, cfg, metrics: dict[str, float]):
@@ -126,8 +126,8 @@ class Logger:
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""
         now = time.monotonic()
-        each, mean = (now - self.told) / (done - self.told_step), (now - self.began) / (done - self.first)
-        self.told, self.told_step = now, done
+        each, mean = (now - self.last_line) / (done - self.last_line_step), (now - self.began) / (done - self.first)
+        self.last_line, self.last_line_step = now, done
         values = "".join(f"  {name} {value}" for name, value in self.now.items())
         left = f"  {duration(mean * (self.steps - done))} left" if done < self.steps else ""
         return f"step {done}/{self.steps}{values}  {each:.2g} s{left}"

@@ -36,9 +36,9 @@ ITEMS = {  # what a further word of a list looks like, where a checkpoint might 
 }
 
 
-def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, told: str, default=()):
+def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, sentence: str, default=()):
     """An option whose values have commas between them, as those of train.py have."""
-    parser.add_argument(name, default=default, metavar=metavar, help=told,
+    parser.add_argument(name, default=default, metavar=metavar, help=sentence,
                         type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text))
 
 

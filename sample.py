@@ -1,6 +1,6 @@
-"""Look at rollouts, a right one beside a wrong one: `python sample.py runs/maze9_laptop-maxrl` draws held-out mazes.
+"""Look at rollouts, a right one next to a wrong one: `python sample.py runs/maze9_laptop-maxrl` draws held-out mazes.
 
-    python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --max-response 2048 --rollouts 8
+    python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --max-response 2048 --samples 8
 """
 
 import argparse
@@ -20,11 +20,11 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=2, help="how many prompts to show (2)")
     parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
     parser.add_argument("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
-    parser.add_argument("--rollouts", type=int, default=32, help="drawn for each; one right and one wrong are shown (32)")
+    parser.add_argument("--samples", type=int, default=32, help="rollouts of each; one right and one wrong are shown (32)")
     sampling_options.add_options(parser, "")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
                         help="auto: in a terminal, unless NO_COLOR is set")
-    return sampling_options.read_options(parser, arguments, ("prompts", "rollouts"))
+    return sampling_options.read_options(parser, arguments, ("prompts", "samples"))
 
 
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:
@@ -61,12 +61,12 @@ def main(arguments: list[str]):
     for index in indices:
         examples, example = task.batch([index]), task[index]
         with torch.no_grad():
-            rollouts = policy.rollout(examples, args.rollouts, indices=[index], seed=args.seed,
+            rollouts = policy.rollout(examples, args.samples, indices=[index], seed=args.seed,
                                       temperature=args.temperature, **cut)
         right = task.rewards(examples, rollouts).cpu()[0] == 1  # (N,)
         if args.both and (right.all() or not right.any()):
             continue
-        print(f"prompt {index}: {int(right.sum())} of {args.rollouts} rollouts are right")
+        print(f"prompt {index}: {int(right.sum())} of {args.samples} rollouts are right")
         shown = [torch.nonzero(chosen).flatten().tolist()[:1] for chosen in (right, ~right)]
         print(side_by_side(*[task.show(rollouts.text(0, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")
         left -= 1
@@ -75,7 +75,7 @@ def main(arguments: list[str]):
     if args.both:
         since = f", from prompt {args.first} on," if args.first else ""
         print(f"only {args.prompts - left} prompts of the {args.split} split{since} have right and wrong rollouts among "
-              f"{args.rollouts}")
+              f"{args.samples}")
 
 
 if __name__ == "__main__":

@@ -286,7 +286,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
         p, curve = np.array(row["pass_rates"]), results["pass@k"][row["name"]]
         assert len(p) == 60 and curve["k"] == [1, 2, 4, 8]
         assert curve["mean"] == pytest.approx([np.mean(1 - (1 - p) ** k) for k in curve["k"]], abs=1e-5)
-    code, said = shell("sample.py", "maxrl", "--prompts", 2, "--rollouts", 8)
+    code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
     assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
     code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")
     assert code == 0 and "\u2580" in said

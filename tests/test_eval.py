@@ -214,7 +214,7 @@ def test_which_test_set_and_what_its_verifier_lost(warm, shell, monkeypatch):
 
 def test_sample(warm, shell):
     """Shows right and wrong rollouts of the noise that eval.py uses; no escapes where there is no terminal."""
-    code, said = shell("sample.py", warm, "--prompts", 3, "--rollouts", 16)
+    code, said = shell("sample.py", warm, "--prompts", 3, "--samples", 16)
     assert code == 0 and said.count("rollouts are right") == 3 and "\x1b" not in said, said
     policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
     task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
@@ -227,13 +227,15 @@ def test_sample(warm, shell):
 
 def test_sample_both(warm, shell):
     """--both shows the prompts that have right and wrong rollouts, and only these."""
-    said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8)[1]
+    code, said = shell("sample.py", warm, "--rollouts", 8)
+    assert code == 2 and "drawn for each prompt here is --samples" in said  # the old spelling
+    said = shell("sample.py", warm, "--prompts", 24, "--samples", 8)[1]
     counts = {place: int(n) for place, n in re.findall(r"prompt (\d+): (\d+) of 8", said)}
     both = [place for place, n in counts.items() if 0 < n < 8]
-    code, said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8, "--both")
+    code, said = shell("sample.py", warm, "--prompts", 24, "--samples", 8, "--both")
     assert code == 0 and re.findall(r"prompt (\d+):", said) == both
     assert f"only {len(both)} prompts of the validation split have right and wrong rollouts among 8" in said or len(both) == 24
-    said = shell("sample.py", warm, "--prompts", 24, "--rollouts", 8, "--both", "--first", 3)[1]
+    said = shell("sample.py", warm, "--prompts", 24, "--samples", 8, "--both", "--first", 3)[1]
     assert f"only {sum(int(p) > 2 for p in both)} prompts of the validation split, from prompt 3 on, have right" in said
 
 

@@ -199,7 +199,7 @@ def test_what_a_run_says(own, shell, monkeypatch):
         _, command = line.split("python ")
         script, *arguments = command.split()
         assert script in ("sample.py", "eval.py") and "--reward rewards.py:correct" in command and "--split train" in command
-        code, said = shell(script, *arguments, *(("--samples", 2, "--k", "1,2") if script == "eval.py" else ("--rollouts", 2)))
+        code, said = shell(script, *arguments, *(("--samples", 2, "--k", "1,2") if script == "eval.py" else ("--samples", 2)))
         assert code == 0, said
     code, said = shell(*only, "--resume", "auto")
     assert code == 0 and "run has 2 steps and --steps is 2: it is finished, nothing to do" in said and len(metrics("run")) == 2
@@ -221,8 +221,8 @@ def test_look_at_ones_own_run(own, shell):
     only = [*own[:3], *own[7:], "--task", "mine.py:Mine", "--reward", "rewards.py:correct"]
     code, said = shell("train.py", *only, "--out", "run")
     assert code == 0 and "python sample.py run --task mine.py:Mine --reward rewards.py:correct --max-prompt 80" in said, said
-    code, said = shell("sample.py", "run", "--rollouts", 2, "--max-prompt", 80)
-    whole = "python sample.py run --rollouts 2 --max-prompt 80 --task mine.py:Mine --reward rewards.py:correct"
+    code, said = shell("sample.py", "run", "--samples", 2, "--max-prompt", 80)
+    whole = "python sample.py run --samples 2 --max-prompt 80 --task mine.py:Mine --reward rewards.py:correct"
     said = said.replace(f"{ROOT}/", "")  # in a test a script's name is its whole path
     assert code == 2 and said.strip().endswith(f"says that you trust it, as in {whole}"), said
     code, said = shell(*whole.split()[1:])
@@ -300,7 +300,7 @@ def test_an_estimator_of_ones_own(mine, shell):
     Path("mine.py").write_text("raise SystemExit('run by eval.py')")  # a checkpoint's recipe is nobody's command
     few = ("--samples", 2, "--k", "1,2", "--prompts", 2, "--max-prompt", 80, "--reward", "rewards.py:correct")
     assert shell("eval.py", "runs/prompts-root", *few)[0] == 0
-    assert shell("sample.py", "runs/prompts-root", "--rollouts", 2, *few[6:])[0] == 0
+    assert shell("sample.py", "runs/prompts-root", "--samples", 2, *few[6:])[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,6 @@ def test_from_scratch_to_samples(folder, shell, monkeypatch):
     assert code == 0, said
     code, said = shell("eval.py", "sft", "rl", "--prompts", 4, "--samples", 4, "--k", "1,4")
     assert code == 0 and "rl minus each" in said, said
-    code, said = shell("sample.py", "rl", "--prompts", 1, "--rollouts", 4)
+    code, said = shell("sample.py", "rl", "--prompts", 1, "--samples", 4)
     assert code == 0 and "of 4 rollouts are right" in said and REQUEST in " ".join(said.split()), said
     assert re.search(r"read .+, answer \d+: (right|wrong)", said), said

@@ -49,6 +49,8 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive
     args, rest = parser.parse_known_args(arguments)
     pairs = split_arguments(rest)
     unknown = [key for key, _ in pairs if not key.startswith("task.")]
+    if "rollouts" in unknown:
+        raise UsageError("--rollouts is the N of training; what is drawn for each prompt here is --samples")
     if unknown:
         raise UsageError(f"--{unknown[0]} is not an option ({parser.prog} --help lists all)")
     args.task_options = {key.removeprefix("task."): guess(value) for key, value in pairs}

@@ -1,7 +1,13 @@
-"""What attends to what: the rows of a group to the group's prefix and to themselves, in training and in sampling.
+"""What attends to what: a row to its group's prefix and to itself. READ 8
 
-Letters: G groups, M rows of a group, B = G M rows, H query heads, Hk key-value heads, D size of a head, L own tokens of a
-row, Lp tokens of a prefix, C room for own tokens in a cache.
+`attend` is for training, where all own tokens are there; a `Cache` is for sampling, one by one.
+
+Letters of this file:
+    G  groups, one for each prompt         H   query heads
+    M  rows of a group, B = G M in all     Hk  key-value heads
+    L  own tokens of a row                 R   = H / Hk query heads that share a key-value head
+    Lp tokens of a prefix, the prompt      D   size of a head
+    C  slots for own tokens in a cache
 """
 
 import torch
@@ -10,114 +16,210 @@ from torch.nn.attention.bias import causal_lower_right
 
 
 def prefix_mask(lengths, Lp: int, L: int):
-    """What L own tokens may see of [Lp prefix slots | L own tokens]: None if all prefixes are full, else (G, 1, L, Lp + L)."""
-    if bool((lengths == Lp).all()):
+    """Which of [Lp prefix slots | L own tokens] each own token may see.
+
+    lengths  (G,), the filled slots of each prefix
+    Returns (G, 1, L, Lp + L), or None if every prefix is full.
+    """
+    if (lengths == Lp).all():
         return None
-    slots = torch.arange(Lp, device=lengths.device) < lengths[:, None]  # (G, Lp)
-    own = torch.ones(L, L, dtype=torch.bool, device=lengths.device).tril()
     G = len(lengths)
-    return torch.cat([slots[:, None].expand(G, L, Lp), own.expand(G, L, L)], -1)[:, None]
+    device = lengths.device
+    slots = torch.arange(Lp, device=device)
+    filled = slots < lengths.view(G, 1, 1)
+    filled = filled.expand(G, L, Lp)
+    own = torch.ones(G, L, L, dtype=torch.bool, device=device)
+    own = own.tril()
+    mask = torch.cat([filled, own], -1)
+    return mask.unsqueeze(1)
+
+
+def after_prefix(prefix, own):
+    """Put the prefix of its group before each row's own keys, or values.
+
+    prefix  (G, Hk, Lp, D)
+    own     (B, Hk, L, D)
+    Returns (B, Hk, Lp + L, D).
+    """
+    M = len(own) // len(prefix)
+    rows = prefix.unsqueeze(1)
+    # expand, not indexing: its backward sums the rows' gradients in float32.
+    rows = rows.expand(-1, M, -1, -1, -1)
+    rows = rows.flatten(0, 1)  # (B, Hk, Lp, D)
+    return torch.cat([rows, own], 2)
 
 
 def attend(q, k, v, prefix_kv=None, mask=None):
-    """Causal attention of rows to themselves and to their group's prefix, (B, H, L, D) from k, v (B, Hk, L, D).
+    """Causal attention of rows to [their group's prefix | themselves], in training.
 
-    prefix_kv is a pair (G, Hk, Lp, D) with B = G M. Without a mask every prefix is full and the flash kernel is reached;
-    with one (ragged prefixes) the heads are repeated, because a mask with grouped heads falls to the slow kernel.
+    q          (B, H, L, D)
+    k, v       (B, Hk, L, D)
+    prefix_kv  a pair of (G, Hk, Lp, D), or None: the rows stand alone
+    mask       as from `prefix_mask`
+    Returns (B, H, L, D).
     """
+    attention = F.scaled_dot_product_attention
     if prefix_kv is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    M = len(q) // len(prefix_kv[0])
-    # expand, not indexing: its backward sums the rows' gradients in float32
-    k, v = (torch.cat([p[:, None].expand(-1, M, -1, -1, -1).flatten(0, 1), own], 2) for p, own in zip(prefix_kv, (k, v)))
+        return attention(q, k, v, is_causal=True, enable_gqa=True)
+    prefix_k, prefix_v = prefix_kv
+    k = after_prefix(prefix_k, k)
+    v = after_prefix(prefix_v, v)
     if mask is None:
-        bias = causal_lower_right(q.shape[2], k.shape[2])  # plain is_causal would be aligned to the upper left
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=True)
-    repeat = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.repeat_interleave(M, 0))
-
-
-def attend_cached(q, k, v, prefix_k, prefix_v, own_bias, prefix_bias=None):
-    """Attention of one new token of each row, q (G M, H, 1, D), to [its group's prefix | its own tokens so far].
-
-    All queries that read the same prefix head, M rows times H / Hk heads, are one matrix: the prefix is read once per
-    group, not once per row. k, v (G M, Hk, C, D) with room for C own tokens; prefix_k, prefix_v (G, Hk, Lp, D);
-    own_bias (C,) and prefix_bias (G, Lp), None if all are full, are -inf at the slots that hold nothing.
-    """
-    (B, Hk, C, D), (G, _, Lp, _) = k.shape, prefix_k.shape
-    M, R = B // G, q.shape[1] // Hk
-    q = (q * D**-0.5).view(G, M, Hk, R, D)
-    grouped = q.transpose(1, 2).reshape(G, Hk, M * R, D)
-    prefix_scores = (grouped @ prefix_k.mT).view(G, Hk, M, R, Lp)
-    if prefix_bias is not None:
-        prefix_scores = prefix_scores + prefix_bias[:, None, None, None].to(q.dtype)
-    own_scores = ((q.view(B, Hk, R, D) @ k.mT) + own_bias.to(q.dtype)).view(G, M, Hk, R, C).transpose(1, 2)
-    scores = torch.cat([prefix_scores, own_scores], -1)  # (G, Hk, M, R, Lp + C)
-    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(v.dtype)
-    to_prefix, to_own = weights.split([Lp, C], -1)
-    out = (to_prefix.reshape(G, Hk, M * R, Lp) @ prefix_v).view(G, Hk, M, R, D).transpose(1, 2)
-    out = out + (to_own.transpose(1, 2).reshape(B, Hk, R, C) @ v).view(G, M, Hk, R, D)
-    return out.reshape(B, Hk * R, 1, D)
+        # Full prefixes reach the flash kernel. With plain is_causal the first own token would
+        # see the first slot alone: its triangle is aligned to the upper left.
+        L = q.shape[2]
+        bias = causal_lower_right(L, k.shape[2])
+        return attention(q, k, v, attn_mask=bias, enable_gqa=True)
+    # A mask with grouped heads falls to the slow kernel, so the heads are repeated instead.
+    R = q.shape[1] // k.shape[1]
+    k = k.repeat_interleave(R, 1)
+    v = v.repeat_interleave(R, 1)
+    M = len(q) // len(mask)
+    mask = mask.repeat_interleave(M, 0)
+    return attention(q, k, v, attn_mask=mask)
 
 
 class Cache:
-    """Keys and values during sampling: a group's prefix, shared by its M rows, and every row's own tokens.
+    """Keys and values during sampling: a group's prefix, shared by its M rows, and own tokens.
 
-    All rows of a cache are at the same own length. Room for own tokens grows by blocks; the room that is not filled yet
-    is zeros behind a bias of -inf, because a slice of it would be copied for every matrix product.
+    All rows of a cache have the same number of own tokens, `length`. Slots for them are added in
+    blocks. The slots that are not filled yet hold zeros behind a bias of -inf, because a slice
+    without them would be copied for every matrix product.
     """
 
     BLOCK = 32
 
     def __init__(self, prefix_kv, prefix_lengths, rows: int, limit: int = 2**31):
-        """prefix_kv as from `Transformer.encode`, prefix_lengths (G,), rows M per group, at most `limit` own tokens."""
+        """Start with the prefixes alone.
+
+        prefix_kv       as from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
+        prefix_lengths  (G,)
+        rows            M of each group
+        limit           no row will have more own tokens
+        """
         self.limit = self.full(limit)
-        self.prefix_lengths, self.rows, self.length, self.capacity = prefix_lengths, rows, 0, 0
-        # The projections leave (G, Lp, Hk, D) in memory, which every matrix product would copy again.
-        self.prefix = [(k.contiguous(), v.contiguous()) for k, v in prefix_kv]
-        slots = torch.arange(prefix_kv[0][0].shape[2], device=prefix_lengths.device)
-        padding = slots >= prefix_lengths[:, None]  # (G, Lp)
-        self.prefix_bias = torch.zeros(padding.shape, device=padding.device).masked_fill(padding, -torch.inf)  # (G, Lp)
-        if not bool(padding.any()):
-            self.prefix_bias = None
-        self.own_bias = torch.zeros(0, device=padding.device)  # (C,)
-        self.own = [None] * len(prefix_kv)  # per layer (2, G M, Hk, C, D): keys, values
+        self.prefix_lengths = prefix_lengths
+        self.rows = rows
+        self.length = 0
+        self.prefix = []  # of each layer keys and values, a pair of (G, Hk, Lp, D)
+        self.own = []  # of each layer keys and values, (2, B, Hk, C, D)
+        for k, v in prefix_kv:
+            # The projections leave (G, Lp, Hk, D) in memory, which every product would copy.
+            k = k.contiguous()
+            v = v.contiguous()
+            self.prefix.append((k, v))
+            G, Hk, Lp, D = k.shape
+            B = G * rows
+            own = k.new_zeros(2, B, Hk, 0, D)
+            self.own.append(own)
+
+        device = prefix_lengths.device
+        self.own_bias = torch.zeros(0, device=device)  # (C,)
+        slots = torch.arange(Lp, device=device)
+        padding = slots >= prefix_lengths.view(G, 1, 1, 1, 1)
+        # Prompts of one length are common, and then no slot has to be hidden.
+        self.prefix_bias = None
+        if padding.any():
+            self.prefix_bias = torch.where(padding, -torch.inf, 0.0)
 
     @classmethod
     def full(cls, limit: int) -> int:
-        """The room that a row of `limit` own tokens ends up with."""
-        return -(-limit // cls.BLOCK) * cls.BLOCK
+        """Return the slots of a row that reaches `limit` own tokens."""
+        blocks = -(-limit // cls.BLOCK)
+        return blocks * cls.BLOCK
 
     def extend(self):
-        """Make room for one more token of every row."""
-        if self.length == self.capacity:
-            room = min(max(self.BLOCK, self.capacity // 2 // self.BLOCK * self.BLOCK), self.limit - self.capacity)
-            self.capacity += room
-            self.own_bias = F.pad(self.own_bias, (0, room), value=-torch.inf)
-            for i, (k, _) in enumerate(self.prefix):
-                G, Hk, _, D = k.shape
-                own = k.new_zeros(2, G * self.rows, Hk, self.capacity, D)
-                if self.length:
-                    own[:, :, :, : self.length] = self.own[i]
-                self.own[i] = own
+        """Open the slot of one more token of every row."""
+        capacity = len(self.own_bias)
+        if self.length == capacity:
+            # By half as many, so that long rows are seldom copied, but never past the limit.
+            half = capacity // 2 // self.BLOCK
+            more = max(half, 1) * self.BLOCK
+            left = self.limit - capacity
+            more = min(more, left)
+            self.own_bias = F.pad(self.own_bias, (0, more), value=-torch.inf)
+            # One layer after the other: there are never two full caches at a time.
+            for i, own in enumerate(self.own):
+                longer = F.pad(own, (0, 0, 0, more))
+                self.own[i] = longer
         self.own_bias[self.length] = 0
         self.length += 1
 
-    def append(self, layer: int, k, v):
-        """Put the newest token's k, v (G M, Hk, 1, D) into the room made by `extend`; returns all of (G M, Hk, C, D)."""
+    def attend(self, layer: int, q, k, v):
+        """Attention of each row's newest token to [its group's prefix | its own tokens].
+
+        layer  whose keys and values these are
+        q      (B, H, 1, D)
+        k, v   (B, Hk, 1, D), kept in the slot that `extend` opened
+        Returns (B, H, 1, D).
+        """
         own = self.own[layer]
-        own[0, :, :, self.length - 1] = k[:, :, 0]
-        own[1, :, :, self.length - 1] = v[:, :, 0]
-        return own[0], own[1]
+        newest = self.length - 1
+        slot = own.select(3, newest)  # (2, B, Hk, D)
+        slot[0] = k.squeeze(2)
+        slot[1] = v.squeeze(2)
+        own_k, own_v = own
+        prefix_k, prefix_v = self.prefix[layer]
+        G, Hk, Lp, D = prefix_k.shape
+        M = self.rows
+        H = q.shape[1]
+        R = H // Hk
+        scaled = q.view(G, M, Hk, R, D)
+        scaled = scaled * D**-0.5
+
+        # All queries that read the same prefix head, of M rows and R heads, are one matrix: the
+        # prefix is read once per group and not once per row.
+        queries = scaled.transpose(1, 2)
+        queries = queries.flatten(2, 3)  # (G, Hk, M R, D)
+        prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R, Lp)
+        prefix_dots = prefix_dots.unflatten(2, (M, R))
+        if self.prefix_bias is not None:
+            bias = self.prefix_bias.to(q.dtype)
+            prefix_dots = prefix_dots + bias
+
+        # Own keys belong to one row: here only the R heads that share one are a matrix.
+        queries = scaled.flatten(0, 1)  # (B, Hk, R, D)
+        own_dots = queries @ own_k.mT  # (B, Hk, R, C)
+        bias = self.own_bias.to(q.dtype)
+        own_dots = own_dots + bias
+        own_dots = own_dots.unflatten(0, (G, M))
+        own_dots = own_dots.transpose(1, 2)  # (G, Hk, M, R, C)
+
+        # One softmax over both. Its sum has many small terms, which bfloat16 would lose.
+        dots = torch.cat([prefix_dots, own_dots], -1)
+        dtype = torch.promote_types(dots.dtype, torch.float32)
+        weights = dots.softmax(-1, dtype=dtype)
+        weights = weights.to(v.dtype)
+        on_prefix, on_own = weights.tensor_split([Lp], -1)
+
+        # The values are read as the keys were.
+        on_prefix = on_prefix.flatten(2, 3)
+        from_prefix = on_prefix @ prefix_v  # (G, Hk, M R, D)
+        from_prefix = from_prefix.unflatten(2, (M, R))
+        from_prefix = from_prefix.transpose(1, 2)  # (G, M, Hk, R, D)
+        on_own = on_own.transpose(1, 2)
+        on_own = on_own.flatten(0, 1)
+        from_own = on_own @ own_v  # (B, Hk, R, D)
+        from_own = from_own.unflatten(0, (G, M))
+        attended = from_prefix + from_own  # (G, M, Hk, R, D)
+        return attended.reshape(q.shape)
 
     def select(self, groups, rows):
-        """Keep only groups (G',) and of each of them rows (G', M')."""
-        flat = (groups[:, None] * self.rows + rows).flatten()
-        if len(groups) < len(self.prefix_lengths):
-            self.prefix = [(k[groups], v[groups]) for k, v in self.prefix]
-            self.prefix_bias = None if self.prefix_bias is None else self.prefix_bias[groups]
-            self.prefix_lengths = self.prefix_lengths[groups]
-        for i, own in enumerate(self.own):  # one after the other: at no time are there two whole caches
-            self.own[i] = own.index_select(1, flat)
+        """Keep some rows and drop the others.
+
+        groups  (G',), the groups that are kept
+        rows    (G', M'), the rows of each of them that are kept
+        """
+        first = groups * self.rows  # row of each group
+        kept = first[:, None] + rows
+        kept = kept.flatten()  # (G' M',)
         self.rows = rows.shape[1]
+        if len(groups) < len(self.prefix_lengths):
+            self.prefix_lengths = self.prefix_lengths[groups]
+            for i, (k, v) in enumerate(self.prefix):
+                self.prefix[i] = (k[groups], v[groups])
+            if self.prefix_bias is not None:
+                self.prefix_bias = self.prefix_bias[groups]
+        # One layer after the other, as in `extend`.
+        for i, own in enumerate(self.own):
+            self.own[i] = own.index_select(1, kept)

@@ -27,33 +27,36 @@ class ResNetConfig:
         if self.block not in tuple(BLOCKS) or self.stem not in ("imagenet", "small"):  # tuples take what has no hash
             raise ValueError(f"no ResNet has block {repr(self.block)[:40]} and stem {repr(self.stem)[:40]}; use basic or "
                              "bottleneck, and imagenet or small")
-        for name, sizes, largest in (("num_labels", [self.num_labels], 2**24), ("width", [self.width], 2**16),
-                                     ("depths", self.depths, 100)):
-            few = 0 < len(sizes) <= 8 if isinstance(sizes, (list, tuple)) else False  # every stage doubles the width
+        for name, largest in (("num_labels", 2**24), ("width", 2**16), ("depths", 100)):
+            value = getattr(self, name)
+            sizes = value if name == "depths" else [value]
+            few = isinstance(sizes, (list, tuple)) and 0 < len(sizes) <= 8  # every stage doubles the width
             if not few or not all(type(size) is int and 0 < size <= largest for size in sizes):
-                raise ValueError(f"no ResNet has {name} = {str(getattr(self, name))[:40]}: whole numbers from 1 to {largest}")
+                raise ValueError(f"no ResNet has {name} = {str(value)[:40]}: whole numbers from 1 to {largest}")
         for name in ("mean", "std"):
             values = getattr(self, name)
-            if not isinstance(values, (list, tuple)) or len(values) != 3 or not all(
-                    type(v) in (int, float) and abs(v) < 1e6 for v in values) or name == "std" and not all(
-                    v > 0 for v in values):
+            three = isinstance(values, (list, tuple)) and len(values) == 3
+            if (not three or not all(type(v) in (int, float) and abs(v) < 1e6 for v in values)
+                    or name == "std" and min(values) <= 0):
                 raise ValueError(f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0")
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
-        """From a parsed config.json; ValueError for keys that are not known or missing."""
-        known = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
-        unknown = known.keys() - cls.__dataclass_fields__.keys()
-        if unknown or "num_labels" not in known:
+        """Read a parsed config.json; ValueError for keys that are unknown or missing."""
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
+        unknown = given.keys() - cls.__dataclass_fields__.keys()
+        if unknown or "num_labels" not in given:
             what = f"has unknown keys: {', '.join(sorted(unknown))[:80]}" if unknown else "lacks num_labels"
             raise ValueError(f"config.json of a {MODEL_TYPE} {what}")
-        return cls(**known)
+        return cls(**given)
 
     def to_hf(self) -> dict:
+        """Return the config.json of this model."""
         return {"model_type": MODEL_TYPE, **asdict(self)}
 
 
 def convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
+    """Return a convolution that keeps the image's size up to the stride; batch-norm follows, so it needs no bias."""
     return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
 
 
@@ -64,15 +67,17 @@ class BasicBlock(nn.Module):
 
     def __init__(self, before: int, width: int, stride: int):
         super().__init__()
-        self.conv1, self.bn1 = convolution(before, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = convolution(width, width, 3), nn.BatchNorm2d(width)
+        self.conv1 = convolution(before, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = convolution(width, width, 3)
+        self.bn2 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut(before, width, stride)
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return self.relu(y + self.downsample(x))
 
 
 class Bottleneck(nn.Module):
@@ -82,9 +87,12 @@ class Bottleneck(nn.Module):
 
     def __init__(self, before: int, width: int, stride: int):
         super().__init__()
-        self.conv1, self.bn1 = convolution(before, width, 1), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = convolution(width, width, 3, stride), nn.BatchNorm2d(width)
-        self.conv3, self.bn3 = convolution(width, width * 4, 1), nn.BatchNorm2d(width * 4)
+        self.conv1 = convolution(before, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = convolution(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = convolution(width, width * 4, 1)
+        self.bn3 = nn.BatchNorm2d(width * 4)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut(before, width * 4, stride)
 
@@ -92,13 +100,13 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return self.relu(y + self.downsample(x))
 
 
-def shortcut(before: int, after: int, stride: int) -> nn.Module | None:
-    """What brings x to the shape of f(x), where it has another one."""
+def shortcut(before: int, after: int, stride: int) -> nn.Module:
+    """Return what brings x to the shape of f(x)."""
     if stride == 1 and before == after:
-        return None
+        return nn.Identity()
     return nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
 
 
@@ -114,16 +122,21 @@ class ResNet(nn.Module):
         for name in ("mean", "std"):  # not in the state_dict
             self.register_buffer(name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False)
         small = config.stem == "small"
-        self.conv1 = nn.Conv2d(3, config.width, 3 if small else 7, 1 if small else 2, 1 if small else 3, bias=False)
-        self.bn1 = nn.BatchNorm2d(config.width)
+        channels = config.width
+        self.conv1 = convolution(3, channels, 3) if small else convolution(3, channels, 7, 2)
+        self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        self.stages, channels = len(config.depths), config.width
+        self.stages = len(config.depths)
+        block = BLOCKS[config.block]
         for stage, depth in enumerate(config.depths):
-            width, blocks = config.width * 2**stage, []
-            for i in range(depth):
-                blocks.append(BLOCKS[config.block](channels, width, stride=2 if i == 0 and stage > 0 else 1))
-                channels = width * blocks[0].expansion
+            width = config.width * 2**stage
+            stride = 2 if stage else 1
+            blocks = []
+            for _ in range(depth):
+                blocks.append(block(channels, width, stride))
+                channels = width * block.expansion
+                stride = 1
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, config.num_labels)

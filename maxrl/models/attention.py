@@ -1,4 +1,4 @@
-"""What attends to what: a row to its group's prefix and to itself. READ 8
+"""What attends to what: a row to its group's prefix and to itself.
 
 `attend` is for training, where all own tokens are there; a `Cache` is for sampling, one by one.
 

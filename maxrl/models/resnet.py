@@ -60,57 +60,33 @@ def convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2
     return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
 
 
-class BasicBlock(nn.Module):
-    """x + f(x), f two 3x3 convolutions: resnet18 and 34."""
+BLOCKS = {"basic": 1, "bottleneck": 4}  # how many times the width its result has
 
-    expansion = 1
 
-    def __init__(self, before: int, width: int, stride: int):
+class Block(nn.Module):
+    """x + f(x), f two 3x3 convolutions ("basic") or a 3x3 between two 1x1 ("bottleneck"), each with batch-norm."""
+
+    def __init__(self, kind: str, before: int, width: int, stride: int):
         super().__init__()
-        self.conv1 = convolution(before, width, 3, stride)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, 3)
-        self.bn2 = nn.BatchNorm2d(width)
+        after = width * BLOCKS[kind]
+        shapes = [(before, width, 3, stride), (width, after, 3)]
+        if kind == "bottleneck":
+            shapes = [(before, width, 1), (width, width, 3, stride), (width, after, 1)]
+        for i, shape in enumerate(shapes, 1):
+            self.add_module(f"conv{i}", convolution(*shape))
+            self.add_module(f"bn{i}", nn.BatchNorm2d(shape[1]))
+        self.kind = kind
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = shortcut(before, width, stride)
+        self.downsample = nn.Identity()
+        if stride > 1 or before != after:  # brings x to the shape of f(x)
+            self.downsample = nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
+        if self.kind == "bottleneck":
+            y = self.bn3(self.conv3(self.relu(y)))
         return self.relu(y + self.downsample(x))
-
-
-class Bottleneck(nn.Module):
-    """x + f(x), f a 3x3 convolution between two 1x1: resnet50 and deeper."""
-
-    expansion = 4
-
-    def __init__(self, before: int, width: int, stride: int):
-        super().__init__()
-        self.conv1 = convolution(before, width, 1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, 3, stride)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = convolution(width, width * 4, 1)
-        self.bn3 = nn.BatchNorm2d(width * 4)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = shortcut(before, width * 4, stride)
-
-    def forward(self, x):
-        y = self.relu(self.bn1(self.conv1(x)))
-        y = self.relu(self.bn2(self.conv2(y)))
-        y = self.bn3(self.conv3(y))
-        return self.relu(y + self.downsample(x))
-
-
-def shortcut(before: int, after: int, stride: int) -> nn.Module:
-    """Return what brings x to the shape of f(x)."""
-    if stride == 1 and before == after:
-        return nn.Identity()
-    return nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
-
-
-BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 class ResNet(nn.Module):
@@ -128,14 +104,13 @@ class ResNet(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
         self.stages = len(config.depths)
-        block = BLOCKS[config.block]
         for stage, depth in enumerate(config.depths):
             width = config.width * 2**stage
             stride = 2 if stage else 1
             blocks = []
             for _ in range(depth):
-                blocks.append(block(channels, width, stride))
-                channels = width * block.expansion
+                blocks.append(Block(config.block, channels, width, stride))
+                channels = width * BLOCKS[config.block]
                 stride = 1
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)

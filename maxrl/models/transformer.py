@@ -1,4 +1,4 @@
-"""A decoder-only transformer: RMSNorm, rotary positions, grouped-query attention, SwiGLU. READ 7
+"""A decoder-only transformer: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 Modules carry the names of the published checkpoints, so that weights load with strict=True.
 hf_config.py reads the sizes, attention.py decides what attends to what.
@@ -29,9 +29,9 @@ from maxrl.models.rope import rotate
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension, in the precision of the weight.
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
 
-    Argument: x (..., size), of any floating-point type.
+    x  (..., size), of any floating-point type
     Returns (..., size), of the weight's type, or of autocast's if that is on.
     """
 
@@ -108,7 +108,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """One block: x + attention, then x + MLP, each of the normed x."""
+    """One block: x + attention, then x + MLP, each of the normed x. `last`: no layer follows."""
 
     def __init__(self, config: TransformerConfig, last: bool):
         super().__init__()
@@ -131,7 +131,7 @@ class Layer(nn.Module):
         Returns x and prefix after this layer; prefix as in `encode`.
         """
         # Rows and prefixes pass in one call, so that gradient checkpointing can make the layer
-        # again from these arguments alone, and sharding gathers its weights once.
+        # again from these arguments alone, and sharding gathers the weights once.
         prefix_kv = None
         if prefix is not None:
             prefix, prefix_kv = self.encode(prefix, prefix_rotation)
@@ -180,7 +180,7 @@ class Decoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The language model: float32 and random weights until a checkpoint replaces them."""
+    """The language model. Its weights are random and float32 until a checkpoint replaces them."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()

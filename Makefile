@@ -24,7 +24,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
+.PHONY: help demo images gsm8k-laptop proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,7 +43,10 @@ demo: $(plots)  ## two CPU cores, under ten minutes: a transformer learns 9x9 ma
 	$(py) sample.py $(DEMO)/maxrl --both
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
-test: export OMP_NUM_THREADS ?= 1
+proofs test: export OMP_NUM_THREADS ?= 1
+proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, under 20 seconds
+	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,losses metrics properties toy))
+
 test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 

@@ -1,7 +1,6 @@
 """The simulation: sampled runs follow the exact ones, exact ones order the methods as the paper does."""
 
-import os
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -43,14 +42,13 @@ def test_sampled_gradient_has_the_exact_mean(name):
     assert exact[0, 0] > 0 and weight(name, 0.5, rollouts=8, **toy.METHODS[name]) > 0
 
 
-def test_command_line(tmp_path):
-    """The command of the docstring, small: prints the table; writes the figure where matplotlib is installed."""
+def test_command_line(tmp_path, monkeypatch, capsys):
+    """The command of the docstring, small: prints the table; writes the figure if matplotlib is installed."""
     pytest.importorskip("matplotlib")
-    command = [sys.executable, "-m", "maxrl.toy", "--prompts", "10", "--steps", "3", "--out", str(tmp_path / "new")]
-    env = {**os.environ, "MPLCONFIGDIR": str(tmp_path)}                        # no font cache in the home directory
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in [*toy.METHODS, toy.EXACT_ML])
+    monkeypatch.setattr(sys, "argv", ["toy", "--prompts", "10", "--steps", "3", "--out", str(tmp_path / "new")])
+    runpy.run_module("maxrl.toy", run_name="__main__")
+    said = capsys.readouterr().out
+    assert all(name in said for name in [*toy.METHODS, toy.EXACT_ML])
     assert (tmp_path / "new" / "toy.png").read_bytes().startswith(b"\x89PNG")
 
 

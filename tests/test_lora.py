@@ -389,7 +389,7 @@ def test_ragged_rows_behind_a_prefix(base):
         close(shared[g], alone[:, n:])
 
 
-def test_frozen_copies_can_be_drop_casts():
+def test_casts_of_frozen_weights_can_be_dropped():
     """Under autocast each frozen weight keeps a bfloat16 copy, made anew where it is gone: a sharded model has no room."""
     from maxrl.models.lora import Frozen, add_lora, drop_casts
 

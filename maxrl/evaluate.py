@@ -19,7 +19,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
 
     The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
     """
-    policy.whole()  # here, because a rank may be left without a prompt
+    policy.unsharded_model()  # here, because a rank may be left without a prompt
     results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())

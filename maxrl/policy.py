@@ -1,7 +1,11 @@
-"""A policy makes rollouts and turns their advantages into gradients. Three verbs: rollout, demonstrate, backward.
+"""A policy makes rollouts and turns advantages into gradients: rollout, demonstrate, backward.
 
-SequencePolicy, here, samples the tokens of a language model; ClassifierPolicy, in classifier.py, draws the class of an
-image. Both give (P_local, N) of everything, so that one loop and one set of estimators serve both; evaluate() gives pass@k.
+SequencePolicy, here, samples the tokens of a language model. ClassifierPolicy, in classifier.py,
+draws the class of an image. Both give (P_local, N) of everything, so that one loop and one set of
+estimators serve both.
+
+Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
+micro-batch has M of the rows of G groups.
 """
 
 import math
@@ -13,266 +17,418 @@ from torch import nn
 from maxrl import checkpoint, distributed, sharding
 from maxrl.classifier import ClassifierPolicy
 from maxrl.evaluate import count_successes
-from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.metrics import pass_at_k_table
 from maxrl.models.lora import drop_casts
-from maxrl.rollouts import MicroBatch, Rollouts
+from maxrl.rollouts import Rollouts, Tally, micro_batches
 from maxrl.sampler import check_prompts, generate, noise, pad
 from maxrl.waves import cache_bytes, groups_within, in_waves
 
 
 class TokenLogProbs(nn.Module):
-    """The one forward that gradients go through: DDP and fully_shard synchronise nothing that goes around it."""
+    """The one forward that gradients go through: what goes around it is not synchronised."""
 
     def __init__(self, model):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: "MicroBatch | None", with_entropy: bool = False):
-        """Log-probabilities (G, M, L) of the targets, and entropies (G, M, L) or None. For batch None, of a rank with
-        nothing to train, a 0 that needs a gradient: a token through every layer, because fully_shard waits at each."""
+    def forward(self, batch, with_entropy: bool = False):
+        """Run a micro-batch.
+
+        batch         a MicroBatch, or None on a rank that has nothing to train
+        with_entropy  whether entropies are asked for
+
+        Returns the log-probabilities of the targets and the entropies of their distributions or
+        None, both (G, M, L) and 0 in the padding. For None, a 0 that needs a gradient.
+        """
+        head = self.model.lm_head
         if batch is None:
-            token = torch.zeros(1, 1, 1, dtype=torch.long, device=self.model.lm_head.weight.device)
-            return self.model.lm_head(self.model(token)).sum() * 0
-        hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)[batch.scored]   # (tokens, E)
-        scored = log_probs_and_entropies(hidden, self.model.lm_head, batch.targets[batch.mask], with_entropy)
-        return [None if x is None else x.new_zeros(batch.mask.shape).masked_scatter(batch.mask, x) for x in scored]
+            # Through every layer: under fully_shard the other ranks wait at each.
+            token = torch.zeros(1, 1, 1, dtype=torch.long, device=head.weight.device)
+            return head(self.model(token)).sum() * 0
+        hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
+        # Padding gets no logits, which would take more memory than all else.
+        hidden = hidden[batch.mask]                                    # (tokens, E)
+        targets = batch.targets[batch.mask]                            # (tokens,)
+        result = []
+        for values in log_probs_and_entropies(hidden, head, targets, with_entropy):
+            if values is not None:
+                zeros = values.new_zeros(batch.mask.shape)
+                values = zeros.masked_scatter(batch.mask, values)      # (G, M, L)
+            result.append(values)
+        return result
 
 
 class SequencePolicy:
-    """A language model as a policy: samples tokens, and scores them again in micro-batches with gradients."""
+    """A language model as a policy: it samples tokens, and runs them again with gradients.
+
+    model                   a Transformer; with `shard` on the CPU, it goes to the devices
+    tokenizer               of its prompts and responses
+    stop_tokens             ids that end a response
+    max_tokens              the longest response
+    seed                    of the noise that tokens are drawn by
+    aggregation             what the loss is divided by, see losses.NORMALISERS
+    micro_batch_tokens      the most padded tokens of a training forward
+    wave_rows               the most rollouts sampled at once
+    autocast                whether forwards are in bfloat16
+    clip                    (low, high): how far the importance ratio may be from 1
+    entropy_bonus           weight of the entropy, nats per token
+    beta                    weight of the KL divergence from the reference, nats per token
+    reference               a Transformer for beta, frozen here
+    kv_memory_gb            GiB of keys and values in sampling, instead of wave_rows; 0: no limit
+    gradient_checkpointing  whether the backward makes each layer again, to save memory
+    shard                   whether the ranks divide the model among them (FSDP2)
+
+    ValueError without stop tokens.
+    """
 
     unit = "tokens"  # what its work is counted in
 
-    def __init__(self, model, tokenizer: Tokenizer, stop_tokens, *, max_tokens: int, seed: int = 0, aggregation: str = "token",
-                 micro_batch_tokens: int = 32768, wave_rows: int = 4096, autocast: bool = False, share_prompt: bool = True,
-                 clip=(0.2, 0.2), entropy_bonus: float = 0.0, beta: float = 0.0, reference=None, kv_memory_gb: float = 0.0,
-                 gradient_checkpointing: bool = False, shard: bool = False):
-        """stop_tokens: ids that end a response; max_tokens: longest response; reference: the frozen model of the KL
-        penalty `beta`; the rest as in Config. With `shard` the model comes on the CPU and goes to the ranks' devices."""
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        stop_tokens,
+        *,
+        max_tokens: int,
+        seed: int = 0,
+        aggregation: str = "token",
+        micro_batch_tokens: int = 32768,
+        wave_rows: int = 4096,
+        autocast: bool = False,
+        clip=(0.2, 0.2),
+        entropy_bonus: float = 0.0,
+        beta: float = 0.0,
+        reference=None,
+        kv_memory_gb: float = 0.0,
+        gradient_checkpointing: bool = False,
+        shard: bool = False,
+    ):
         if not stop_tokens:
             raise ValueError("the policy has no stop tokens: no response would ever end")
-        self.model, self.tokenizer, self.stop_tokens = model, tokenizer, list(stop_tokens)
-        self.max_tokens, self.seed, self.aggregation, self.share_prompt = max_tokens, seed, aggregation, share_prompt
-        self.micro_batch_tokens, self.wave_rows, self.autocast = micro_batch_tokens, wave_rows, autocast
-        self.clip, self.entropy_bonus, self.beta = clip, entropy_bonus, beta
-        self.kv_memory_gb, model.gradient_checkpointing = kv_memory_gb, gradient_checkpointing
-        self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
-        self.rows_in_memory = sys.maxsize  # how many rollouts fit at once: fewer after an out-of-memory error
-        self.unwrapped = TokenLogProbs(model)
-        self.frame, self.copy = sharding.meta_skeleton(model) if shard else None, None
-        self.scorer = (sharding.fully_sharded(self.unwrapped, model.model.layers) if shard else
-                       distributed.data_parallel(self.unwrapped))
+        self.model = model
+        self.tokenizer = tokenizer
+        self.stop_tokens = list(stop_tokens)
+        self.max_tokens = max_tokens
+        self.seed = seed
+        self.aggregation = aggregation
+        self.micro_batch_tokens = micro_batch_tokens
+        self.wave_rows = wave_rows
+        self.autocast = autocast
+        self.clip = clip
+        self.entropy_bonus = entropy_bonus
+        self.beta = beta
+        self.kv_memory_gb = kv_memory_gb
+        model.gradient_checkpointing = gradient_checkpointing
+        # How many rollouts fit at once: fewer after an out-of-memory error.
+        self.rows_in_memory = sys.maxsize
+        self.reference = None
+        if beta:
+            self.reference = TokenLogProbs(reference.requires_grad_(False))
+        self.skeleton = None
+        self.unsharded = None
+        self.module = TokenLogProbs(model)
+        if shard:
+            # The skeleton first: once the model is divided, its modules have hooks.
+            self.skeleton = sharding.meta_skeleton(model)
+            self.module = sharding.fully_sharded(self.module, model.model.layers)
+        else:
+            self.module = distributed.data_parallel(self.module)
         self.device = model.lm_head.weight.device
 
     def precision(self):
-        """Matrix products in bfloat16 around float32 parameters; each weight is cast once per context, not per token."""
+        """Return the context of a forward: with autocast, matrix products in bfloat16."""
+        # Parameters stay in float32; each is cast once per context, not once per token.
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
-    def whole(self):
-        """The model for all that needs no gradient: itself, or of a sharded one a whole copy, which all ranks must ask for
-        and which the next backward lets go. With that, ranks may sample to different lengths."""
-        if self.frame is None:
+    def unsharded_model(self):
+        """Return the model for what needs no gradient; all ranks must call this.
+
+        A sharded one is gathered, once until the next backward. So ranks may sample to different
+        lengths without waiting for each other.
+        """
+        if self.skeleton is None:
             return self.model
-        if self.copy is None:
-            self.copy = sharding.gathered(self.model, self.frame, linear=torch.bfloat16 if self.autocast else None)
-        return self.copy
+        if self.unsharded is None:
+            dtype = torch.bfloat16 if self.autocast else None
+            self.unsharded = sharding.gathered(self.model, self.skeleton, linear=dtype)
+        return self.unsharded
 
     def wave_groups(self, rollouts: int) -> int:
-        """How many groups of `rollouts` rows are sampled at once."""
+        """Return how many groups of `rollouts` rows are sampled at once, at least one."""
         if not self.kv_memory_gb:
             return max(1, self.wave_rows // rollouts)
-        size = 2 if self.autocast else self.model.lm_head.weight.element_size()
-        return groups_within(self.kv_memory_gb, rollouts, cache_bytes(self.model.config, self.max_tokens, size))
+        size = self.model.lm_head.weight.element_size()
+        if self.autocast:
+            size = 2
+        row = cache_bytes(self.model.config, self.max_tokens, size)
+        return groups_within(self.kv_memory_gb, rollouts, row)
 
-    def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, **sampling) -> Rollouts:
-        """N = `rollouts` responses to each example; `indices` are the prompts' positions in the whole batch."""
-        prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
-        indices = range(len(prompts)) if indices is None else indices
-        seed = self.seed if seed is None else seed
-        model = self.whole()
+    def encode_prompts(self, examples) -> list[torch.Tensor]:
+        """Return the ids of each example's prompt, one-dimensional."""
+        return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
+
+    def rollout(
+        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, **sampling
+    ) -> Rollouts:
+        """Sample N = `rollouts` responses to each example.
+
+        examples  P_local, each with a prompt
+        rollouts  N
+        step      of the run: another step, other noise
+        indices   P_local places of the prompts in the batch of all ranks; without it 0, 1, ...
+        seed      instead of the policy's
+        sampling  temperature, top_k, top_p of sampler.distribution; without them those of training
+
+        Returns Rollouts. PromptError for a prompt that the model cannot answer.
+        """
+        prompts = self.encode_prompts(examples)
+        if indices is None:
+            indices = range(len(prompts))
+        if seed is None:
+            seed = self.seed
+        model = self.unsharded_model()
 
         def sample(groups: slice, columns: slice):
-            drawn = noise(seed, step, indices[groups], rollouts, self.max_tokens)[:, columns]      # (G, M, max_tokens)
+            # Drawn for all columns, so that a rollout has the same noise in any part.
+            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens)
+            uniforms = uniforms[:, columns]                            # (G, M, max_tokens)
+            M = uniforms.shape[1]
+            limits = self.max_tokens, self.stop_tokens
             with self.precision():
-                return generate(model, prompts[groups], drawn.shape[1], self.max_tokens, self.stop_tokens, drawn, **sampling)
+                return generate(model, prompts[groups], M, *limits, uniforms, **sampling)
 
         rows = min(self.wave_groups(rollouts) * rollouts, self.rows_in_memory)
-        out, fitting = in_waves(sample, len(prompts), rollouts, rows)
-        self.rows_in_memory = fitting if fitting < rows else self.rows_in_memory
-        return Rollouts(prompts, out.tokens, out.lengths, out.finished, self.tokenizer, out.log_probs, out.entropies)
+        samples, fitting = in_waves(sample, len(prompts), rollouts, rows)
+        # What has not fitted once is not tried in every step.
+        if fitting < rows:
+            self.rows_in_memory = fitting
+        return Rollouts(prompts, tokenizer=self.tokenizer, **vars(samples))
 
     def demonstrate(self, examples) -> Rollouts:
-        """The reference answers as rollouts, N = 1: with advantage 1, maximum likelihood of demonstrations."""
-        prompts = [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
-        eos = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        end = eos if eos in self.stop_tokens else self.stop_tokens[0]  # of answers whose task does not write its own
-        answers = [self.tokenizer.encode(e.answer) for e in examples]
-        answers = [torch.tensor(a if a and a[-1] in self.stop_tokens else [*a, end]) for a in answers]
-        tokens, lengths = pad(answers, self.device)
+        """Return the answers of the examples as rollouts, N = 1.
+
+        examples  P_local, each with a prompt and an answer
+
+        With advantage 1 their loss is that of maximum likelihood. PromptError as in rollout.
+        """
+        end = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
+        if end not in self.stop_tokens:
+            end = self.stop_tokens[0]
+        answers = []
+        for example in examples:
+            ids = self.tokenizer.encode(example.answer)
+            # Some tasks write the end of an answer themselves.
+            if not ids or ids[-1] not in self.stop_tokens:
+                ids = [*ids, end]
+            answers.append(torch.tensor(ids))
+        prompts = self.encode_prompts(examples)
+        tokens, lengths = pad(answers, self.device)                    # (P_local, L)
         check_prompts(self.model, prompts, tokens.shape[1])
-        return Rollouts(prompts, tokens[:, None], lengths[:, None], torch.ones_like(lengths[:, None]).bool(), self.tokenizer)
+        lengths = lengths[:, None]                                     # (P_local, 1)
+        finished = torch.ones_like(lengths, dtype=torch.bool)
+        return Rollouts(prompts, tokens[:, None], lengths, finished, self.tokenizer)
+
+    def forward(self, module, batch, with_entropy: bool = False):
+        """Run a TokenLogProbs in this policy's precision; arguments and result are its own."""
+        with self.precision():
+            return module(batch, with_entropy)
 
     @torch.no_grad()
     def record(self, rollouts: Rollouts) -> dict[str, float]:
-        """Notes the log-probs of the rollouts before the first of several updates, by the training forward; statistics over
-        all ranks."""
-        scorer, sums, largest = TokenLogProbs(self.whole()), {"difference": 0.0, "scored": 0.0}, 0.0
-        rollouts.old_log_probs = torch.zeros(rollouts.tokens.shape, device=self.device)
-        for batch in self.micro_batches(rollouts, range(len(rollouts.prompts))):
-            with self.precision():
-                log_probs, _ = scorer(batch)                                                       # (G, M, L)
-            for g, values in zip(batch.groups, log_probs):
-                rollouts.old_log_probs[g, batch.rows, : values.shape[-1]] = values
-            largest = max(largest, self.compare(rollouts, batch, log_probs, sums))
-            sums["scored"] += float(batch.mask.sum())
-        return self.differences(distributed.all_reduce(sums, device=self.device), largest)
+        """Note in old_log_probs how likely the tokens are before the first of several updates.
 
-    def compare(self, rollouts, batch, log_probs, sums: dict) -> float:
-        """How far the sampler's log-probs are from the training forward's: adds to `sums`, returns the largest difference."""
-        difference = ((log_probs.detach() - batch.of(rollouts.log_probs)) * batch.mask).abs()      # (G, M, L)
-        sums["difference"] += float(difference.sum())
-        return float(difference.max())
+        rollouts  of this rank
 
-    def differences(self, sums: dict, largest: float) -> dict[str, float]:
-        largest = distributed.all_reduce({"max": largest}, "max", self.device)["max"]
-        return {"sampling/logprob_abs_diff/mean": sums["difference"] / max(sums["scored"], 1),
-                "sampling/logprob_abs_diff/max": largest}
-
-    def backward(self, rollouts: Rollouts, advantages: torch.Tensor, groups=None) -> dict[str, float]:
-        """Adds the gradient of an update's loss to the parameters' .grad. advantages (P_local, N); groups: which of the
-        P_local the update is made of, all without it.
-
-        Groups whose advantages are all 0 are not run, unless the loss has other terms too, but the normaliser counts them.
-        Every rank runs as many micro-batches as the one with the most. Returns statistics over all ranks.
+        Returns statistics over all ranks, which must all call this.
         """
-        self.copy = None  # of weights that are about to change
+        # By the training forward, as in the updates: the sampler's differ by rounding.
+        module = TokenLogProbs(self.unsharded_model())
+        old = torch.zeros(rollouts.tokens.shape, device=self.device)   # (P_local, N, L)
+        tally = Tally(rollouts, self.clip)
+        for batch in micro_batches(rollouts, range(len(old)), self.micro_batch_tokens):
+            log_probs, _ = self.forward(module, batch)                 # (G, M, L)
+            L = log_probs.shape[-1]
+            for g, values in zip(batch.groups, log_probs):
+                old[g, batch.rows, :L] = values
+            tally.compare(batch, log_probs)
+            tally.add("tokens", batch.mask)
+        tally.over_ranks()
+        rollouts.old_log_probs = old
+        return tally.differences()
+
+    def backward(self, rollouts: Rollouts, advantages, groups=None) -> dict[str, float]:
+        """Add the gradient of an update's loss to the parameters' .grad.
+
+        rollouts    of this rank
+        advantages  (P_local, N)
+        groups      which of the P_local the update is made of; without it all
+
+        Returns statistics over all ranks, which must all call this.
+        """
+        # The gathered copy is of weights that are about to change.
+        self.unsharded = None
         advantages = advantages.to(self.device)
         groups = list(range(len(advantages)) if groups is None else groups)
-        lengths = rollouts.lengths[groups]
-        counts = distributed.all_reduce({"rollouts": lengths.numel(), "tokens": int(lengths.sum())}, device=self.device)
-        divisor = normaliser(self.aggregation, counts["rollouts"], counts["tokens"], self.max_tokens)
-        every = bool(self.beta or self.entropy_bonus)
-        live = [g for g, some in zip(groups, (advantages[groups] != 0).any(1).tolist()) if some or every]
-        batches = list(self.micro_batches(rollouts, live))
-        most = distributed.all_reduce({"batches": len(batches)}, "max", self.device)["batches"]
-        batches = [None] * (max(1, int(most)) - len(batches)) + batches
-        sums, largest = dict.fromkeys(("loss", "scored", "difference", "kl", "low", "high"), 0.0), 0.0
-        for i, batch in enumerate(batches):
-            with distributed.synchronised(self.scorer, now=i == len(batches) - 1):
-                with self.precision():
-                    scored = self.scorer(batch, bool(self.entropy_bonus))
-                loss = scored if batch is None else self.loss(rollouts, batch, advantages, *scored, divisor, sums)
-                (loss * distributed.world_size()).backward()  # both ways to average divide by it
-            sums["loss"] += float(loss.detach())
-            if batch is not None and rollouts.log_probs is not None and rollouts.old_log_probs is None:
-                largest = max(largest, self.compare(rollouts, batch, scored[0], sums))
-        sums = distributed.all_reduce(sums, device=self.device)
-        if self.frame is not None:
-            drop_casts(self.model)
-        return self.named(rollouts, sums, largest, counts["tokens"]) | {"tokens": counts["tokens"]}
+        # One divisor for all micro-batches and ranks: groups that are not run count too.
+        lengths = rollouts.lengths[groups]                             # (groups, N)
+        counts = {"rollouts": lengths.numel(), "tokens": int(lengths.sum())}
+        counts = distributed.all_reduce(counts)
+        divisor = normaliser(self.aggregation, **counts, max_tokens=self.max_tokens)
 
-    def loss(self, rollouts, batch, advantages, log_probs, entropies, divisor: float, sums: dict) -> torch.Tensor:
-        """A micro-batch's share of the loss; adds to `sums` what is logged of it."""
-        advantages, old = batch.of(advantages), rollouts.old_log_probs
-        old = None if old is None else batch.of(old)
-        loss = policy_gradient_loss(log_probs, advantages, batch.mask, divisor, old_log_probs=old, clip=self.clip)
-        sums["scored"] += float(batch.mask.sum())
+        tally = Tally(rollouts, self.clip)
+        batches = self.batches(rollouts, groups, advantages)
+        for i, batch in enumerate(batches):
+            # Gradients are averaged over the ranks once, in the last backward.
+            with distributed.synchronised(self.module, now=i + 1 == len(batches)):
+                output = self.forward(self.module, batch, bool(self.entropy_bonus))
+                loss = output
+                if batch is not None:
+                    log_probs, entropies = output                      # (G, M, L)
+                    chosen = batch.select(advantages)                  # (G, M)
+                    old = batch.select(rollouts.old_log_probs)         # (G, M, L)
+                    loss = policy_gradient_loss(                       # Algorithm 1, line 8
+                        log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
+                    )
+                    loss = self.with_penalties(loss, batch, log_probs, entropies, divisor, tally)
+                # Averaging, by DDP as by fully_shard, divides by the number of ranks.
+                (loss * distributed.world_size()).backward()
+            tally.add("loss", loss)
+            if batch is not None:
+                tally.take(batch, log_probs, chosen)
+        tally.over_ranks()
+        if self.skeleton is not None:
+            drop_casts(self.model)
+        stats = tally.statistics(counts["tokens"])
         if self.beta:
-            with torch.no_grad(), self.precision():
-                reference, _ = self.reference(batch)
-            kl = k3(log_probs, reference, batch.mask)                                              # (G, M, L)
+            stats["kl"] = tally.mean("kl")
+        return stats | {"tokens": counts["tokens"]}
+
+    def batches(self, rollouts: Rollouts, groups: list[int], advantages) -> list:
+        """Cut the groups of an update into micro-batches.
+
+        rollouts    of this rank
+        groups      which of the P_local the update is made of
+        advantages  (P_local, N)
+
+        Returns MicroBatches and, on a rank with fewer of them than another one, None before them.
+        """
+        # Advantages of 0 have no gradient, but other terms of the loss have one.
+        if not (self.beta or self.entropy_bonus):
+            live = advantages.any(1).tolist()
+            groups = [g for g in groups if live[g]]
+        batches = list(micro_batches(rollouts, groups, self.micro_batch_tokens))
+        # Under fully_shard ranks wait for each other in every forward, under DDP in the last.
+        most = distributed.all_reduce({"batches": len(batches)}, "max")
+        missing = max(1, int(most["batches"])) - len(batches)
+        return [None] * missing + batches
+
+    def with_penalties(self, loss, batch, log_probs, entropies, divisor: float, tally: Tally):
+        """Add the KL divergence from the reference to a loss, and subtract the entropy.
+
+        loss       of the micro-batch
+        log_probs  (G, M, L), entropies as well, or None without an entropy bonus
+        divisor    of the update
+        tally      which notes the divergence
+
+        Returns the loss, the same one without beta and entropy bonus.
+        """
+        if self.beta:
+            with torch.no_grad():
+                reference, _ = self.forward(self.reference, batch)
+            kl = k3(log_probs, reference, batch.mask)                  # (G, M, L)
+            tally.add("kl", kl)
             loss = loss + self.beta * kl.sum() / divisor
-            sums["kl"] += float(kl.detach().sum())
         if self.entropy_bonus:
             loss = loss - self.entropy_bonus * entropies.sum() / divisor
-        if old is not None:
-            ratio, A = ((log_probs.detach() - old) * batch.mask).exp(), advantages[..., None] * batch.mask
-            sums["low"] += float(((ratio < 1 - self.clip[0]) & (A < 0)).sum())
-            sums["high"] += float(((ratio > 1 + self.clip[1]) & (A > 0)).sum())
         return loss
 
-    def named(self, rollouts: Rollouts, sums: dict, largest: float, count: float) -> dict[str, float]:
-        """The statistics of backward() by the names of metrics.jsonl, those that there are; count: all response tokens, those
-        of groups that were not scored too, where there is nothing to clip."""
-        stats, tokens = {"loss": sums["loss"]}, max(sums["scored"], 1)
-        if rollouts.log_probs is not None and rollouts.old_log_probs is None:
-            stats |= self.differences(sums, largest)
-        if rollouts.old_log_probs is not None:
-            stats |= {f"clip_ratio/{side}_mean": sums[side] / max(count, 1) for side in ("low", "high")}
-        return stats | ({"kl": sums["kl"] / tokens} if self.beta else {})
-
     def restore_buffers(self):
-        """Of an update that is left out: nothing, for a forward changes nothing."""
+        """Undo what the forward of a skipped update did: nothing here, it has no side effect."""
 
     def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
-        """pass@k on the first `prompts` prompts of a task, from `samples` rollouts each; the same noise every time. Groups
-        without a verdict are left out and counted. sampling: temperature and top_p, where they are not those of training."""
-        counts = count_successes(self, task, range(min(prompts, len(task))), samples, **sampling)
+        """Return pass@k on the first prompts of a task; all ranks must call this.
+
+        task      whose rewards() judges the rollouts
+        prompts   how many, at most as many as there are
+        ks        the k of pass@k
+        samples   rollouts per prompt, with the same noise every time
+        sampling  temperature and top_p, if not those of training
+
+        Groups without a verdict are left out and counted; pass@k is NaN if none has one.
+        """
+        places = range(min(prompts, len(task)))
+        counts = count_successes(self, task, places, samples, **sampling)
         judged = counts[counts >= 0]
-        table = pass_at_k_table(judged, samples, ks) if len(judged) else {k: (math.nan, math.nan) for k in ks}
-        return {f"pass@{k}": mean for k, (mean, _) in table.items()} | {"groups_left_out": float(len(counts) - len(judged))}
+        stats = {f"pass@{k}": math.nan for k in ks}
+        if len(judged):
+            for k, (mean, _) in pass_at_k_table(judged, samples, ks).items():
+                stats[f"pass@{k}"] = mean
+        stats["groups_left_out"] = float(len(counts) - len(judged))
+        return stats
 
     def gathered_state(self, optimizer) -> dict:
-        """Of a sharded model, what save() takes: all ranks call this, rank 0 saves."""
-        return sharding.gathered_state(self.model, self.frame, optimizer)
+        """Return what save() takes of a sharded model: all ranks call this, rank 0 saves."""
+        return sharding.gathered_state(self.model, self.skeleton, optimizer)
 
     def save(self, path, model=None, **state):
-        if model is None and self.frame is not None:
-            raise ValueError("of a sharded model this rank has slices: save(path, **gathered_state(optimizer)) writes it whole")
+        """Write a checkpoint.
+
+        path   of its directory
+        model  instead of the policy's, see gathered_state
+        state  what else goes into checkpoint.save
+
+        ValueError for a sharded model of which this rank has slices.
+        """
+        if model is None and self.skeleton is not None:
+            raise ValueError("of a sharded model this rank has slices: "
+                             "save(path, **gathered_state(optimizer)) writes it whole")
         checkpoint.save(path, model or self.model, self.tokenizer, self.stop_tokens, **state)
 
-    def micro_batches(self, rollouts: Rollouts, groups: list[int]):
-        """Cut groups into MicroBatches of at most `micro_batch_tokens` padded tokens: whole groups or a slice of one."""
-        budget, chosen, N = self.micro_batch_tokens, [], rollouts.lengths.shape[1]
-        for g in groups:
-            if chosen and self.padded_tokens(rollouts, [*chosen, g], N) > budget:
-                yield self.micro_batch(rollouts, chosen, slice(N))
-                chosen = []
-            if self.padded_tokens(rollouts, [g], N) <= budget:
-                chosen.append(g)
-                continue
-            rows = N  # one group is too much for a forward: its prompt is encoded again for every slice
-            while rows > 1 and self.padded_tokens(rollouts, [g], rows) > budget:
-                rows = -(-rows // 2)
-            for start in range(0, N, rows):
-                yield self.micro_batch(rollouts, [g], slice(start, start + rows))
-        if chosen:
-            yield self.micro_batch(rollouts, chosen, slice(N))
 
-    def padded_tokens(self, rollouts: Rollouts, groups: list[int], rows: int) -> int:
-        """How many tokens a forward over `rows` rollouts of each of the groups runs through the model."""
-        prompt, response = max(len(rollouts.prompts[g]) for g in groups), int(rollouts.lengths[groups].max())
-        return len(groups) * (prompt + rows * response if self.share_prompt else rows * (prompt + response))
+def make_policy(
+    model,
+    tokenizer,
+    stop_tokens,
+    task,
+    device,
+    *,
+    seed: int = 0,
+    autocast: bool = False,
+    workers: int = 0,
+    **options,
+):
+    """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
-    def micro_batch(self, rollouts: Rollouts, groups: list[int], rows: slice) -> "MicroBatch":
-        lengths = rollouts.lengths[groups][:, rows]  # (G, M)
-        L = int(lengths.max())
-        targets = rollouts.tokens[groups][:, rows, :L]  # (G, M, L)
-        mask = torch.arange(L, device=self.device) < lengths[..., None]
-        prompts = [rollouts.prompts[g] for g in groups]
-        batch = MicroBatch(groups, rows, targets, mask)
-        return batch.with_shared_prompt(prompts) if self.share_prompt else batch.with_plain_rows(prompts)
+    model        as from checkpoint.load_model, with the tokenizer and the stop tokens
+    tokenizer    None of a classifier
+    stop_tokens  ids, for a task that names no stop tokens of its own
+    task         what it is made for
+    device       where the model goes
+    seed         of the noise
+    autocast     whether forwards are in bfloat16
+    workers      processes that read images for an evaluation
+    options      of a SequencePolicy
 
-
-def make_policy(model, tokenizer, stop_tokens, task, device, *, seed: int = 0, autocast: bool = False, workers: int = 0,
-                **options):
-    """The policy for a task: a ClassifierPolicy where it has classes, else a SequencePolicy with `options`.
-
-    ValueError where model and task do not fit each other.
+    ValueError if model and task do not fit each other.
     """
     if bool(task.classes) != (tokenizer is None):
         kind = "a classifier" if tokenizer is None else "a language model"
         raise ValueError(f"the model is {kind}, the task is not made for one")
     if task.classes:
-        if model.config.num_labels != len(task.classes):
-            raise ValueError(f"the model has {model.config.num_labels} classes, the images have {len(task.classes)}")
+        known = model.config.num_labels
+        classes = len(task.classes)
+        if known != classes:
+            raise ValueError(f"the model has {known} classes, the images have {classes}")
         model = model.to(device, memory_format=torch.channels_last)
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
-    if tokenizer.size > model.config.vocab_size:
-        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {model.config.vocab_size}")
+    known = model.config.vocab_size
+    if tokenizer.size > known:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {known}"
+        )
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
-    if not options.get("shard"):  # sharding takes the model to the device layer by layer
+    # Sharding takes the model to the device layer by layer.
+    if not options.get("shard"):
         model = model.to(device)
     return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)

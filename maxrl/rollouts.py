@@ -1,17 +1,22 @@
-"""What travels from the sampler to the loss: Rollouts, and the MicroBatches that they are cut into."""
+"""What travels from the sampler to the loss: Rollouts, the MicroBatches cut from them, and the Tally of an update.
+
+Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A micro-batch has M of the
+rows of G groups.
+"""
 
 from dataclasses import dataclass
+from itertools import compress
 
 import torch
 
 from maxrl import distributed
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.sampler import pad
+from maxrl.sampler import split
 
 
 @dataclass
 class Rollouts:
-    """N responses for each of this rank's prompts. Masks come from lengths, never from token ids."""
+    """N responses to each of this rank's prompts. Masks come from lengths, never from token ids."""
 
     prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
     tokens: torch.Tensor  # (P_local, N, L), right-padded, the end token included
@@ -27,78 +32,253 @@ class Rollouts:
         return self.log_probs.sum(-1) / self.lengths
 
     def text(self, i: int, j: int) -> str:
-        return self.tokenizer.decode(self.tokens[i, j, : self.lengths[i, j]].tolist())
-
-    def row(self, i: int, j: int) -> dict:
-        """A rollout for people to look at."""
-        return {"prompt": self.tokenizer.decode(self.prompts[i].tolist()), "response": self.text(i, j)}
+        """Response j to prompt i, with its end token."""
+        return self.tokenizer.decode(self.response(i, j))
 
     def completion(self, i: int, j: int) -> str:
         """What reward functions read: the response without its end token and without special tokens."""
-        ids = self.tokens[i, j, : self.lengths[i, j] - int(self.finished[i, j])].tolist()
+        ids = self.response(i, j)
+        if self.finished[i, j]:
+            ids.pop()
         return self.tokenizer.decode(ids, skip_special=True)
 
+    def response(self, i: int, j: int) -> list[int]:
+        """The ids of response j to prompt i, without padding."""
+        length = self.lengths[i, j]
+        return self.tokens[i, j, :length].tolist()
+
+    def row(self, i: int, j: int) -> dict:
+        """Rollout j of prompt i for people to look at."""
+        prompt = self.prompts[i].tolist()
+        return {
+            "prompt": self.tokenizer.decode(prompt),
+            "response": self.text(i, j),
+        }
+
     def select(self, groups: torch.Tensor) -> "Rollouts":
-        """The rollouts of some groups, chosen by bools (P_local,): those whose rewards could be had."""
-        rows = {name: value if value is None else value[groups.to(value.device)] for name, value in vars(self).items()
-                if name not in ("prompts", "tokenizer")}
-        return Rollouts([p for p, chosen in zip(self.prompts, groups.tolist()) if chosen], tokenizer=self.tokenizer, **rows)
+        """Return the rollouts of some groups.
+
+        groups  (P_local,) bool, True for those to keep
+        """
+        chosen = dict(vars(self))
+        for name, value in chosen.items():
+            if isinstance(value, torch.Tensor):
+                kept = groups.to(value.device)
+                chosen[name] = value[kept]
+        chosen["prompts"] = list(compress(self.prompts, groups.tolist()))
+        return Rollouts(**chosen)
 
     def statistics(self) -> dict[str, float]:
-        """Lengths and entropy over the rollouts of all ranks; README.md defines the names."""
-        lengths, device = self.lengths.double(), self.lengths.device
-        sums = {"rollouts": lengths.numel(), "length": float(lengths.sum()), "finished": float(self.finished.sum())}
+        """Return lengths and entropy over the rollouts of all ranks, which must all call this."""
+        lengths = self.lengths.double()                                # (P_local, N)
+        sums = {
+            "rollouts": lengths.numel(),
+            "length": float(lengths.sum()),
+            "finished": float(self.finished.sum()),
+        }
         if self.entropies is not None:
             sums["entropy"] = float(self.entropies.double().sum())
-        sums = distributed.all_reduce(sums, device=device)
-        longest = distributed.all_reduce({"max": float(lengths.max()), "-min": -float(lengths.min())}, "max", device)
-        entropy = {"entropy": sums["entropy"] / sums["length"]} if self.entropies is not None else {}
-        return entropy | {
-            "completions/mean_length": sums["length"] / sums["rollouts"], "completions/max_length": longest["max"],
-            "completions/min_length": -longest["-min"], "completions/clipped_ratio": 1 - sums["finished"] / sums["rollouts"]}
+        sums = distributed.all_reduce(sums)
+        # One collective finds both ends: the shortest is the largest of the negative lengths.
+        ends = {
+            "longest": float(lengths.max()),
+            "shortest": float(-lengths.min()),
+        }
+        ends = distributed.all_reduce(ends, "max")
+        result = {}
+        if self.entropies is not None:
+            result["entropy"] = sums["entropy"] / sums["length"]
+        rollouts = sums["rollouts"]
+        result["completions/mean_length"] = sums["length"] / rollouts
+        result["completions/max_length"] = ends["longest"]
+        result["completions/min_length"] = -ends["shortest"]
+        result["completions/clipped_ratio"] = 1 - sums["finished"] / rollouts
+        return result
+
+
+def with_verdict(rollouts, rewards: torch.Tensor):
+    """Leave out the groups that lack a reward; reward functions may have none for a rollout.
+
+    rollouts  of this rank, of a language model or a classifier
+    rewards   (P_local, N), NaN where there is none
+
+    Returns rollouts and rewards of the groups that have all N.
+    """
+    judged = rewards.isfinite().all(1)                                 # (P_local,)
+    if judged.all():
+        return rollouts, rewards
+    return rollouts.select(judged), rewards[judged]
 
 
 @dataclass
 class MicroBatch:
-    """What one forward scores: M rows for each of G groups."""
+    """What one forward runs: M rows for each of G groups.
+
+    The prompt but its last token is the group's prefix, encoded once for all its rows. The last token is every row's
+    first input, so that input t predicts target t.
+    """
 
     groups: list[int]  # which groups of the rank's rollouts, G of them
     rows: slice  # which of their rows, M of them
+    prefix: torch.Tensor  # (G, Lp), right-padded
+    prefix_lengths: torch.Tensor  # (G,)
+    inputs: torch.Tensor  # (G, M, L)
     targets: torch.Tensor  # (G, M, L)
-    mask: torch.Tensor  # (G, M, L) which targets are response tokens
-    inputs: torch.Tensor | None = None  # (G, M, tokens of a row)
-    scored: torch.Tensor | None = None  # of inputs' shape: which of them predict the targets of the mask, in their order
-    prefix: torch.Tensor | None = None  # (G, Lp)
-    prefix_lengths: torch.Tensor | None = None  # (G,)
+    mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens
 
-    def of(self, values: torch.Tensor) -> torch.Tensor:
-        """The part of values (P_local, N) or (P_local, N, L) that belongs to the rows: (G, M) or (G, M, L)."""
+    def select(self, values):
+        """Cut out what belongs to the rows.
+
+        values  (P_local, N), (P_local, N, at least L) or None
+
+        Returns (G, M), (G, M, L) or None.
+        """
+        if values is None:
+            return None
         part = values[self.groups][:, self.rows]
-        return part if part.dim() == 2 else part[..., : self.targets.shape[-1]]
-
-    def with_shared_prompt(self, prompts) -> "MicroBatch":
-        """The prompt but its last token is the prefix, encoded once; the last token is every row's first input."""
-        device = self.targets.device
-        self.prefix, self.prefix_lengths = pad([p[:-1] for p in prompts], device)
-        last = torch.stack([p[-1] for p in prompts]).to(device)
-        last = last[:, None, None].expand(-1, self.targets.shape[1], -1)
-        self.inputs, self.scored = torch.cat([last, self.targets[..., :-1]], -1), self.mask
-        return self
-
-    def with_plain_rows(self, prompts) -> "MicroBatch":
-        """Every row is its prompt and its response, as if the rows had nothing in common."""
-        (G, M, L), longest = self.targets.shape, max(map(len, prompts))
-        self.inputs = self.targets.new_zeros(G, M, longest + L - 1)
-        self.scored = torch.zeros_like(self.inputs, dtype=torch.bool)
-        for g, prompt in enumerate(prompts):
-            n = len(prompt)
-            self.inputs[g, :, :n] = prompt.to(self.inputs.device)
-            self.inputs[g, :, n : n + L - 1] = self.targets[g, :, :-1]
-            self.scored[g, :, n - 1 : n - 1 + L] = self.mask[g]
-        return self
+        if part.dim() == 2:
+            return part
+        # A micro-batch is as long as its own longest response, not as the longest of all.
+        L = self.targets.shape[-1]
+        return part[..., :L]
 
 
-def with_verdict(rollouts, rewards: torch.Tensor):
-    """Rollouts and rewards (P_local, N) of the groups that have all their rewards; reward functions may leave some out."""
-    kept = rewards.isfinite().all(1)                                                           # (P_local,)
-    return (rollouts, rewards) if kept.all() else (rollouts.select(kept), rewards[kept])
+def micro_batches(rollouts: Rollouts, groups, budget: int):
+    """Cut groups into MicroBatches, each of several groups or of a slice of one.
+
+    rollouts  of this rank
+    groups    which of the P_local to cut
+    budget    the most padded tokens of a micro-batch, unless it is a single row
+
+    Yields MicroBatches, in which every row of the groups stands once.
+    """
+    N = rollouts.lengths.shape[1]
+
+    def fits(groups, rows):
+        # A prompt is run once for all rows of its group.
+        prompt = max(len(rollouts.prompts[g]) for g in groups)
+        response = int(rollouts.lengths[groups].max())
+        return len(groups) * (prompt + rows * response) <= budget
+
+    chosen = []
+    for g in groups:
+        if chosen and not fits([*chosen, g], N):
+            yield micro_batch(rollouts, chosen, slice(N))
+            chosen = []
+        if fits([g], N):
+            chosen.append(g)
+            continue
+        # One group is too much for a forward: its prompt is encoded again for every slice.
+        rows = N
+        while rows > 1 and not fits([g], rows):
+            rows = -(-rows // 2)
+        for start in range(0, N, rows):
+            part = slice(start, start + rows)
+            yield micro_batch(rollouts, [g], part)
+    if chosen:
+        yield micro_batch(rollouts, chosen, slice(N))
+
+
+def micro_batch(rollouts: Rollouts, groups, rows: slice) -> MicroBatch:
+    """Return the MicroBatch of these groups of this rank's rollouts, and of these of their rows."""
+    lengths = rollouts.lengths[groups][:, rows]                        # (G, M)
+    L = int(lengths.max())
+    tokens = rollouts.tokens[groups]
+    targets = tokens[:, rows, :L]                                      # (G, M, L)
+    places = torch.arange(L, device=targets.device)
+    mask = places < lengths[..., None]                                 # (G, M, L)
+
+    prompts = [rollouts.prompts[g] for g in groups]
+    prefix, prefix_lengths, last = split(prompts, targets.device)
+    # Input t predicts target t, so the last target is no input.
+    M = targets.shape[1]
+    first = last[:, None, None].expand(-1, M, 1)                       # (G, M, 1)
+    inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
+    return MicroBatch(groups, rows, prefix, prefix_lengths, inputs, targets, mask)
+
+
+class Tally:
+    """What is logged of micro-batches: sums over them, in the end over all ranks."""
+
+    def __init__(self, rollouts: Rollouts, clip):
+        """Start with nothing.
+
+        rollouts  what the micro-batches are cut from
+        clip      (low, high): how far the importance ratio may be from 1
+        """
+        self.rollouts = rollouts
+        self.clip = clip
+        self.largest = 0.0
+        names = "loss", "tokens", "difference", "kl", "low", "high"
+        self.sums = dict.fromkeys(names, 0.0)
+        # The first update has the policy that the sampler had; later ones have the clip instead.
+        self.clips = rollouts.old_log_probs is not None
+        self.compares = rollouts.log_probs is not None and not self.clips
+
+    def add(self, name: str, values):
+        """Add up the values of a tensor under a name."""
+        # As a number: a tensor would keep the graph of its micro-batch.
+        self.sums[name] += float(values.detach().sum())
+
+    def take(self, batch: MicroBatch, log_probs, advantages):
+        """Note what there is to log of a micro-batch.
+
+        log_probs   (G, M, L) by the training forward
+        advantages  (G, M)
+        """
+        self.add("tokens", batch.mask)
+        if self.compares:
+            self.compare(batch, log_probs)
+        if self.clips:
+            self.count_clipped(batch, log_probs, advantages)
+
+    def compare(self, batch: MicroBatch, log_probs):
+        """Note how far the sampler's log-probs are from the training forward's (G, M, L)."""
+        sampled = batch.select(self.rollouts.log_probs)                # (G, M, L)
+        difference = (log_probs.detach() - sampled) * batch.mask
+        difference = difference.abs()
+        self.add("difference", difference)
+        self.largest = max(self.largest, float(difference.max()))
+
+    def count_clipped(self, batch: MicroBatch, log_probs, advantages):
+        """Count the tokens that the clip leaves without a gradient; arguments as in take."""
+        old = batch.select(self.rollouts.old_log_probs)                # (G, M, L)
+        log_ratio = (log_probs.detach() - old) * batch.mask
+        ratio = log_ratio.exp()
+        advantages = advantages[..., None] * batch.mask                # (G, M, L)
+        low, high = self.clip
+        # Only on the side to which the advantage pushes: back it may go from anywhere.
+        self.add("low", (ratio < 1 - low) & (advantages < 0))
+        self.add("high", (ratio > 1 + high) & (advantages > 0))
+
+    def over_ranks(self):
+        """Sum over the ranks, which must all call this."""
+        self.sums = distributed.all_reduce(self.sums)
+        largest = distributed.all_reduce({"max": self.largest}, "max")
+        self.largest = largest["max"]
+
+    def mean(self, name: str) -> float:
+        """Return a sum per response token of the micro-batches."""
+        # A rank may have none of these, and so may all.
+        return self.sums[name] / max(self.sums["tokens"], 1)
+
+    def differences(self) -> dict[str, float]:
+        """Return what compare() has found, by the names of metrics.jsonl."""
+        return {
+            "sampling/logprob_abs_diff/mean": self.mean("difference"),
+            "sampling/logprob_abs_diff/max": self.largest,
+        }
+
+    def statistics(self, tokens: float) -> dict[str, float]:
+        """Return the loss and what take() has found, by the names of metrics.jsonl.
+
+        tokens  all response tokens of the update, those of groups that were not run too
+        """
+        stats = {"loss": self.sums["loss"]}
+        if self.compares:
+            stats |= self.differences()
+        if self.clips:
+            # Of what was not run nothing is clipped.
+            for side in ("low", "high"):
+                stats[f"clip_ratio/{side}_mean"] = self.sums[side] / max(tokens, 1)
+        return stats

@@ -1,8 +1,16 @@
 """Sampling N responses per prompt: the prompt is encoded once, its keys and values are shared by its N rollouts.
 
+    generate          noise in, Samples out: the steps below, one after the other
+      prefill         encode the prompts
+      decode_step     one more token of every live row
+      drop_finished   rows that have ended leave, so that the cost follows the live ones
+
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform number that depends on
 (seed, step, prompt index, rollout index, position) alone, for a given length limit. Batching, finished rows and the
 number of ranks therefore change a rollout only through rounding of the logits.
+
+Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are still sampled stand in M slots for each of
+G groups.
 """
 
 from dataclasses import dataclass
@@ -27,106 +35,216 @@ class Samples:
     finished: torch.Tensor  # (P, N) bool: ended by a stop token, not by the length limit
 
 
-def noise(seed: int, step: int, prompt_indices, rollouts: int, length: int) -> torch.Tensor:
-    """Uniform numbers (P, N, L) in [0, 1), float64: each prompt's from its own generator, all N rollouts at once."""
-    draws = [np.random.default_rng([seed, step, int(i)]).random((rollouts, length)) for i in prompt_indices]
+@dataclass
+class Slots:
+    """The rows that are being sampled. Some may have ended: then they wait in their slot, with token 0."""
+
+    cache: Cache
+    current: torch.Tensor  # (G, M) the newest token of each, its next input
+    alive: torch.Tensor  # (G, M) bool: has not ended
+    rows: torch.Tensor  # (G, M) which of the P N rollouts it is
+
+
+def noise(seed: int, step: int, prompt_indices, rollouts: int, length: int):
+    """Return the uniform numbers that rollouts are drawn by: (P, N, length) in [0, 1), float64.
+
+    seed            of the run
+    step            of the run, so that no two steps have the same
+    prompt_indices  P places of the prompts in the batch of all ranks
+    rollouts        N per prompt
+    length          the limit of a response, not how long one happens to get
+    """
+    draws = []
+    for index in prompt_indices:
+        # A generator for each prompt: what a prompt gets does not depend on its neighbours.
+        generator = np.random.default_rng([seed, step, int(index)])
+        draws.append(generator.random((rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
 
 def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """Log-probabilities (..., V) to draw from, in float32 or better; tokens that are cut away have -inf.
+    """Return log-probabilities (..., V) to draw from, in float32 or better; -inf for tokens that are cut away.
 
-    top_k = 0 and top_p = 1 cut nothing; temperature 0 leaves the most probable token alone (greedy). top_p keeps the
-    most probable tokens up to and including the one at which their sum reaches top_p.
+    logits       (..., V)
+    temperature  divides the logits; 0 leaves the most probable token alone (greedy)
+    top_k        keeps so many of the most probable tokens; 0 all
+    top_p        keeps the most probable ones up to and including the one at which their sum reaches it; 1 all
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    nothing = torch.full_like(logits, -torch.inf)
     if temperature == 0:
         best = logits.argmax(-1, keepdim=True)
-        return torch.full_like(logits, -torch.inf).scatter_(-1, best, 0.0)
+        return nothing.scatter(-1, best, 0.0)
     logits = logits / temperature
     if 0 < top_k < logits.shape[-1]:
         kept = logits.topk(top_k).indices
-        logits = torch.full_like(logits, -torch.inf).scatter(-1, kept, logits.gather(-1, kept))
+        kept_logits = logits.gather(-1, kept)
+        logits = nothing.scatter(-1, kept, kept_logits)
     if top_p < 1:
-        descending, order = logits.log_softmax(-1).exp().sort(dim=-1, descending=True, stable=True)
-        cut = descending.cumsum(-1) - descending >= top_p  # the mass before a token already reaches top_p
-        logits = logits.masked_fill(torch.zeros_like(cut).scatter(-1, order, cut), -torch.inf)
+        probabilities = logits.log_softmax(-1).exp()
+        # Stable: among equal ones the first token stays, on every machine.
+        descending, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        cut = descending.cumsum(-1) - descending >= top_p
+        cut = torch.zeros_like(cut).scatter(-1, order, cut)
+        logits = logits.masked_fill(cut, -torch.inf)
     return logits.log_softmax(-1)
 
 
 def inverse_cdf(log_probs, uniforms):
-    """Tokens (..., n) at uniforms (..., n) in [0, 1) of log_probs (..., V); a token of probability 0 is never drawn."""
-    cdf = log_probs.double().exp().cumsum(-1)
-    point = uniforms.double().clamp(max=1 - 2**-52) * cdf[..., -1:]  # below the end even after rounding
-    return torch.searchsorted(cdf, point, right=True).clamp(max=cdf.shape[-1] - 1)  # beyond it only where cdf is NaN
+    """Return the tokens (..., n) at which the cumulative distribution passes the uniforms.
+
+    log_probs  (..., V); a token of probability 0 is never drawn
+    uniforms   (..., n) in [0, 1)
+    """
+    cdf = log_probs.double().exp().cumsum(-1)                          # (..., V)
+    # The sum of all probabilities is 1 only up to rounding.
+    total = cdf[..., -1:]
+    below_one = uniforms.double().clamp(max=1 - 2**-52)
+    tokens = torch.searchsorted(cdf, below_one * total, right=True)
+    # Beyond the last token only if the distribution is NaN, which is no error of the index.
+    last = cdf.shape[-1] - 1
+    return tokens.clamp(max=last)
 
 
 @torch.no_grad()
-def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, uniforms, *, temperature=1.0, top_k=0, top_p=1.0):
-    """N = `rollouts` responses of at most `max_tokens` tokens for every prompt.
+def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, uniforms, **sampling):
+    """Sample N = `rollouts` responses of at most `max_tokens` tokens to every prompt.
 
-    model: a Transformer. prompts: P one-dimensional tensors of at least one token, of any lengths. stop_tokens: ids that
-    end a response. uniforms (P, N, max_tokens): see `noise`. Returns Samples; raises ValueError if a prompt is empty or
-    leaves no room for max_tokens.
+    model        a Transformer
+    prompts      P one-dimensional tensors of at least one token, of any lengths
+    rollouts     N
+    max_tokens   the longest response
+    stop_tokens  ids that end a response
+    uniforms     (P, N, max_tokens), see `noise`
+    sampling     temperature, top_k and top_p as in `distribution`
+
+    Returns Samples. PromptError if a prompt is empty, has an unknown token or is too long for the model.
     """
     check_prompts(model, prompts, max_tokens)
-    device, P, N = model.lm_head.weight.device, len(prompts), rollouts
-    last = torch.stack([p[-1] for p in prompts]).to(device)  # the rows' first input: the prompt's last token
-    prefix, prefix_lengths = pad([p[:-1] for p in prompts], device)
-    cache = Cache(model.encode(prefix), prefix_lengths, N, max_tokens)
+    slots = prefill(model, prompts, rollouts, max_tokens)
+    samples = empty_samples(model, slots.rows.numel(), max_tokens)
+    device = slots.rows.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
-
-    tokens = torch.zeros(P * N, max_tokens, dtype=torch.long, device=device)
-    dtype = torch.promote_types(model.lm_head.weight.dtype, torch.float32)
-    log_probs = torch.zeros(P * N, max_tokens, dtype=dtype, device=device)
-    entropies = torch.zeros_like(log_probs)
-    alive = torch.ones(P, N, dtype=torch.bool, device=device)
-    lengths = torch.zeros(P * N, dtype=torch.long, device=device)
-    rows = torch.arange(P * N, device=device).view(P, N)  # where each slot's results go
-    current = last[:, None].expand(P, N)
+    uniforms = uniforms.to(device).flatten(0, 1)                       # (P N, max_tokens)
     for position in range(max_tokens):
-        if position % CHECK_EVERY == 0 and position:
-            kept = live_slots(alive)
-            if kept is None:
-                break
-            groups, columns = kept
-            if columns.numel() <= SHRINK_AT * alive.numel():  # finished rows leave
-                cache.select(groups, columns)
-                alive, rows, current = (x[groups[:, None], columns] for x in (alive, rows, current))
-        drawn_from = distribution(model.decode(current, cache), temperature, top_k, top_p)  # (G, M, V)
-        current = inverse_cdf(drawn_from, uniforms[rows, position, None]).squeeze(-1) * alive
-        tokens[rows, position] = current
-        log_prob = drawn_from.gather(-1, current[..., None]).squeeze(-1)
-        log_probs[rows, position] = log_prob.masked_fill(~alive, 0).to(log_probs.dtype)
-        entropy = -(drawn_from.exp() * drawn_from.clamp(min=-1e9)).sum(-1)
-        entropies[rows, position] = (entropy * alive).to(entropies.dtype)
-        lengths[rows] += alive
-        alive = alive & ~(current[..., None] == stop).any(-1)
-    finished = torch.ones(P * N, dtype=torch.bool, device=device)
-    finished[rows] = ~alive
-    L = max(int(lengths.max()), 1)
-    return Samples(tokens[:, :L].view(P, N, L), lengths.view(P, N), log_probs[:, :L].view(P, N, L),
-                   entropies[:, :L].view(P, N, L), finished.view(P, N))
+        # The host waits for the device's answer, so it asks only now and then.
+        asks = position and position % CHECK_EVERY == 0
+        if asks and not drop_finished(slots):
+            break
+        now = uniforms[:, position]                                    # (P N,)
+        decode_step(model, slots, samples, position, now, stop, **sampling)
+    samples.finished[slots.rows] = ~slots.alive
+    return grouped(samples, len(prompts))
 
 
-def live_slots(alive):
-    """The smallest rectangle that holds all live slots of alive (G, M): groups (G',) and columns (G', M'), or None."""
-    counts = alive.sum(1)
+def prefill(model, prompts, rollouts: int, max_tokens: int) -> Slots:
+    """Encode all prompts but their last tokens, which are the rows' first inputs.
+
+    Arguments as in `generate`. Returns Slots for all P N rows, of which no token is drawn yet.
+    """
+    device = model.lm_head.weight.device
+    prefix, prefix_lengths, last = split(prompts, device)
+    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, max_tokens)
+    current = last[:, None].expand(-1, rollouts)                       # (P, N)
+    alive = torch.ones_like(current, dtype=torch.bool)
+    rows = torch.arange(current.numel(), device=device)
+    return Slots(cache, current, alive, rows.view_as(current))
+
+
+def empty_samples(model, rows: int, max_tokens: int) -> Samples:
+    """Return Samples to be filled, one for each row: (rows, max_tokens), or (rows,) of lengths and finished."""
+    weight = model.lm_head.weight
+    tokens = torch.zeros(rows, max_tokens, dtype=torch.long, device=weight.device)
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    log_probs = torch.zeros_like(tokens, dtype=dtype)
+    lengths = torch.zeros_like(tokens[:, 0])
+    # A row that has left its slot is finished: only the slots are asked in the end.
+    finished = torch.ones_like(lengths, dtype=torch.bool)
+    return Samples(tokens, lengths, log_probs, log_probs.clone(), finished)
+
+
+def decode_step(model, slots, samples, position: int, uniforms, stop, **sampling):
+    """Draw one more token of every live row, into slots and samples.
+
+    slots     whose current tokens the model reads
+    samples   as from `empty_samples`
+    position  which token of the responses this is
+    uniforms  (P N,) the noise of this position
+    stop      (number of stop tokens,) their ids
+    sampling  as in `generate`
+    """
+    rows = slots.rows                                                  # (G, M)
+    logits = model.decode(slots.current, slots.cache)                  # (G, M, V)
+    logits = logits.to(samples.log_probs.dtype)
+    log_probs = distribution(logits, **sampling)                       # (G, M, V)
+    drawn = inverse_cdf(log_probs, uniforms[rows, None])               # (G, M, 1)
+    # A finished row runs along until it leaves its slot; what it gets is padding.
+    drawn = drawn * slots.alive[..., None]
+    slots.current = drawn.squeeze(-1)                                  # (G, M)
+    samples.tokens[rows, position] = slots.current
+
+    log_prob = log_probs.gather(-1, drawn).squeeze(-1)                 # (G, M)
+    log_prob = log_prob.masked_fill(~slots.alive, 0)
+    samples.log_probs[rows, position] = log_prob
+    # A token that is cut away has -inf, and 0 times -inf is NaN.
+    finite = log_probs.clamp(min=-1e9)
+    entropy = -(log_probs.exp() * finite).sum(-1)                      # (G, M)
+    samples.entropies[rows, position] = entropy * slots.alive
+
+    # The stop token belongs to its response.
+    samples.lengths[rows] += slots.alive
+    ended = (drawn == stop).any(-1)                                    # (G, M)
+    slots.alive = slots.alive & ~ended
+
+
+def drop_finished(slots: Slots) -> bool:
+    """Pack the live rows together once they fill few enough of the slots; return whether there are any."""
+    counts = slots.alive.sum(1)                                        # (G,)
     widest = int(counts.max())
-    if widest == 0:
-        return None
-    groups = counts.nonzero().squeeze(1)
-    columns = (~alive[groups]).long().argsort(dim=1, stable=True)[:, :widest]  # live ones first, in order
-    return groups, columns
+    groups = counts.nonzero().squeeze(1)                               # (G',) those with live rows
+    size = widest * len(groups)
+    if 0 < size <= SHRINK_AT * slots.alive.numel():
+        # Slots are a rectangle: groups with fewer live rows keep some that have ended.
+        dead = ~slots.alive[groups]
+        live_first = dead.long().argsort(dim=1, stable=True)
+        columns = live_first[:, :widest]                               # (G', M')
+        slots.cache.select(groups, columns)
+        for name in ("current", "alive", "rows"):
+            values = getattr(slots, name)[groups]
+            setattr(slots, name, values.gather(1, columns))
+    return widest > 0
+
+
+def grouped(samples: Samples, prompts: int) -> Samples:
+    """Return the Samples of P = `prompts` groups, as long as the longest response."""
+    L = max(1, int(samples.lengths.max()))
+    result = {}
+    for name, values in vars(samples).items():
+        if values.dim() == 2:
+            values = values[:, :L]
+        result[name] = values.unflatten(0, (prompts, -1))              # (P, N, ...)
+    return Samples(**result)
+
+
+def split(prompts, device):
+    """Split prompts into what is encoded once per group and what every row begins with.
+
+    prompts  G one-dimensional tensors of at least one token
+
+    Returns all but their last tokens (G, Lp), right-padded, the lengths of these (G,), and the last tokens (G,).
+    """
+    prefix, lengths = pad([p[:-1] for p in prompts], device)
+    last = torch.stack([p[-1] for p in prompts])
+    return prefix, lengths, last.to(device)
 
 
 def pad(sequences, device):
-    """Right-padded (B, L) and lengths (B,) of one-dimensional tensors."""
+    """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
     lengths = torch.tensor([len(s) for s in sequences])
-    padded = torch.zeros(len(sequences), int(lengths.max()), dtype=torch.long)
-    for i, s in enumerate(sequences):
-        padded[i, : len(s)] = s
+    shape = len(sequences), int(lengths.max())
+    padded = torch.zeros(shape, dtype=torch.long)
+    for row, sequence in zip(padded, sequences):
+        row[: len(sequence)] = sequence
     return padded.to(device), lengths.to(device)
 
 
@@ -135,15 +253,27 @@ class PromptError(ValueError):
 
 
 def check_prompts(model, prompts, max_tokens: int):
-    """PromptError where a prompt is empty, does not fit into the model's positions with max_tokens behind it, or has a token
-    that the model does not know. A range stands for a prompt of its length."""
-    limit, longest = model.config.max_position_embeddings, max(map(len, prompts))
-    if min(map(len, prompts)) == 0:
-        raise PromptError("a prompt without tokens: every prompt needs at least one")
-    highest = max((int(torch.as_tensor(prompt).max()) for prompt in prompts if not isinstance(prompt, range)), default=0)
-    if highest >= model.config.vocab_size:
-        raise PromptError(f"a prompt has token {highest} and the model only {model.config.vocab_size}: its tokenizer.json is "
-                          "not of this model")
+    """Raise PromptError unless the model can answer all prompts.
+
+    model       a Transformer
+    prompts     of ids; a range stands for a prompt of its length
+    max_tokens  the longest response
+    """
+    highest = 0
+    longest = 0
+    for prompt in prompts:
+        if len(prompt) == 0:
+            raise PromptError("a prompt without tokens: every prompt needs at least one")
+        longest = max(longest, len(prompt))
+        if not isinstance(prompt, range):
+            ids = torch.as_tensor(prompt)
+            highest = max(highest, int(ids.max()))
+    known = model.config.vocab_size
+    if highest >= known:
+        raise PromptError(f"a prompt has token {highest} and the model only {known}: "
+                          "its tokenizer.json is not of this model")
+    limit = model.config.max_position_embeddings
     if longest + max_tokens > limit:
-        raise PromptError(f"a prompt of {longest} tokens and a response of up to {max_tokens} exceed the model's {limit} "
-                          f"positions: lower --max-response, or leave out longer prompts with --max-prompt")
+        raise PromptError(f"a prompt of {longest} tokens and a response of up to {max_tokens} "
+                          f"exceed the model's {limit} positions: lower --max-response, "
+                          "or leave out longer prompts with --max-prompt")

@@ -15,6 +15,7 @@ import resource
 import statistics
 import time
 
+import tiny
 import torch
 
 from maxrl import distributed
@@ -85,7 +86,9 @@ def training(model, prompts, low: bool, device) -> dict:
     advantages = ADVANTAGES["maxrl"](rewards)
 
     def step(share):
-        policy = SequencePolicy(model, None, [7], max_tokens=L, share_prompt=share, autocast=low, micro_batch_tokens=8192)
+        tiny.share_prompts(model, share)
+        budget = 8192 if share else PROMPT + N // 2 * L  # of plain rows, half a group: 5,728 tokens
+        policy = SequencePolicy(model, None, [7], max_tokens=L, autocast=low, micro_batch_tokens=budget)
         model.zero_grad()
         policy.backward(batch, advantages)
 

@@ -23,6 +23,7 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
 from maxrl.recipes import RECIPES
+from maxrl.rollouts import micro_batch
 from maxrl.run import setup
 from maxrl.sampler import pad
 from maxrl.tasks import load_task
@@ -169,22 +170,23 @@ def test_prefix_cache_and_autocast(base):
     """The ways through the layers agree; a frozen weight is cast once, and again when it changes."""
     model = adapted(base("qwen3"))
     policy, given = tiny.policy(model, autocast=True), tiny.rollouts()
-    batch = policy.micro_batch(given, [0, 1, 2, 3], slice(4))
-    expected = policy.unwrapped(batch)[0].detach()
-    plain = tiny.policy(model, share_prompt=False).micro_batch(given, [0, 1, 2, 3], slice(4))
-    close(policy.unwrapped(plain)[0].detach(), expected)
+    batch = micro_batch(given, [0, 1, 2, 3], slice(4))
+    expected = policy.module(batch)[0].detach()
+    tiny.share_prompts(model, False)
+    close(policy.module(batch)[0].detach(), expected)
+    tiny.share_prompts(model, True)
     with policy.precision():
-        first = policy.unwrapped(batch)[0]
+        first = policy.module(batch)[0]
         (first * batch.mask).sum().backward()
         head, adapter = model.lm_head, model.model.layers[0].mlp.up_proj
         copies = head.copy, adapter.copy
         assert all(c.dtype == torch.bfloat16 for c in copies)
-        assert torch.equal(policy.unwrapped(batch)[0], first)
+        assert torch.equal(policy.module(batch)[0], first)
         assert head.copy is copies[0] and adapter.copy is copies[1]
         assert 0 < (first.detach() - expected).abs().max() < 0.5
         with torch.no_grad():
             head.weight.mul_(2)
-        assert (policy.unwrapped(batch)[0] - first).abs().max() > 0.1
+        assert (policy.module(batch)[0] - first).abs().max() > 0.1
         assert torch.equal(head.copy, head.weight.bfloat16())
     assert adapter.lora_A.weight.grad.dtype == torch.float32 and head.weight.grad is None
 
@@ -206,7 +208,7 @@ def test_a_rank_with_nothing_to_train(base):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         policy = tiny.policy(model)
-        assert policy.scorer is not policy.unwrapped, "DDP"
+        assert not isinstance(policy.module, TokenLogProbs), "DDP"
         policy.backward(tiny.rollouts(), torch.zeros(4, 4))
         for name, p in model.named_parameters():
             assert p.grad is None if ".lora_" not in name else p.grad.count_nonzero() == 0

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
+from maxrl.rollouts import micro_batch
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -60,8 +61,8 @@ def direction(model, rollouts, advantages, mean):
     policy = tiny.policy(model, micro_batch_tokens=1)
     model.zero_grad(set_to_none=True)
     for group in range(len(advantages)):
-        batch = policy.micro_batch(rollouts, [group], slice(None))
-        log_probs, mask = policy.scorer(batch)[0][0], batch.mask[0]  # (N, L)
+        batch = micro_batch(rollouts, [group], slice(None))
+        log_probs, mask = policy.module(batch)[0][0], batch.mask[0]  # (N, L)
         (-mean(advantages[group][:, None] * log_probs * mask, mask, rollouts)).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
@@ -106,13 +107,13 @@ def test_masks_come_from_lengths_not_from_ids():
     last = (rollouts.lengths - 1)[..., None]
     rollouts.tokens.scatter_(2, last, 0)
     policy, ones = tiny.policy(model), torch.ones(4, 4, dtype=torch.float64)
-    batch = policy.micro_batch(rollouts, [0, 1, 2, 3], slice(None))
+    batch = micro_batch(rollouts, [0, 1, 2, 3], slice(None))
     assert torch.equal(batch.mask.sum(-1), rollouts.lengths)
     assert torch.equal(batch.mask.gather(2, last), torch.ones_like(last).bool())
     assert not (rollouts.tokens != 0).gather(2, last).any(), "the wrong mask hides the end tokens"
     right = tiny.gradient(policy, rollouts, ones)
     for share in (True, False):
-        policy.share_prompt = share
+        tiny.share_prompts(model, share)
         assert tiny.distance(tiny.gradient(policy, rollouts, ones), right) < 1e-12
         dirty = rollouts.tokens.masked_fill(torch.arange(6) >= rollouts.lengths[..., None], 31)
         assert tiny.distance(tiny.gradient(policy, replace(rollouts, tokens=dirty), ones), right) < 1e-12

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from maxrl import sampler
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.evaluate import count_successes
-from maxrl.rollouts import Rollouts
+from maxrl.rollouts import Rollouts, micro_batches
 from maxrl.tasks import Example, Task
 
 F64 = torch.float64
@@ -130,16 +130,14 @@ def test_micro_batches_change_nothing(dtype, tolerance, share, aggregation):
 
 
 def test_micro_batches_cover_every_row_once_within_the_budget():
-    rollouts, policy = tiny.rollouts((9, 5, 1, 7, 30, 2), N=5), tiny.policy(tiny.model())
-    for share, budget in itertools.product((True, False), (1, 12, 25, 44, 100, 10**6)):
-        policy.share_prompt, policy.micro_batch_tokens = share, budget
-        batches = list(policy.micro_batches(rollouts, [0, 2, 3, 4, 5]))
+    rollouts = tiny.rollouts((9, 5, 1, 7, 30, 2), N=5)
+    for budget in (1, 12, 25, 44, 100, 10**6):
+        batches = list(micro_batches(rollouts, [0, 2, 3, 4, 5], budget))
         rows = [(g, r) for b in batches for g in b.groups for r in range(5)[b.rows]]
         assert sorted(rows) == [(g, r) for g in (0, 2, 3, 4, 5) for r in range(5)]
         assert sum(int(b.mask.sum()) for b in batches) == int(rollouts.lengths[[0, 2, 3, 4, 5]].sum())
         for b in batches:
-            prefix = 0 if b.prefix is None else b.prefix.numel()
-            assert b.inputs.numel() + prefix <= budget or b.inputs.shape[:2].numel() == 1
+            assert b.inputs.numel() + b.prefix.numel() <= budget or b.inputs.shape[:2].numel() == 1
 
 
 def test_order_of_rows_and_groups_changes_nothing():
@@ -202,7 +200,7 @@ def test_gradients_accumulate():
 
 
 def test_statistics():
-    """The difference between sampler and scorer is 0 where the stored log-probs are the model's, else what it is."""
+    """The difference between sampler and training forward is 0 where the stored log-probs are the model's, else what it is."""
     policy = tiny.policy(tiny.model())
     examples = [Example("UP DOWN LEFT", ""), Example("WALL", "")]
     rollouts = policy.rollout(examples, 5, step=3)

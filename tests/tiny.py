@@ -81,9 +81,31 @@ class Always(Up):
         return 1.0
 
 
-def policy(transformer, **options) -> SequencePolicy:
+class PlainRows(Transformer):
+    """An oracle: every row is its prompt and its response, as if the rows of a group had nothing in common."""
+
+    def forward(self, tokens, prefix=None, prefix_lengths=None):
+        if prefix is None:
+            return super().forward(tokens)
+        (G, M, L), lengths = tokens.shape, prefix_lengths.tolist()
+        rows = tokens.new_zeros(G, M, prefix.shape[1] + L)
+        for g, n in enumerate(lengths):
+            rows[g, :, :n] = prefix[g, :n]
+            rows[g, :, n : n + L] = tokens[g]
+        hidden = super().forward(rows)
+        return torch.stack([hidden[g, :, n : n + L] for g, n in enumerate(lengths)])
+
+
+def share_prompts(transformer, share: bool):
+    """Makes a model, in place, one that runs a group's prompt once, as it does, or with every row."""
+    transformer.__class__ = Transformer if share else PlainRows
+
+
+def policy(transformer, share_prompt: bool = True, **options) -> SequencePolicy:
     """Stops at the maze's DONE (7) and <eos> (2); up to 12 tokens."""
     options = {"max_tokens": 12} | options
+    for each in filter(None, (transformer, options.get("reference"))):
+        share_prompts(each, share_prompt)
     return SequencePolicy(transformer, Tokenizer.from_vocabulary(VOCABULARY), [2, 7], **options)
 
 

@@ -14,13 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from worker_ddp import CASES, N, P, Parity, advantages  # noqa: E402
 
 import train  # noqa: E402
+import maxrl.policy  # noqa: E402
 from maxrl import (
     distributed,  # noqa: E402
     sharding,
 )
 from maxrl.evaluate import count_successes
+from maxrl.losses import policy_gradient_loss
 from maxrl.models.lora import add_lora, lora_state  # noqa: E402
-from maxrl.policy import SequencePolicy  # noqa: E402
 from maxrl.run import cli
 
 # name: (what differs from tiny.SIZES, options of the policy, rank of LoRA)
@@ -106,22 +107,23 @@ def compute(rank: int, world: int, shard: bool) -> dict:
 
 def layout() -> dict:
     """What this rank holds: numbers of parameters and gradients and of how many, what its copy consists of."""
-    ours, loss, early = policy("tied", True, torch.float32, autocast=True, micro_batch_tokens=30), SequencePolicy.loss, []
+    ours, loss, early = policy("tied", True, torch.float32, autocast=True, micro_batch_tokens=30), policy_gradient_loss, []
     parameters = list(ours.model.parameters())
 
-    def noted(*given):
+    def noted(*given, **options):
         early.append([p.grad is not None for p in parameters])
-        return loss(ours, *given)
+        return loss(*given, **options)
 
-    ours.loss = noted
+    maxrl.policy.policy_gradient_loss = noted
     ours.backward(local_rollouts([distributed.rank()] * P), advantages("mixed"))
-    copied = ours.whole()
+    copied = ours.unsharded_model()
     return {
         "held": sum(p.to_local().numel() for p in parameters), "gradient": sum(p.grad.to_local().numel() for p in parameters),
         "reduced": len(early) > 1 and all(map(all, early[1:])),
-        "groups": sum(isinstance(m, FSDPModule) for m in ours.scorer.modules()),
+        "groups": sum(isinstance(m, FSDPModule) for m in ours.module.modules()),
         "all": sum(p.numel() for p in parameters), "copied": {n: p.dtype for n, p in copied.named_parameters()},
-        "kept": ours.whole() is copied, "dropped": ours.backward(local_rollouts([0]), torch.zeros(1, N)) and ours.copy is None,
+        "kept": ours.unsharded_model() is copied,
+        "dropped": ours.backward(local_rollouts([0]), torch.zeros(1, N)) and ours.unsharded is None,
     }
 
 
@@ -131,7 +133,7 @@ def another_start() -> dict:
     try:
         ours.save("nowhere")
     except ValueError as error:
-        return {"start": ours.whole().lm_head.weight, "refused": str(error)}
+        return {"start": ours.unsharded_model().lm_head.weight, "refused": str(error)}
 
 
 def main(file: str, runs: str):

@@ -1,4 +1,7 @@
-"""A classifier as a policy: the one whose pass rate is known exactly (arXiv 2602.02710, Sec. 6.1, App. D)."""
+"""A classifier as a policy: the one whose pass rate is known exactly (arXiv 2602.02710, Sec. 6.1, App. D).
+
+Letters: P_local images of this rank, N classes drawn for each, C classes.
+"""
 
 from dataclasses import dataclass
 
@@ -26,20 +29,39 @@ class Draws:
         return self.logits.detach().log_softmax(-1).gather(1, self.drawn)
 
     def text(self, i: int, j: int) -> str:
+        """The name of class j drawn for image i."""
         return self.classes[self.drawn[i, j]]
 
     def row(self, i: int, j: int) -> dict:
         """A rollout for people to look at."""
-        return {"label": self.classes[self.labels[i]], "drawn": self.text(i, j), "logits": self.logits[i].tolist()}
+        label = self.classes[self.labels[i]]
+        return {"label": label, "drawn": self.text(i, j), "logits": self.logits[i].tolist()}
 
     def statistics(self) -> dict[str, float]:
-        """Exact means over the images of all ranks: the pass rate p (whatever was drawn), top-1 accuracy, entropy in nats."""
-        log_probs = self.logits.detach().double().log_softmax(-1)                                  # (P_local, C)
-        p = log_probs.gather(1, self.labels[:, None]).exp()                                        # (P_local, 1)
-        sums = {"images": len(p), "pass_rate": float(p.sum()), "top1": float((log_probs.argmax(1) == self.labels).sum()),
-                "entropy": float(torch.special.entr(log_probs.exp()).sum())}
-        sums = distributed.all_reduce(sums, device=self.logits.device)
-        return {name: sums[name] / sums["images"] for name in ("pass_rate", "top1", "entropy")}
+        """Return exact means over the images of all ranks, which must all call this.
+
+        The pass rate p, whatever was drawn, top-1 accuracy, and the entropy in nats.
+        """
+        log_probs, p, right = outcomes(self.logits, self.labels)
+        entropy = torch.special.entr(log_probs.exp())
+        sums = {
+            "pass_rate": float(p.sum()),
+            "top1": float(right.sum()),
+            "entropy": float(entropy.sum()),
+        }
+        sums = distributed.all_reduce(sums | {"images": len(p)})
+        images = sums.pop("images")
+        return {name: total / images for name, total in sums.items()}
+
+
+def outcomes(logits: torch.Tensor, labels: torch.Tensor):
+    """Return the log-probabilities (B, C) of logits (B, C), the pass rates (B,) and whether the likeliest class is right.
+
+    In float64: pass@k has powers of the pass rates.
+    """
+    log_probs = logits.detach().double().log_softmax(-1)
+    p = log_probs.gather(1, labels[:, None]).exp()
+    return log_probs, p.squeeze(1), log_probs.argmax(1) == labels
 
 
 class ClassifierPolicy:
@@ -47,82 +69,127 @@ class ClassifierPolicy:
 
     The images of a step are one forward, whose graph backward() uses; it is not cut into micro-batches, since
     batch-norm would see other statistics. A rollout costs a uniform number and no forward.
+
+    model     gives logits (P, C) of images
+    classes   the names of its C classes
+    seed      of the noise that classes are drawn by
+    autocast  whether forwards are in bfloat16
+    workers   processes that read images for an evaluation
     """
 
     unit = "images"
 
     def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
-        self.model, self.classes, self.seed, self.autocast, self.workers = model, tuple(classes), seed, autocast, workers
-        self.device, self.before = next(model.parameters()).device, []
-        self.scorer = distributed.data_parallel(model)
+        self.model = model
+        self.classes = tuple(classes)
+        self.seed = seed
+        self.autocast = autocast
+        self.workers = workers
+        self.device = next(model.parameters()).device
+        self.module = distributed.data_parallel(model)
+        self.saved_buffers = []
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """(P_local, C) in float32, through the module that synchronises gradients where there will be any."""
-        model = self.scorer if torch.is_grad_enabled() else self.model
+        """Return (P_local, C) in float32, through the module that synchronises gradients if there will be any."""
+        model = self.model
         if torch.is_grad_enabled():
-            self.before = [buffer.clone() for buffer in self.model.buffers()]  # batch-norm's averages, which a forward moves
+            model = self.module
+            # A forward moves batch-norm's averages.
+            self.saved_buffers = [buffer.clone() for buffer in self.model.buffers()]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def rollout(self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, temperature: float = 1.0) -> Draws:
-        """N = `rollouts` classes for each image; `indices` are the images' positions in the whole batch."""
+    def rollout(
+        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, temperature: float = 1.0
+    ) -> Draws:
+        """Draw N = `rollouts` classes for each image.
+
+        examples     a batch of P_local images with their labels
+        rollouts     N
+        step         of the run: another step, other noise
+        indices      P_local places of the images in the batch of all ranks; without it 0, 1, ...
+        seed         instead of the policy's
+        temperature  divides the logits that classes are drawn by
+        """
+        if indices is None:
+            indices = range(len(examples))
+        if seed is None:
+            seed = self.seed
         examples = examples.to(self.device)
-        indices = range(len(examples)) if indices is None else indices
-        logits = self.logits(examples.images)                                                      # (P_local, C)
-        uniforms = noise(self.seed if seed is None else seed, step, indices, rollouts, 1)[..., 0]  # (P_local, N)
-        drawn = inverse_cdf(distribution(logits.detach(), temperature), uniforms.to(self.device))  # (P_local, N)
+        logits = self.logits(examples.images)                                  # (P_local, C)
+        uniforms = noise(seed, step, indices, rollouts, 1).squeeze(-1)         # (P_local, N)
+        log_probs = distribution(logits.detach(), temperature)
+        drawn = inverse_cdf(log_probs, uniforms.to(self.device))               # (P_local, N)
         return Draws(drawn, logits, examples.labels, self.classes)
 
     def demonstrate(self, examples) -> Draws:
-        """The right classes as rollouts, N = 1: with advantage 1 the loss is cross-entropy."""
+        """Return the right classes as rollouts, N = 1: with advantage 1 the loss is cross-entropy."""
         examples = examples.to(self.device)
-        return Draws(examples.labels[:, None], self.logits(examples.images), examples.labels, self.classes)
+        labels = examples.labels
+        return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
     def backward(self, rollouts: Draws, advantages: torch.Tensor, groups=None) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters' .grad. advantages (P_local, N); groups: None, all."""
+        """Add the gradient of the step's loss to the parameters' .grad.
+
+        rollouts    of this rank
+        advantages  (P_local, N)
+        groups      None: an update is made of all images
+
+        Returns statistics over all ranks, which must all call this.
+        """
         advantages = advantages.to(self.device)
-        count = distributed.all_reduce({"rollouts": advantages.numel()}, device=self.device)["rollouts"]
-        log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)                      # (P_local, N)
-        loss = policy_gradient_loss(log_probs[..., None], advantages, torch.ones_like(log_probs)[..., None], count)
-        (loss * distributed.world_size()).backward()  # DDP divides by the world size
-        return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)}, device=self.device)
+        counts = distributed.all_reduce({"rollouts": advantages.numel()})
+        log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)  # (P_local, N)
+        log_probs = log_probs[..., None]                                       # (P_local, N, 1): one token
+        mask = torch.ones_like(log_probs)
+        loss = policy_gradient_loss(log_probs, advantages, mask, counts["rollouts"])
+        # DDP's average divides by the number of ranks.
+        (loss * distributed.world_size()).backward()
+        return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
 
     @torch.no_grad()
     def restore_buffers(self):
-        """Of an update that is left out: what its forward has done to batch-norm's averages."""
-        for buffer, before in zip(self.model.buffers(), self.before):
-            buffer.copy_(before)
+        """Undo what the forward of a skipped update did to batch-norm's averages."""
+        for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
+            buffer.copy_(saved)
 
     def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
-        """Exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3), of the first `prompts` images."""
+        """Return exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3).
+
+        Of the first `prompts` images; ks as in pass@k; samples are not needed.
+        """
         p, right = self.pass_rates(task, min(prompts, len(task)))
-        return {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks} | {"top1": float(right.mean())}
+        stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
+        return stats | {"top1": float(right.mean())}
 
     @torch.no_grad()
     def pass_rates(self, task, count: int, progress=None) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pass rate p (count,) of the first `count` images of a task, and whether the likeliest class is right (count,).
+        """Return the pass rates p (count,) of the first images of a task, and whether the likeliest class is right (count,).
 
-        In eval mode. The ranks share the images and all get all results.
+        In eval mode. The ranks share the images and all get all results; progress, if given, is called with the number of
+        images after each batch. UsageError if p is not finite.
         """
-        distributed.broadcast_buffers(self.model)  # batch-norm's averages: rank 0's, which are in the checkpoint
-        training, world = self.model.training, distributed.world_size()
-        mine = range(distributed.rank(), count, world)
-        p, right = torch.zeros(2, count, dtype=torch.float64, device=self.device)
+        # Batch-norm's averages are each rank's own: rank 0's are in the checkpoint.
+        distributed.broadcast_buffers(self.model)
+        training = self.model.training
+        mine = range(distributed.rank(), count, distributed.world_size())
+        results = torch.zeros(2, count, dtype=torch.float64, device=self.device)
         self.model.eval()
         plan = [(mine[i : i + 256], None) for i in range(0, len(mine), 256)]
         for (places, _), examples in zip(plan, prefetched(task, plan, self.workers)):
             examples = examples.to(self.device)
-            log_probs = self.logits(examples.images).double().log_softmax(-1)                      # (B, C)
-            p[list(places)] = log_probs.gather(1, examples.labels[:, None]).squeeze(1).exp()
-            right[list(places)] = (log_probs.argmax(1) == examples.labels).double()
+            logits = self.logits(examples.images)                              # (B, C)
+            _, p, right = outcomes(logits, examples.labels)
+            results[:, list(places)] = torch.stack([p, right.double()])
             if progress:
                 progress(len(places))
         self.model.train(training)
-        p, right = distributed.sum_tensor(p), distributed.sum_tensor(right)
+        p, right = distributed.sum_tensor(results)
         if not p.isfinite().all():
             raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
         return p, right
 
     def save(self, path, **state):
+        """Write a checkpoint to a directory; state is what else goes into checkpoint.save."""
         checkpoint.save(path, self.model, **state)

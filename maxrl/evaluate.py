@@ -7,19 +7,30 @@ from maxrl.metrics import majority_vote
 
 
 def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
-    """How many of `samples` rollouts succeed (reward 1), for each of the prompts `indices` of a task: (len(indices),).
-    -1 where one of them has no verdict (NaN): such a prompt is neither right nor wrong."""
+    """Return how many rollouts of each prompt succeed (reward 1): (len(indices),); arguments as in judge_samples.
+
+    -1 if one of them has no verdict (NaN): such a prompt is neither right nor wrong.
+    """
     return judge_samples(policy, task, indices, samples, **options)[0]
 
 
 @torch.no_grad()
 def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
-    """count_successes, and for the same prompts whether the answer of most rollouts is right (metrics.majority_vote), float64
-    (len(indices),), None where the task has no `final`.
+    """Sample and judge. The ranks share the prompts and all get all results.
 
-    The ranks share the prompts and all get all results. The noise depends on (seed, place in `indices`, rollout, position).
+    policy    a SequencePolicy
+    task      whose rewards() judges
+    indices   the prompts, places in the task
+    samples   rollouts per prompt
+    seed      of the noise, which depends on (seed, place in `indices`, rollout, position)
+    progress  is called with the number of prompts after each wave
+    sampling  temperature and top_p, if not those of training
+
+    Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
+    (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.
     """
-    policy.unsharded_model()  # here, because a rank may be left without a prompt
+    # Here, because a rank may be left without a prompt.
+    policy.unsharded_model()
     results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
@@ -27,11 +38,14 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
         places = mine[i : i + at_once]
         examples = [task[int(indices[place])] for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        rewards = task.rewards(examples, rollouts)                                                 # (places, samples)
+        rewards = task.rewards(examples, rollouts)                             # (places, samples)
         right = rewards == 1
-        results[0, list(places)] = right.sum(1).to(results).where(rewards.isfinite().all(1), -1)
+        judged = rewards.isfinite().all(1)                                     # (places,)
+        results[0, list(places)] = right.sum(1).to(results).where(judged, -1)
         if task.final:
-            answers = [[task.final(response) for response in group] for group in task.responses(rollouts)]
+            answers = []
+            for group in task.responses(rollouts):
+                answers.append([task.final(response) for response in group])
             results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
         if progress:
             progress(len(places))
@@ -40,7 +54,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
 
 
 def evaluation(cfg, policy, task) -> dict[str, float]:
-    """What the recipe evaluates on its validation prompts, as metrics."""
+    """Return what the recipe evaluates on its validation prompts, as metrics."""
     sampling = {}
     if not task.classes:
         sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}

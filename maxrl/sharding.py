@@ -1,4 +1,4 @@
-"""One model divided over the ranks (FSDP2), and whole copies of it."""
+"""One model divided over the ranks (FSDP2), and unsharded copies of it."""
 
 import copy
 from types import SimpleNamespace
@@ -14,11 +14,14 @@ from maxrl.distributed import rank, world_size
 
 
 def fully_sharded(module: nn.Module, blocks) -> nn.Module:
-    """`module`, in place, with a slice of every parameter on each rank (FSDP2): so of its gradient, so of Adam's state.
+    """Divide a module, in place: each rank has a slice of every parameter, of its gradient and of Adam's state (FSDP2).
 
-    A block is whole only while it runs forward or backward, the rest of the module from its forward to the end of its
-    backward. Gradients are averaged over the ranks, as by DDP. Each rank comes with the whole module on the CPU; then a
-    device holds no more than its slices and one block. Like DDP, this takes rank 0's weights.
+    module  all of it on the CPU of each rank; rank 0's weights count, as with DDP
+    blocks  its submodules that are gathered one at a time
+
+    A block is gathered only while it runs forward or backward, the rest of the module from its forward to the end of its
+    backward, so a device holds no more than its slices and one block. Gradients are averaged over the ranks, as by DDP.
+    ValueError without a process group.
 
     Every forward and backward of a block is a collective. Ranks that run the module different numbers of times wait for
     each other for ever, and what does not go through its forward, as decode() of the model, finds slices in place of
@@ -29,9 +32,9 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
     mesh = init_device_mesh(kind, (world_size(),))
     for parameter in module.parameters():
-        whole = parameter.detach().to(kind)
-        dist.broadcast(whole, 0)
-        parameter.detach().copy_(whole)
+        full = parameter.detach().to(kind)
+        dist.broadcast(full, 0)
+        parameter.detach().copy_(full)
     # Several releases of torch hand gloo an average of float32 that it takes for a sum (pytorch issue 162338), without an
     # error. Of float64 torch adds and divides itself.
     numbers = MixedPrecisionPolicy(reduce_dtype=torch.float64 if kind == "cpu" else None)
@@ -41,48 +44,65 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
 
 
 def meta_skeleton(model: nn.Module) -> nn.Module:
-    """A copy of a model, which is still whole, without its numbers (on the meta device): what `gathered` fills."""
-    empty = {id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=False) for p in model.parameters()}
+    """Return a copy of a model that is not sharded yet, without its numbers (on the meta device): what `gathered` fills."""
+    empty = {}
+    for p in model.parameters():
+        empty[id(p)] = nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=False)
     return copy.deepcopy(model, empty)
 
 
 @torch.no_grad()
-def gathered(model: nn.Module, frame: nn.Module, device=None, linear: torch.dtype | None = None) -> nn.Module:
-    """A copy of a sharded model that is whole and has no hooks: using it is no collective. Making it is, one tensor at a
-    time: all ranks must call this.
+def gathered(model: nn.Module, skeleton: nn.Module, device=None, linear: torch.dtype | None = None) -> nn.Module:
+    """Return an unsharded copy of a sharded model, without hooks; all ranks must call this.
 
-    device: where the copy is, with None where the slices are. linear: dtype of the parameters of nn.Linear. With bfloat16
-    they are what autocast makes of them; norms and embeddings stay as they are, so that the copy computes the same.
+    model     the sharded one
+    skeleton  its meta_skeleton
+    device    of the copy, without it that of the slices
+    linear    dtype of the parameters of nn.Linear
+
+    Making it is a collective, one tensor at a time; using it is none. With bfloat16 the linear layers are what autocast
+    makes of them; norms and embeddings stay as they are, so that the copy computes the same.
     """
-    result, made = copy.deepcopy(frame), {}
+    result = copy.deepcopy(skeleton)
+    made = {}
     for module, place in zip(model.modules(), result.modules()):
         for name, parameter in module.named_parameters(recurse=False):
-            dtype = linear if linear and isinstance(module, nn.Linear) else parameter.dtype
-            if (id(parameter), dtype) not in made:  # tied ones once
-                whole = unsharded(parameter.detach().to(dtype)).to(device)
-                made[id(parameter), dtype] = nn.Parameter(whole, requires_grad=False)
-            setattr(place, name, made[id(parameter), dtype])
+            dtype = parameter.dtype
+            if linear and isinstance(module, nn.Linear):
+                dtype = linear
+            # Tied ones are made once.
+            key = id(parameter), dtype
+            if key not in made:
+                full = unsharded(parameter.detach().to(dtype))
+                made[key] = nn.Parameter(full.to(device), requires_grad=False)
+            setattr(place, name, made[key])
     return result
 
 
-def gathered_state(model: nn.Module, frame: nn.Module, optimizer) -> dict:
-    """{"model", "optimizer"}: a sharded model and the state of its optimizer, whole, in the memory of rank 0's CPU, for
-    checkpoint.save; the other ranks, which must call this too, get them without numbers."""
+def gathered_state(model: nn.Module, skeleton: nn.Module, optimizer) -> dict:
+    """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
+
+    They are in the memory of rank 0's CPU; the other ranks get them without numbers.
+    """
     device = "cpu" if rank() == 0 else "meta"
-    whole, state = gathered(model, frame, device), {}
+    full = gathered(model, skeleton, device)
+    state = {}
     for name, parameter in model.named_parameters():
-        values = {key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
-        state[whole.get_parameter(name)] = {key: unsharded(value).to(device) for key, value in values.items()}
-    return {"model": whole, "optimizer": SimpleNamespace(state=state)}
+        values = {}
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                values[key] = unsharded(value).to(device)
+        state[full.get_parameter(name)] = values
+    return {"model": full, "optimizer": SimpleNamespace(state=state)}
 
 
 def unsharded(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor that is divided over the ranks (all of them must ask), any other as it is."""
+    """Return all of a tensor that is divided over the ranks, which must all call this; any other as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def placed_like(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
-    """A whole tensor with the parameter's device and memory format, or divided over the ranks as that is."""
+def placed_like(parameter: torch.Tensor, full: torch.Tensor) -> torch.Tensor:
+    """Return a full tensor with the parameter's device and memory format, or divided over the ranks as that is."""
     if isinstance(parameter, DTensor):
-        return distribute_tensor(whole, parameter.device_mesh, parameter.placements)
-    return torch.empty_like(parameter).copy_(whole)
+        return distribute_tensor(full, parameter.device_mesh, parameter.placements)
+    return torch.empty_like(parameter).copy_(full)

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from worker_ddp import CASES, N, P, Parity, advantages  # noqa: E402
 
-import train  # noqa: E402
 import maxrl.policy  # noqa: E402
+import train  # noqa: E402
 from maxrl import (
     distributed,  # noqa: E402
     sharding,

@@ -1,9 +1,11 @@
 """How many rollouts of each prompt succeed."""
 
+import math
+
 import torch
 
 from maxrl import distributed
-from maxrl.metrics import majority_vote
+from maxrl.metrics import majority_vote, pass_at_k_table
 
 
 def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
@@ -51,6 +53,21 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
             progress(len(places))
     counts, majority = distributed.sum_tensor(results)
     return counts.long(), majority if task.final else None
+
+
+def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict[str, float]:
+    """Return {"pass@1": ...} for each k of ks, over the prompts that have a verdict, and how many have none.
+
+    The other arguments as in judge_samples; the noise is the same every time. NaN if no prompt has a verdict.
+    """
+    counts = count_successes(policy, task, indices, samples, **sampling)
+    judged = counts[counts >= 0]
+    stats = {f"pass@{k}": math.nan for k in ks}
+    if len(judged):
+        for k, (mean, _) in pass_at_k_table(judged, samples, ks).items():
+            stats[f"pass@{k}"] = mean
+    stats["groups_left_out"] = float(len(counts) - len(judged))
+    return stats
 
 
 def evaluation(cfg, policy, task) -> dict[str, float]:

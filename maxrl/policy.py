@@ -1,14 +1,13 @@
 """A policy makes rollouts and turns advantages into gradients: rollout, demonstrate, backward.
 
 SequencePolicy, here, samples the tokens of a language model. ClassifierPolicy, in classifier.py,
-draws the class of an image. Both give (P_local, N) of everything, so that one loop and one set of
+draws the class of an image. Both give (P_local, N) of everything: one loop and one set of
 estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
 micro-batch has M of the rows of G groups.
 """
 
-import math
 import sys
 
 import torch
@@ -16,9 +15,8 @@ from torch import nn
 
 from maxrl import checkpoint, distributed, sharding
 from maxrl.classifier import ClassifierPolicy
-from maxrl.evaluate import count_successes
+from maxrl.evaluate import pass_at_ks
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
-from maxrl.metrics import pass_at_k_table
 from maxrl.models.lora import drop_casts
 from maxrl.rollouts import Rollouts, Tally, micro_batches
 from maxrl.sampler import check_prompts, generate, noise, pad
@@ -122,9 +120,7 @@ class SequencePolicy:
         model.gradient_checkpointing = gradient_checkpointing
         # How many rollouts fit at once: fewer after an out-of-memory error.
         self.rows_in_memory = sys.maxsize
-        self.reference = None
-        if beta:
-            self.reference = TokenLogProbs(reference.requires_grad_(False))
+        self.reference = TokenLogProbs(reference.requires_grad_(False)) if beta else None
         self.skeleton = None
         self.unsharded = None
         self.module = TokenLogProbs(model)
@@ -158,9 +154,7 @@ class SequencePolicy:
         """Return how many groups of `rollouts` rows are sampled at once, at least one."""
         if not self.kv_memory_gb:
             return max(1, self.wave_rows // rollouts)
-        size = self.model.lm_head.weight.element_size()
-        if self.autocast:
-            size = 2
+        size = 2 if self.autocast else self.model.lm_head.weight.element_size()
         row = cache_bytes(self.model.config, self.max_tokens, size)
         return groups_within(self.kv_memory_gb, rollouts, row)
 
@@ -183,10 +177,8 @@ class SequencePolicy:
         Returns Rollouts. PromptError for a prompt that the model cannot answer.
         """
         prompts = self.encode_prompts(examples)
-        if indices is None:
-            indices = range(len(prompts))
-        if seed is None:
-            seed = self.seed
+        indices = range(len(prompts)) if indices is None else indices
+        seed = self.seed if seed is None else seed
         model = self.unsharded_model()
 
         def sample(groups: slice, columns: slice):
@@ -279,7 +271,7 @@ class SequencePolicy:
         tally = Tally(rollouts, self.clip)
         batches = self.batches(rollouts, groups, advantages)
         for i, batch in enumerate(batches):
-            # Gradients are averaged over the ranks once, in the last backward.
+            # DDP averages gradients over the ranks once, in the last backward.
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):
                 output = self.forward(self.module, batch, bool(self.entropy_bonus))
                 loss = output
@@ -347,38 +339,17 @@ class SequencePolicy:
         """Undo what the forward of a skipped update did: nothing here, it has no side effect."""
 
     def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
-        """Return pass@k on the first prompts of a task; all ranks must call this.
-
-        task      whose rewards() judges the rollouts
-        prompts   how many, at most as many as there are
-        ks        the k of pass@k
-        samples   rollouts per prompt, with the same noise every time
-        sampling  temperature and top_p, if not those of training
-
-        Groups without a verdict are left out and counted; pass@k is NaN if none has one.
-        """
-        places = range(min(prompts, len(task)))
-        counts = count_successes(self, task, places, samples, **sampling)
-        judged = counts[counts >= 0]
-        stats = {f"pass@{k}": math.nan for k in ks}
-        if len(judged):
-            for k, (mean, _) in pass_at_k_table(judged, samples, ks).items():
-                stats[f"pass@{k}"] = mean
-        stats["groups_left_out"] = float(len(counts) - len(judged))
-        return stats
+        """Return pass@k on the first `prompts` of a task; the rest as in evaluate.pass_at_ks."""
+        return pass_at_ks(self, task, range(min(prompts, len(task))), ks, samples, **sampling)
 
     def gathered_state(self, optimizer) -> dict:
-        """Return what save() takes of a sharded model: all ranks call this, rank 0 saves."""
+        """Return what save() takes of a sharded model; all ranks must call this, rank 0 saves."""
         return sharding.gathered_state(self.model, self.skeleton, optimizer)
 
     def save(self, path, model=None, **state):
-        """Write a checkpoint.
+        """Write a checkpoint into the directory `path`, with `state` for checkpoint.save.
 
-        path   of its directory
-        model  instead of the policy's, see gathered_state
-        state  what else goes into checkpoint.save
-
-        ValueError for a sharded model of which this rank has slices.
+        ValueError for a sharded model without gathered_state: this rank has slices of it.
         """
         if model is None and self.skeleton is not None:
             raise ValueError("of a sharded model this rank has slices: "
@@ -387,17 +358,9 @@ class SequencePolicy:
 
 
 def make_policy(
-    model,
-    tokenizer,
-    stop_tokens,
-    task,
-    device,
-    *,
-    seed: int = 0,
-    autocast: bool = False,
-    workers: int = 0,
-    **options,
-):
+    model, tokenizer, stop_tokens, task, device,
+    *, seed: int = 0, autocast: bool = False, workers: int = 0, **options,
+):  # fmt: skip
     """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
     model        as from checkpoint.load_model, with the tokenizer and the stop tokens
@@ -424,9 +387,8 @@ def make_policy(
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
     known = model.config.vocab_size
     if tokenizer.size > known:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.size} tokens, the model's vocab_size is {known}"
-        )
+        size = tokenizer.size
+        raise ValueError(f"the tokenizer has {size} tokens, the model's vocab_size is {known}")
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
     # Sharding takes the model to the device layer by layer.
     if not options.get("shard"):

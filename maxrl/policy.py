@@ -1,8 +1,7 @@
 """A policy makes rollouts and turns advantages into gradients: rollout, demonstrate, backward.
 
-SequencePolicy, here, samples the tokens of a language model. ClassifierPolicy, in classifier.py,
-draws the class of an image. Both give (P_local, N) of everything: one loop and one set of
-estimators serve both.
+SequencePolicy samples the tokens of a language model, ClassifierPolicy the class of an image. Both
+give (P_local, N) of everything: one loop and one set of estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
 micro-batch has M of the rows of G groups.
@@ -45,7 +44,7 @@ class TokenLogProbs(nn.Module):
             token = torch.zeros(1, 1, 1, dtype=torch.long, device=head.weight.device)
             return head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
-        # Padding gets no logits, which would take more memory than all else.
+        # Logits take more memory than all else, so the padding gets none.
         hidden = hidden[batch.mask]                                    # (tokens, E)
         targets = batch.targets[batch.mask]                            # (tokens,)
         result = []
@@ -138,11 +137,8 @@ class SequencePolicy:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def unsharded_model(self):
-        """Return the model for what needs no gradient; all ranks must call this.
-
-        A sharded one is gathered, once until the next backward. So ranks may sample to different
-        lengths without waiting for each other.
-        """
+        """Return the model for what needs no gradient; all ranks must call this."""
+        # A sharded one is gathered, so that ranks may sample to different lengths.
         if self.skeleton is None:
             return self.model
         if self.unsharded is None:
@@ -168,7 +164,6 @@ class SequencePolicy:
         """Sample N = `rollouts` responses to each example.
 
         examples  P_local, each with a prompt
-        rollouts  N
         step      of the run: another step, other noise
         indices   P_local places of the prompts in the batch of all ranks; without it 0, 1, ...
         seed      instead of the policy's
@@ -204,6 +199,7 @@ class SequencePolicy:
 
         With advantage 1 their loss is that of maximum likelihood. PromptError as in rollout.
         """
+        # Of the tokens that end a response, the one with which a text ends.
         end = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
         if end not in self.stop_tokens:
             end = self.stop_tokens[0]
@@ -215,6 +211,7 @@ class SequencePolicy:
                 ids = [*ids, end]
             answers.append(torch.tensor(ids))
         prompts = self.encode_prompts(examples)
+        # The longest answer may be longer than max_tokens, and must fit too.
         tokens, lengths = pad(answers, self.device)                    # (P_local, L)
         check_prompts(self.model, prompts, tokens.shape[1])
         lengths = lengths[:, None]                                     # (P_local, 1)
@@ -275,6 +272,7 @@ class SequencePolicy:
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):
                 output = self.forward(self.module, batch, bool(self.entropy_bonus))
                 loss = output
+                # Without a micro-batch the output is a loss already, of 0.
                 if batch is not None:
                     log_probs, entropies = output                      # (G, M, L)
                     chosen = batch.select(advantages)                  # (G, M)
@@ -289,6 +287,7 @@ class SequencePolicy:
             if batch is not None:
                 tally.take(batch, log_probs, chosen)
         tally.over_ranks()
+        # A frozen weight keeps its low-precision copy, which is of all of it, not of a slice.
         if self.skeleton is not None:
             drop_casts(self.model)
         stats = tally.statistics(counts["tokens"])
@@ -330,6 +329,7 @@ class SequencePolicy:
                 reference, _ = self.forward(self.reference, batch)
             kl = k3(log_probs, reference, batch.mask)                  # (G, M, L)
             tally.add("kl", kl)
+            # Over the same divisor as the gradient: beta means the same at any batch size.
             loss = loss + self.beta * kl.sum() / divisor
         if self.entropy_bonus:
             loss = loss - self.entropy_bonus * entropies.sum() / divisor
@@ -379,10 +379,11 @@ def make_policy(
         kind = "a classifier" if tokenizer is None else "a language model"
         raise ValueError(f"the model is {kind}, the task is not made for one")
     if task.classes:
+        # Exactly as many; a tokenizer may have fewer tokens than the model.
         known = model.config.num_labels
-        classes = len(task.classes)
-        if known != classes:
-            raise ValueError(f"the model has {known} classes, the images have {classes}")
+        if known != len(task.classes):
+            images = len(task.classes)
+            raise ValueError(f"the model has {known} classes, the images have {images}")
         model = model.to(device, memory_format=torch.channels_last)
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
     known = model.config.vocab_size

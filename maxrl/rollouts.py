@@ -1,7 +1,9 @@
-"""What travels from the sampler to the loss: Rollouts, the MicroBatches cut from them, and the Tally of an update.
+"""What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
 
-Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A micro-batch has M of the
-rows of G groups.
+Tally is what comes back of micro-batches: the statistics of an update.
+
+Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
+micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,8 @@ class Rollouts:
     tokenizer: Tokenizer
     log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
     entropies: torch.Tensor | None = None  # (P_local, N, L), nats
-    old_log_probs: torch.Tensor | None = None  # (P_local, N, L) by the training forward, for more than one update
+    # (P_local, N, L) by the training forward, for several updates
+    old_log_probs: torch.Tensor | None = None
 
     def mean_log_probs(self) -> torch.Tensor:
         """(P_local, N): mean log-probability of the tokens of each response, by the sampler."""
@@ -36,8 +39,9 @@ class Rollouts:
         return self.tokenizer.decode(self.response(i, j))
 
     def completion(self, i: int, j: int) -> str:
-        """What reward functions read: the response without its end token and without special tokens."""
+        """What reward functions read: the response without its end and other special tokens."""
         ids = self.response(i, j)
+        # Not every end token is a special one: a maze ends with a word.
         if self.finished[i, j]:
             ids.pop()
         return self.tokenizer.decode(ids, skip_special=True)
@@ -69,7 +73,7 @@ class Rollouts:
         return Rollouts(**chosen)
 
     def statistics(self) -> dict[str, float]:
-        """Return lengths and entropy over the rollouts of all ranks, which must all call this."""
+        """Return lengths and entropy over all ranks, which must all call this."""
         lengths = self.lengths.double()                                # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
@@ -105,6 +109,7 @@ def with_verdict(rollouts, rewards: torch.Tensor):
     Returns rollouts and rewards of the groups that have all N.
     """
     judged = rewards.isfinite().all(1)                                 # (P_local,)
+    # As it always is without faults: then nothing is copied.
     if judged.all():
         return rollouts, rewards
     return rollouts.select(judged), rewards[judged]
@@ -114,8 +119,8 @@ def with_verdict(rollouts, rewards: torch.Tensor):
 class MicroBatch:
     """What one forward runs: M rows for each of G groups.
 
-    The prompt but its last token is the group's prefix, encoded once for all its rows. The last token is every row's
-    first input, so that input t predicts target t.
+    The prompt but its last token is the group's prefix, encoded once for all its rows. The last
+    token is every row's first input, so that input t predicts target t.
     """
 
     groups: list[int]  # which groups of the rank's rollouts, G of them
@@ -138,7 +143,6 @@ class MicroBatch:
         part = values[self.groups][:, self.rows]
         if part.dim() == 2:
             return part
-        # A micro-batch is as long as its own longest response, not as the longest of all.
         L = self.targets.shape[-1]
         return part[..., :L]
 
@@ -182,15 +186,17 @@ def micro_batches(rollouts: Rollouts, groups, budget: int):
 def micro_batch(rollouts: Rollouts, groups, rows: slice) -> MicroBatch:
     """Return the MicroBatch of these groups of this rank's rollouts, and of these of their rows."""
     lengths = rollouts.lengths[groups][:, rows]                        # (G, M)
+    # As long as its own longest response, not as the longest of all.
     L = int(lengths.max())
     tokens = rollouts.tokens[groups]
     targets = tokens[:, rows, :L]                                      # (G, M, L)
     places = torch.arange(L, device=targets.device)
+    # From lengths: the padding's id may be that of an end token.
     mask = places < lengths[..., None]                                 # (G, M, L)
 
     prompts = [rollouts.prompts[g] for g in groups]
     prefix, prefix_lengths, last = split(prompts, targets.device)
-    # Input t predicts target t, so the last target is no input.
+    # Nothing is predicted from the last target.
     M = targets.shape[1]
     first = last[:, None, None].expand(-1, M, 1)                       # (G, M, 1)
     inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
@@ -198,7 +204,7 @@ def micro_batch(rollouts: Rollouts, groups, rows: slice) -> MicroBatch:
 
 
 class Tally:
-    """What is logged of micro-batches: sums over them, in the end over all ranks."""
+    """What is logged of an update: sums over its micro-batches, in the end over all ranks."""
 
     def __init__(self, rollouts: Rollouts, clip):
         """Start with nothing.
@@ -211,7 +217,7 @@ class Tally:
         self.largest = 0.0
         names = "loss", "tokens", "difference", "kl", "low", "high"
         self.sums = dict.fromkeys(names, 0.0)
-        # The first update has the policy that the sampler had; later ones have the clip instead.
+        # With one update the policy is the sampler's own; with several it is clipped.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
 
@@ -259,7 +265,7 @@ class Tally:
 
     def mean(self, name: str) -> float:
         """Return a sum per response token of the micro-batches."""
-        # A rank may have none of these, and so may all.
+        # Without a group to run there is none.
         return self.sums[name] / max(self.sums["tokens"], 1)
 
     def differences(self) -> dict[str, float]:

@@ -1,16 +1,17 @@
-"""Sampling N responses per prompt: the prompt is encoded once, its keys and values are shared by its N rollouts.
+"""Sampling N responses per prompt: a prompt is encoded once for all its N rollouts.
 
-    generate          noise in, Samples out: the steps below, one after the other
-      prefill         encode the prompts
-      decode_step     one more token of every live row
-      drop_finished   rows that have ended leave, so that the cost follows the live ones
+    generate         noise in, Samples out, by these steps:
+      prefill        encode the prompts
+      decode_step    draw one more token of every row
+      drop_finished  let rows leave that have ended, so that the cost follows the live ones
 
-Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform number that depends on
-(seed, step, prompt index, rollout index, position) alone, for a given length limit. Batching, finished rows and the
-number of ranks therefore change a rollout only through rounding of the logits.
+Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
+number that depends on (seed, step, prompt index, rollout index, position) alone, for a given
+length limit. Batching, finished rows and the number of ranks therefore change a rollout only
+through rounding of the logits.
 
-Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are still sampled stand in M slots for each of
-G groups.
+Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are being sampled are in
+M slots for each of G groups.
 """
 
 from dataclasses import dataclass
@@ -26,23 +27,23 @@ SHRINK_AT = 0.75  # rows are packed together when at most this share of the slot
 
 @dataclass
 class Samples:
-    """N responses for each of P prompts, right-padded with 0. The stop token belongs to its response."""
+    """N responses to each of P prompts, right-padded with 0, the stop token included."""
 
     tokens: torch.Tensor  # (P, N, L)
     lengths: torch.Tensor  # (P, N)
-    log_probs: torch.Tensor  # (P, N, L) of each token under the distribution it was drawn from, 0 in the padding
+    log_probs: torch.Tensor  # (P, N, L) under the distribution that each token was drawn from
     entropies: torch.Tensor  # (P, N, L) of that distribution, in nats
     finished: torch.Tensor  # (P, N) bool: ended by a stop token, not by the length limit
 
 
 @dataclass
 class Slots:
-    """The rows that are being sampled. Some may have ended: then they wait in their slot, with token 0."""
+    """The rows that are being sampled. Those that have ended run along with token 0."""
 
     cache: Cache
     current: torch.Tensor  # (G, M) the newest token of each, its next input
     alive: torch.Tensor  # (G, M) bool: has not ended
-    rows: torch.Tensor  # (G, M) which of the P N rollouts it is
+    rows: torch.Tensor  # (G, M) which of the P N rollouts each is
 
 
 def noise(seed: int, step: int, prompt_indices, rollouts: int, length: int):
@@ -56,19 +57,21 @@ def noise(seed: int, step: int, prompt_indices, rollouts: int, length: int):
     """
     draws = []
     for index in prompt_indices:
-        # A generator for each prompt: what a prompt gets does not depend on its neighbours.
+        # A generator for each prompt: its noise does not depend on its neighbours.
         generator = np.random.default_rng([seed, step, int(index)])
         draws.append(generator.random((rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
 
 def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """Return log-probabilities (..., V) to draw from, in float32 or better; -inf for tokens that are cut away.
+    """Return log-probabilities (..., V) to draw from; -inf for tokens that are cut away.
 
     logits       (..., V)
     temperature  divides the logits; 0 leaves the most probable token alone (greedy)
     top_k        keeps so many of the most probable tokens; 0 all
-    top_p        keeps the most probable ones up to and including the one at which their sum reaches it; 1 all
+    top_p        keeps the most probable ones, the last that at which their sum reaches it; 1 all
+
+    In float32 or better.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     nothing = torch.full_like(logits, -torch.inf)
@@ -101,14 +104,22 @@ def inverse_cdf(log_probs, uniforms):
     total = cdf[..., -1:]
     below_one = uniforms.double().clamp(max=1 - 2**-52)
     tokens = torch.searchsorted(cdf, below_one * total, right=True)
-    # Beyond the last token only if the distribution is NaN, which is no error of the index.
+    # Beyond the last token only if the distribution is NaN: the loss will say so.
     last = cdf.shape[-1] - 1
     return tokens.clamp(max=last)
 
 
 @torch.no_grad()
-def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, uniforms, **sampling):
-    """Sample N = `rollouts` responses of at most `max_tokens` tokens to every prompt.
+def generate(
+    model,
+    prompts,
+    rollouts: int,
+    max_tokens: int,
+    stop_tokens,
+    uniforms,
+    **sampling,
+) -> Samples:
+    """Sample N = `rollouts` responses to every prompt.
 
     model        a Transformer
     prompts      P one-dimensional tensors of at least one token, of any lengths
@@ -118,7 +129,7 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
     uniforms     (P, N, max_tokens), see `noise`
     sampling     temperature, top_k and top_p as in `distribution`
 
-    Returns Samples. PromptError if a prompt is empty, has an unknown token or is too long for the model.
+    Returns Samples. PromptError for a prompt that the model cannot answer.
     """
     check_prompts(model, prompts, max_tokens)
     slots = prefill(model, prompts, rollouts, max_tokens)
@@ -127,22 +138,23 @@ def generate(model, prompts, rollouts: int, max_tokens: int, stop_tokens, unifor
     stop = torch.tensor(sorted(stop_tokens), device=device)
     uniforms = uniforms.to(device).flatten(0, 1)                       # (P N, max_tokens)
     for position in range(max_tokens):
-        # The host waits for the device's answer, so it asks only now and then.
-        asks = position and position % CHECK_EVERY == 0
-        if asks and not drop_finished(slots):
+        # To know who is alive the host waits for the device, so it asks only now and then.
+        if position and position % CHECK_EVERY == 0 and not drop_finished(slots):
             break
         now = uniforms[:, position]                                    # (P N,)
         decode_step(model, slots, samples, position, now, stop, **sampling)
+    # Who is alive now has met the length limit.
     samples.finished[slots.rows] = ~slots.alive
     return grouped(samples, len(prompts))
 
 
 def prefill(model, prompts, rollouts: int, max_tokens: int) -> Slots:
-    """Encode all prompts but their last tokens, which are the rows' first inputs.
+    """Encode all prompts; arguments as in `generate`.
 
-    Arguments as in `generate`. Returns Slots for all P N rows, of which no token is drawn yet.
+    Returns Slots for all P N rows, of which no token is drawn yet.
     """
     device = model.lm_head.weight.device
+    # The last token is left to the rows: from its logits the first one is drawn.
     prefix, prefix_lengths, last = split(prompts, device)
     cache = Cache(model.encode(prefix), prefix_lengths, rollouts, max_tokens)
     current = last[:, None].expand(-1, rollouts)                       # (P, N)
@@ -152,18 +164,26 @@ def prefill(model, prompts, rollouts: int, max_tokens: int) -> Slots:
 
 
 def empty_samples(model, rows: int, max_tokens: int) -> Samples:
-    """Return Samples to be filled, one for each row: (rows, max_tokens), or (rows,) of lengths and finished."""
+    """Return Samples to be filled: (rows, max_tokens), and (rows,) of lengths and finished."""
     weight = model.lm_head.weight
     tokens = torch.zeros(rows, max_tokens, dtype=torch.long, device=weight.device)
     dtype = torch.promote_types(weight.dtype, torch.float32)
     log_probs = torch.zeros_like(tokens, dtype=dtype)
     lengths = torch.zeros_like(tokens[:, 0])
-    # A row that has left its slot is finished: only the slots are asked in the end.
+    # A row that has left its slot is finished; of the others generate knows in the end.
     finished = torch.ones_like(lengths, dtype=torch.bool)
     return Samples(tokens, lengths, log_probs, log_probs.clone(), finished)
 
 
-def decode_step(model, slots, samples, position: int, uniforms, stop, **sampling):
+def decode_step(
+    model,
+    slots: Slots,
+    samples: Samples,
+    position: int,
+    uniforms,
+    stop,
+    **sampling,
+):
     """Draw one more token of every live row, into slots and samples.
 
     slots     whose current tokens the model reads
@@ -198,7 +218,7 @@ def decode_step(model, slots, samples, position: int, uniforms, stop, **sampling
 
 
 def drop_finished(slots: Slots) -> bool:
-    """Pack the live rows together once they fill few enough of the slots; return whether there are any."""
+    """Pack the live rows together if they fill few of the slots; return whether there are any."""
     counts = slots.alive.sum(1)                                        # (G,)
     widest = int(counts.max())
     groups = counts.nonzero().squeeze(1)                               # (G',) those with live rows
@@ -216,7 +236,8 @@ def drop_finished(slots: Slots) -> bool:
 
 
 def grouped(samples: Samples, prompts: int) -> Samples:
-    """Return the Samples of P = `prompts` groups, as long as the longest response."""
+    """Return Samples (rows, ...) as those of P = `prompts` groups (P, N, ...)."""
+    # Not longer than the longest response.
     L = max(1, int(samples.lengths.max()))
     result = {}
     for name, values in vars(samples).items():
@@ -231,7 +252,8 @@ def split(prompts, device):
 
     prompts  G one-dimensional tensors of at least one token
 
-    Returns all but their last tokens (G, Lp), right-padded, the lengths of these (G,), and the last tokens (G,).
+    Returns all but their last tokens (G, Lp), right-padded, their lengths (G,), and the last
+    tokens (G,).
     """
     prefix, lengths = pad([p[:-1] for p in prompts], device)
     last = torch.stack([p[-1] for p in prompts])
@@ -242,6 +264,7 @@ def pad(sequences, device):
     """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
     lengths = torch.tensor([len(s) for s in sequences])
     shape = len(sequences), int(lengths.max())
+    # Filled on the CPU, for one copy to the device instead of one for each.
     padded = torch.zeros(shape, dtype=torch.long)
     for row, sequence in zip(padded, sequences):
         row[: len(sequence)] = sequence
@@ -268,6 +291,7 @@ def check_prompts(model, prompts, max_tokens: int):
         if not isinstance(prompt, range):
             ids = torch.as_tensor(prompt)
             highest = max(highest, int(ids.max()))
+    # On a GPU the embedding would end the process without a word on the cause.
     known = model.config.vocab_size
     if highest >= known:
         raise PromptError(f"a prompt has token {highest} and the model only {known}: "

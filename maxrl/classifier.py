@@ -37,7 +37,7 @@ class Draws:
         label = self.classes[self.labels[i]]
         return {"label": label, "drawn": self.text(i, j), "logits": self.logits[i].tolist()}
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> dict:
         """Return exact means over the images of all ranks, which must all call this.
 
         The pass rate p, whatever was drawn, top-1 accuracy, and the entropy in nats.
@@ -54,7 +54,7 @@ class Draws:
         return {name: total / images for name, total in sums.items()}
 
 
-def outcomes(logits: torch.Tensor, labels: torch.Tensor):
+def outcomes(logits, labels):
     """Return the log-probabilities (B, C) of logits (B, C), the pass rates (B,) and whether the likeliest class is right.
 
     In float64: pass@k has powers of the pass rates.
@@ -129,7 +129,7 @@ class ClassifierPolicy:
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
-    def backward(self, rollouts: Draws, advantages: torch.Tensor, groups=None) -> dict[str, float]:
+    def backward(self, rollouts: Draws, advantages, groups=None) -> dict:
         """Add the gradient of the step's loss to the parameters' .grad.
 
         rollouts    of this rank
@@ -154,7 +154,7 @@ class ClassifierPolicy:
         for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
             buffer.copy_(saved)
 
-    def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict[str, float]:
+    def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict:
         """Return exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3).
 
         Of the first `prompts` images; ks as in pass@k; samples are not needed.
@@ -164,7 +164,7 @@ class ClassifierPolicy:
         return stats | {"top1": float(right.mean())}
 
     @torch.no_grad()
-    def pass_rates(self, task, count: int, progress=None) -> tuple[torch.Tensor, torch.Tensor]:
+    def pass_rates(self, task, count: int, progress=None):
         """Return the pass rates p (count,) of the first images of a task, and whether the likeliest class is right (count,).
 
         In eval mode. The ranks share the images and all get all results; progress, if given, is called with the number of

@@ -55,7 +55,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
     return counts.long(), majority if task.final else None
 
 
-def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict[str, float]:
+def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
     """Return {"pass@1": ...} for each k of ks, over the prompts that have a verdict, and how many have none.
 
     The other arguments as in judge_samples; the noise is the same every time. NaN if no prompt has a verdict.
@@ -70,7 +70,7 @@ def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict[str,
     return stats
 
 
-def evaluation(cfg, policy, task) -> dict[str, float]:
+def evaluation(cfg, policy, task) -> dict:
     """Return what the recipe evaluates on its validation prompts, as metrics."""
     sampling = {}
     if not task.classes:

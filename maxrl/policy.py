@@ -224,7 +224,7 @@ class SequencePolicy:
             return module(batch, with_entropy)
 
     @torch.no_grad()
-    def record(self, rollouts: Rollouts) -> dict[str, float]:
+    def record(self, rollouts) -> dict:
         """Note in old_log_probs how likely the tokens are before the first of several updates.
 
         rollouts  of this rank
@@ -246,7 +246,7 @@ class SequencePolicy:
         rollouts.old_log_probs = old
         return tally.differences()
 
-    def backward(self, rollouts: Rollouts, advantages, groups=None) -> dict[str, float]:
+    def backward(self, rollouts, advantages, groups=None) -> dict:
         """Add the gradient of an update's loss to the parameters' .grad.
 
         rollouts    of this rank
@@ -295,7 +295,7 @@ class SequencePolicy:
             stats["kl"] = tally.mean("kl")
         return stats | {"tokens": counts["tokens"]}
 
-    def batches(self, rollouts: Rollouts, groups: list[int], advantages) -> list:
+    def batches(self, rollouts, groups, advantages) -> list:
         """Cut the groups of an update into micro-batches.
 
         rollouts    of this rank
@@ -314,7 +314,7 @@ class SequencePolicy:
         missing = max(1, int(most["batches"])) - len(batches)
         return [None] * missing + batches
 
-    def with_penalties(self, loss, batch, log_probs, entropies, divisor: float, tally: Tally):
+    def with_penalties(self, loss, batch, log_probs, entropies, divisor, tally):
         """Add the KL divergence from the reference to a loss, and subtract the entropy.
 
         loss       of the micro-batch
@@ -338,7 +338,7 @@ class SequencePolicy:
     def restore_buffers(self):
         """Undo what the forward of a skipped update did: nothing here, it has no side effect."""
 
-    def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict[str, float]:
+    def evaluate(self, task, prompts: int, ks, samples: int, **sampling) -> dict:
         """Return pass@k on the first `prompts` of a task; the rest as in evaluate.pass_at_ks."""
         return pass_at_ks(self, task, range(min(prompts, len(task))), ks, samples, **sampling)
 
@@ -359,7 +359,7 @@ class SequencePolicy:
 
 def make_policy(
     model, tokenizer, stop_tokens, task, device,
-    *, seed: int = 0, autocast: bool = False, workers: int = 0, **options,
+    *, seed: int = 0, autocast: bool = False, workers: int = 0, **options
 ):  # fmt: skip
     """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
@@ -380,16 +380,15 @@ def make_policy(
         raise ValueError(f"the model is {kind}, the task is not made for one")
     if task.classes:
         # Exactly as many; a tokenizer may have fewer tokens than the model.
-        known = model.config.num_labels
-        if known != len(task.classes):
-            images = len(task.classes)
-            raise ValueError(f"the model has {known} classes, the images have {images}")
+        classes = len(task.classes)
+        if model.config.num_labels != classes:
+            raise ValueError(f"the model has {model.config.num_labels} classes, "
+                             f"the images have {classes}")
         model = model.to(device, memory_format=torch.channels_last)
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
-    known = model.config.vocab_size
-    if tokenizer.size > known:
-        size = tokenizer.size
-        raise ValueError(f"the tokenizer has {size} tokens, the model's vocab_size is {known}")
+    if tokenizer.size > model.config.vocab_size:
+        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, "
+                         f"the model's vocab_size is {model.config.vocab_size}")
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
     # Sharding takes the model to the device layer by layer.
     if not options.get("shard"):

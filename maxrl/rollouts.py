@@ -46,7 +46,7 @@ class Rollouts:
             ids.pop()
         return self.tokenizer.decode(ids, skip_special=True)
 
-    def response(self, i: int, j: int) -> list[int]:
+    def response(self, i, j):
         """The ids of response j to prompt i, without padding."""
         length = self.lengths[i, j]
         return self.tokens[i, j, :length].tolist()
@@ -59,7 +59,7 @@ class Rollouts:
             "response": self.text(i, j),
         }
 
-    def select(self, groups: torch.Tensor) -> "Rollouts":
+    def select(self, groups) -> "Rollouts":
         """Return the rollouts of some groups.
 
         groups  (P_local,) bool, True for those to keep
@@ -226,7 +226,7 @@ class Tally:
         # As a number: a tensor would keep the graph of its micro-batch.
         self.sums[name] += float(values.detach().sum())
 
-    def take(self, batch: MicroBatch, log_probs, advantages):
+    def take(self, batch, log_probs, advantages):
         """Note what there is to log of a micro-batch.
 
         log_probs   (G, M, L) by the training forward
@@ -238,7 +238,7 @@ class Tally:
         if self.clips:
             self.count_clipped(batch, log_probs, advantages)
 
-    def compare(self, batch: MicroBatch, log_probs):
+    def compare(self, batch, log_probs):
         """Note how far the sampler's log-probs are from the training forward's (G, M, L)."""
         sampled = batch.select(self.rollouts.log_probs)                # (G, M, L)
         difference = (log_probs.detach() - sampled) * batch.mask
@@ -246,7 +246,7 @@ class Tally:
         self.add("difference", difference)
         self.largest = max(self.largest, float(difference.max()))
 
-    def count_clipped(self, batch: MicroBatch, log_probs, advantages):
+    def count_clipped(self, batch, log_probs, advantages):
         """Count the tokens that the clip leaves without a gradient; arguments as in take."""
         old = batch.select(self.rollouts.old_log_probs)                # (G, M, L)
         log_ratio = (log_probs.detach() - old) * batch.mask
@@ -268,14 +268,14 @@ class Tally:
         # Without a group to run there is none.
         return self.sums[name] / max(self.sums["tokens"], 1)
 
-    def differences(self) -> dict[str, float]:
+    def differences(self) -> dict:
         """Return what compare() has found, by the names of metrics.jsonl."""
         return {
             "sampling/logprob_abs_diff/mean": self.mean("difference"),
             "sampling/logprob_abs_diff/max": self.largest,
         }
 
-    def statistics(self, tokens: float) -> dict[str, float]:
+    def statistics(self, tokens: float) -> dict:
         """Return the loss and what take() has found, by the names of metrics.jsonl.
 
         tokens  all response tokens of the update, those of groups that were not run too

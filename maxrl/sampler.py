@@ -46,7 +46,7 @@ class Slots:
     rows: torch.Tensor  # (G, M) which of the P N rollouts each is
 
 
-def noise(seed: int, step: int, prompt_indices, rollouts: int, length: int):
+def noise(seed, step, prompt_indices, rollouts: int, length: int):
     """Return the uniform numbers that rollouts are drawn by: (P, N, length) in [0, 1), float64.
 
     seed            of the run
@@ -148,7 +148,7 @@ def generate(
     return grouped(samples, len(prompts))
 
 
-def prefill(model, prompts, rollouts: int, max_tokens: int) -> Slots:
+def prefill(model, prompts, rollouts, max_tokens) -> Slots:
     """Encode all prompts; arguments as in `generate`.
 
     Returns Slots for all P N rows, of which no token is drawn yet.
@@ -158,20 +158,20 @@ def prefill(model, prompts, rollouts: int, max_tokens: int) -> Slots:
     prefix, prefix_lengths, last = split(prompts, device)
     cache = Cache(model.encode(prefix), prefix_lengths, rollouts, max_tokens)
     current = last[:, None].expand(-1, rollouts)                       # (P, N)
-    alive = torch.ones_like(current, dtype=torch.bool)
     rows = torch.arange(current.numel(), device=device)
-    return Slots(cache, current, alive, rows.view_as(current))
+    rows = rows.view_as(current)                                       # (P, N)
+    return Slots(cache, current, rows >= 0, rows)
 
 
 def empty_samples(model, rows: int, max_tokens: int) -> Samples:
     """Return Samples to be filled: (rows, max_tokens), and (rows,) of lengths and finished."""
     weight = model.lm_head.weight
-    tokens = torch.zeros(rows, max_tokens, dtype=torch.long, device=weight.device)
+    tokens = weight.new_zeros(rows, max_tokens, dtype=torch.long)
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    log_probs = torch.zeros_like(tokens, dtype=dtype)
-    lengths = torch.zeros_like(tokens[:, 0])
+    log_probs = tokens.to(dtype)
+    lengths = tokens[:, 0].clone()
     # A row that has left its slot is finished; of the others generate knows in the end.
-    finished = torch.ones_like(lengths, dtype=torch.bool)
+    finished = lengths == 0
     return Samples(tokens, lengths, log_probs, log_probs.clone(), finished)
 
 

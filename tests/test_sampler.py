@@ -138,7 +138,7 @@ def test_waves_and_order_of_prompts_change_nothing():
     assert [mixed[3 * order.index(i) + j] for i in range(4) for j in range(3)] == together
 
 
-def scored(model, prompts, samples):
+def by_the_training_forward(model, prompts, samples):
     """The training forward's log-probs and entropies (P, N, L), one plain row at a time."""
     log_probs, entropies = torch.zeros_like(samples.log_probs), torch.zeros_like(samples.entropies)
     for i, prompt in enumerate(prompts):
@@ -158,7 +158,7 @@ def test_log_probs_and_entropies_equal_the_training_forward():
     model, prompts = tiny.model(torch.float32), tiny.prompts(LENGTHS)
     uniforms = noise(3, 1, range(4), 8, 14)
     samples = generate(model, prompts, 8, 14, STOP, uniforms)
-    log_probs, entropies = scored(model, prompts, samples)
+    log_probs, entropies = by_the_training_forward(model, prompts, samples)
     assert (log_probs < -1).any() and (entropies > 0.5).any()
     largest = float(log_probs.abs().max())
     rounding = torch.finfo(torch.float32).eps * largest
@@ -166,7 +166,7 @@ def test_log_probs_and_entropies_equal_the_training_forward():
     torch.testing.assert_close(samples.entropies, entropies, atol=64 * rounding, rtol=0)
     with torch.autocast("cpu", torch.bfloat16):
         samples = generate(model, prompts, 8, 14, STOP, uniforms)
-        log_probs, _ = scored(model, prompts, samples)
+        log_probs, _ = by_the_training_forward(model, prompts, samples)
     difference = (samples.log_probs - log_probs).abs()
     print(
         f"bfloat16: |log-prob at sampling - at scoring| {difference.mean():.4f} in the mean, "

@@ -1,4 +1,4 @@
-"""What is measured: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
+"""The statistics of runs and evaluations: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
@@ -37,7 +37,7 @@ def pass_at_k(n, c, k):
 
 
 def exact_pass_at_k(p, k):
-    """1 - (1-p)^k: pass@k where the pass rate p itself is known, as a classifier's is (Appendix D.4). For p (...), k >= 1."""
+    """1 - (1-p)^k: pass@k if the pass rate p itself is known, as a classifier's is (Appendix D.4). For p (...), k >= 1."""
     p = _array(p)
     if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
         raise ValueError(f"exact_pass_at_k needs pass rates in [0, 1] and k >= 1, got k={k} and p up to {p.max():g}; "
@@ -47,7 +47,7 @@ def exact_pass_at_k(p, k):
 
 
 def majority_vote(answers, right) -> np.ndarray:
-    """Whether the answer that most of a prompt's N samples give is right: one value in [0, 1] per prompt, (P,).
+    """Say whether the answer that most of a prompt's N samples give is right: one value in [0, 1] per prompt, (P,).
 
     answers: P lists of N final answers, None where a sample has none and does not vote. right (P, N): which samples are
     right, 0 or 1. An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks at nothing
@@ -91,7 +91,7 @@ def pass_at_k_table(successes, n, ks) -> dict[int, tuple[float, float]]:
 
 
 def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
-    """How many samples per prompt method b needs for the pass@k that method a has at each of ks.
+    """Return how many samples per prompt method b needs for the pass@k that method a has at each of ks.
 
     Linear interpolation in k on b's curve: samples_to_match(...) / ks are the speed-ups of the paper's Figure 5.
     ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is already as good (it may need fewer),

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from data import jsonl  # noqa: E402
+from data import text_sets  # noqa: E402
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.imagenet import prepare as imagenet  # noqa: E402
 from data.math500 import prepare as math500  # noqa: E402
@@ -66,7 +66,7 @@ def make_math500(folder: Path):
     folder.mkdir(parents=True)
     source = folder.with_name("source.jsonl")
     source.write_text("".join(f'{{"problem": "{i} + 1?", "answer": "{i + 1}"}}\n' for i in range(6)))
-    jsonl.main(["--source", str(source), "--out", str(folder)], "", folder, math500.SOURCES)
+    text_sets.main(["--source", str(source), "--out", str(folder)], "", folder, math500.SOURCES)
 
 
 SETS = {  # name: how it is made, the task that reads it, and its options beside the directory
@@ -148,8 +148,7 @@ def test_no_damage_is_silent(name, tmp_path):
         pytest.importorskip("PIL")
     for file, counts in study(name, tmp_path, most=24).items():
         assert set(counts) <= {"recognised", "no effect"}, (file, counts)
-        if not file.endswith("request.json") and "00000.json" not in file:
-            assert counts["recognised"] > 0
+        assert counts["recognised"] > 0
 
 
 def mended(said: str):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from data.maze import prepare
+from maxrl.io.files import checksum
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.rollouts import Rollouts
 from maxrl.tasks.maze import ID, MOVES, VOCABULARY, Maze, draw, generate, solve, to_prompt, unpack, verify, walk
@@ -124,7 +125,7 @@ def test_prepare_writes_distinct_mazes(folder):
     assert len(np.unique(np.concatenate([*parts.values()]), axis=0)) == 350
     info = json.loads((folder / "info.json").read_text())
     assert info["size"] == 9 and info["counts"] == {"test": 20, "validation": 30, "train": 300}
-    assert info["sha256"]["train.npy"] == prepare.sha256(folder / "train.npy")
+    assert info["sha256"]["train.npy"] == checksum(folder / "train.npy")
     assert sorted(file.name for file in folder.iterdir()) == ["info.json", "test.npy", "train.npy", "validation.npy"]
 
 
@@ -188,7 +189,7 @@ def test_prepare_never_overwrites_silently(tmp_path, capsys):
     assert "half-written" in run(capsys, *args)[1]
     assert run(capsys, *args, "--overwrite")[0] == 0
     assert len(Maze("train", 5, tmp_path)) == 2
-    assert "cannot write" in run(capsys, *args[:-1], train)[1]
+    assert "cannot read or write" in run(capsys, *args[:-1], train)[1]
 
 
 def test_what_a_killed_command_left_is_cleared(tmp_path, capsys):

@@ -8,6 +8,7 @@ import pytest
 from test_maze import mazes, picture, run, splits
 
 from data.maze import prepare, published
+from maxrl.io.files import checksum
 from maxrl.tasks.maze import Maze, generate, pack, solve, to_prompt, unpack
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -81,7 +82,7 @@ def test_held_out_mazes_are_taken_from_a_single_file(tmp_path, capsys):
     assert (np.concatenate([found[split] for split in prepare.SPLITS]) == pack(some)).all()
     assert [len(found[split]) for split in prepare.SPLITS] == [4, 6, 30]
     info = json.loads((tmp_path / "out" / "info.json").read_text())
-    assert info["counts"] == {"test": 4, "validation": 6, "train": 30} and info["source"] == {str(file): prepare.sha256(file)}
+    assert info["counts"] == {"test": 4, "validation": 6, "train": 30} and info["source"] == {str(file): checksum(file)}
     before = (tmp_path / "out" / "info.json").stat().st_mtime_ns
     assert "holds this set already" in run(capsys, *arguments, "--validation", 6)[1]
     for other in ((*arguments, "--validation", 5), ("--size", 7, "--train", 9, "--out", tmp_path / "out")):
@@ -93,7 +94,7 @@ def test_held_out_mazes_are_taken_from_a_single_file(tmp_path, capsys):
 
 def test_what_is_left_out_is_named_and_counted(tmp_path, capsys, monkeypatch):
     """Rows of every kind among 30 good ones, over several batches; the good ones keep their order."""
-    monkeypatch.setattr(published.batches, "__defaults__", (7,))
+    monkeypatch.setattr(published, "ROWS", 7)
     good = distinct(7, 32)
     test, good = good[:2], good[2:]
     loop, island, bordered, post = (good[i].copy() for i in range(4))

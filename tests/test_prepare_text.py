@@ -1,4 +1,4 @@
-"""What data/{gsm8k,polaris,aime,beyondaime,math500,minerva}/prepare.py write, and refuse (data/jsonl.py)."""
+"""What data/{gsm8k,polaris,aime,beyondaime,math500,minerva}/prepare.py write, and refuse (data/text_sets.py)."""
 
 import hashlib
 import http.server
@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from conftest import ROOT
 
-from data import jsonl
+from data import text_sets
 from data.gsm8k import prepare as gsm8k
 from data.math500.prepare import SOURCES
 from maxrl.io.files import DataError, read_info
@@ -97,9 +97,9 @@ def test_gsm8k(form, run, tmp_path):
     task = TASKS["gsm8k"]("test", directory=out)
     assert task.info["test"] == "GSM8K" and task[1].columns["source"] == "gsm8k-test" and len(task) == 3
     code, said = run("gsm8k", "--source", source, "--platinum", source)
-    assert code == 2 and "exists with other content: --force replaces it" in said
+    assert code == 2 and "exists with other content: --overwrite replaces it" in said
     assert TASKS["gsm8k"]("test", directory=out).info["test"] == "GSM8K"
-    assert run("gsm8k", "--source", source, "--platinum", source, "--force")[0] == 0
+    assert run("gsm8k", "--source", source, "--platinum", source, "--overwrite")[0] == 0
     assert TASKS["gsm8k"]("test", directory=out).info["test"] == "GSM8K-Platinum"
     code, said = run("gsm8k", "--source", source, "--platinum", source)
     assert code == 0 and said.count("already there") == 3
@@ -111,10 +111,15 @@ def test_gsm8k_holds_out_a_validation_set(run, tmp_path):
     train, held_out = (rows(tmp_path / "out" / f"{split}.jsonl") for split in ("train", "validation"))
     assert len(held_out) == 1 and sorted(r["problem"] for r in train + held_out) == ["Clips?", "Half?", "Loss?"]
     assert run("gsm8k", "--source", source, "--test", source)[0] == 2
-    assert run("gsm8k", "--source", source, "--test", source, "--force")[0] == 0
+    assert run("gsm8k", "--source", source, "--test", source, "--overwrite")[0] == 0
     assert not (tmp_path / "out" / "validation.jsonl").exists()
     code, said = run("gsm8k", "--source", source, "--test", source, "--validation", 3)
     assert code == 2 and "must leave some of the 3" in said
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math500", "maze", "glyphs", "imagenet", "word_problems"])
+def test_the_old_word_for_overwrite_is_refused(name, run, tmp_path):
+    assert run(name, "--force") == (2, "prepare.py: --force is now called --overwrite\n") and not (tmp_path / "out").exists()
 
 
 def test_gsm8k_check(run, tmp_path, monkeypatch):
@@ -129,7 +134,7 @@ def test_gsm8k_check(run, tmp_path, monkeypatch):
         (lambda response, answer: float(response == "\\boxed{1024}"), 1, "wrong about 4 of 6 answers, first '-3'"),
     ):
         verifiers.verify_number = verdict
-        assert (found := run("gsm8k", "--source", source, "--test", source, "--check", "--force"))[0] == code
+        assert (found := run("gsm8k", "--source", source, "--test", source, "--check", "--overwrite"))[0] == code
         assert words in found[1]
 
 
@@ -176,7 +181,7 @@ def test_aime(run, tmp_path):
     assert rows(tmp_path / "out" / "2024.jsonl") == [{"problem": "P", "answer": "33", "source": "aime2024"}]
     assert rows(tmp_path / "out" / "2025.jsonl")[0]["answer"] == "204"
     wrong = put(tmp_path / "wrong", [{"problem": "P", "answer": "3.5"}])
-    assert "'3.5' of aime2024 is no whole number" in run("aime", "--source", f"2024={wrong}", "--force")[1]
+    assert "'3.5' of aime2024 is no whole number" in run("aime", "--source", f"2024={wrong}", "--overwrite")[1]
     for source in (old, "2026=x", "2024="):
         code, said = run("aime", "--source", source)
         assert code == 2 and "is not NAME=FILE with a name among 2024, 2025" in said
@@ -234,15 +239,15 @@ def test_download(server, tmp_path, capsys):
     (tmp_path / "www" / "set.jsonl").write_bytes(CONTENT)
     right = hashlib.sha256(CONTENT).hexdigest()
     source = replace(SOURCES["test"], url=f"{server}/set.jsonl", sha256=right)
-    file = jsonl.download(source, tmp_path / "d")
+    file = text_sets.download(source, tmp_path / "d")
     assert file.read_bytes() == CONTENT and [f.name for f in (tmp_path / "d").iterdir()] == ["math500.jsonl"]
     (tmp_path / "www" / "set.jsonl").unlink()
-    assert jsonl.download(source, tmp_path / "d") == file
+    assert text_sets.download(source, tmp_path / "d") == file
     for url, sha256, words in (("none.jsonl", right, "HTTP Error 404"), ("other.jsonl", right, "SHA-256 differs")):
         (tmp_path / "www" / "other.jsonl").write_bytes(b"{}")
         file.unlink(missing_ok=True)
         with pytest.raises(SystemExit):
-            jsonl.download(replace(source, url=f"{server}/{url}", sha256=sha256), tmp_path / "d")
+            text_sets.download(replace(source, url=f"{server}/{url}", sha256=sha256), tmp_path / "d")
         assert words in capsys.readouterr().err and not list((tmp_path / "d").iterdir())
 
 
@@ -261,18 +266,18 @@ def test_a_download_that_ends_early(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Page())
     with pytest.raises(SystemExit):
-        jsonl.download(replace(SOURCES["test"], sha256=""), tmp_path)
+        text_sets.download(replace(SOURCES["test"], sha256=""), tmp_path)
     assert "ended early" in capsys.readouterr().err and not (tmp_path / "math500.jsonl").exists()
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     file = tmp_path / "x.jsonl"
-    jsonl.write(file, "old\n", force=False)
+    text_sets.write(file, "old\n", overwrite=False)
 
     def full(descriptor):
         raise OSError("no space left")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="no space"):
-        jsonl.write(file, "new\n", force=True)
+        text_sets.write(file, "new\n", overwrite=True)
     assert file.read_text() == "old\n"

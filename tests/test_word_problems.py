@@ -130,7 +130,7 @@ def test_other_content_is_not_overwritten(folder, tmp_path, capsys):
     assert "written" not in capsys.readouterr().out.split("info.json: written")[1]
     with pytest.raises(SystemExit):
         prepare.main(["--train", "51", "--out", str(tmp_path)])
-    prepare.main(["--train", "51", "--out", str(tmp_path), "--force"])
+    prepare.main(["--train", "51", "--out", str(tmp_path), "--overwrite"])
     assert json.loads((tmp_path / "info.json").read_text())["counts"]["train"] == 51
 
 

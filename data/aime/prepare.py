@@ -7,7 +7,8 @@ columns problem and answer. Answers are whole numbers from 0 to 999; leading zer
 
 from pathlib import Path
 
-from data.jsonl import HUB, Source, main, refuse
+from data.common import refuse
+from data.text_sets import HUB, Source, main
 
 
 def whole(row: dict) -> dict:

@@ -6,7 +6,7 @@ Writes data/beyondaime/test.jsonl, {"problem", "answer", "source"} a line, from 
 
 from pathlib import Path
 
-from data.jsonl import HUB, PARQUET, Source, main
+from data.text_sets import HUB, PARQUET, Source, main
 
 SOURCES = {"test": Source("beyondaime", f"{HUB}/ByteDance-Seed/BeyondAIME/{PARQUET}/default/test/0000.parquet")}
 

@@ -7,22 +7,16 @@ has its own generator, so that held-out images are the same whatever --train and
 """
 
 import argparse
-import multiprocessing
 import os
-import re
-import signal
-import sys
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from tqdm import tqdm
 
-from maxrl.errors import UsageError
-from maxrl.io.files import read_info, read_json, sealed, write_text
-from maxrl.tasks.images import DATA, DRAWN, Shards, write_shard
+from data.common import SPLITS, check_limits, make_set, one_line_errors, parallel, parse_arguments
+from maxrl.tasks.images import DATA, DRAWN, check_images, write_shard
 
-SPLITS = ("test", "validation", "train")
 VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
 SHARD = 50  # blocks in a file
@@ -84,56 +78,22 @@ def _block(job) -> tuple[np.ndarray, np.ndarray]:
     return images[:count], labels[:count]
 
 
-def refuse(sentence: str) -> NoReturn:
-    print(f"prepare.py: {sentence}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-def holds(folder: Path, info: dict) -> bool:
-    """Whether a folder holds this set, whole to the last byte."""
-    try:
-        there = read_info(folder, SPLITS, "") if (folder / "info.json").exists() else {}
-        for split, count in info["counts"].items():
-            shards = Shards(folder, split, count)
-            for i in range(count):
-                shards[i]
-        return {key: there[key] for key in there if key not in ("sha256", "seal")} == info
-    except (OSError, ValueError, UsageError):
-        return False
-
-
-def earlier(folder: Path, info: dict) -> bool:
-    """Whether a folder holds this set as it was drawn before there were checksums."""
-    try:
-        return read_json(folder / "info.json") == info
-    except (OSError, ValueError):
-        return False
-
-
-def remove(folder: Path):
-    """The files of a set, and no other file of the folder."""
-    names = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}\.(bin|npy)(\.incomplete)?|info\.json(\.incomplete)?")
-    for file in sorted(file for file in folder.iterdir() if names.fullmatch(file.name)):  # info.json first
-        file.unlink()
-
-
-def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> None:
+def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> dict:
     """All shards; a block is a job for a worker."""
     jobs = [(args, split, n, min(BLOCK, count - n * BLOCK))
             for split, count in counts.items() for n in range(-(-count // BLOCK))]
-    pool = multiprocessing.Pool(args.workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) if args.workers > 1 else None
     with tqdm(total=sum(counts.values()), unit=" images", unit_scale=True, disable=None) as bar:
         shard = []
-        for (_, split, n, _), (images, labels) in zip(jobs, pool.imap(_block, jobs) if pool else map(_block, jobs)):
+        for (_, split, n, _), (images, labels) in zip(jobs, parallel(_block, jobs, args.workers)):
             shard += [(image.tobytes(), label) for image, label in zip(images, labels.tolist())]
             bar.update(len(images))
             if (n + 1) % SHARD == 0 or (n + 1) * BLOCK >= counts[split]:
                 write_shard(folder, split, n // SHARD, shard)
                 shard = []
-    if pool:
-        pool.close()
+    return {}
 
 
+@one_line_errors()
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.glyphs.prepare", description="Draw a set of images from a seed.")
     parser.add_argument("--classes", type=int, help="default %(default)s")
@@ -146,35 +106,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, help="decides classes and images (default %(default)s)")
     parser.add_argument("--out", type=Path, help="directory to write (default data/glyphs/CLASSESxSIZE)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the set that the directory holds")
     parser.set_defaults(**DRAWN)
-    args = parser.parse_args(argv)
-    for name, least in {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
-                        "workers": 1}.items():
-        if not least <= getattr(args, name) < float("inf"):
-            refuse(f"--{name} must be at least {least}, got {getattr(args, name)}")
+    args = parse_arguments(parser, argv)
+    check_limits(args, {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
+                        "workers": 1})
     counts = {split: getattr(args, split) for split in SPLITS}
     folder = args.out or DATA / "glyphs" / f"{args.classes}x{args.size}"
     info = {"encoding": "raw", "shape": [args.size, args.size, 3], "counts": counts,
             "drawn": {"version": VERSION, "seed": args.seed, "noise": args.noise, "jitter": args.jitter},
             "classes": [f"glyph {i}" for i in range(args.classes)]}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not args.overwrite and any(folder.iterdir()) and not earlier(folder, info):
-            if holds(folder, info):
-                print(f"{folder} holds this set already")
-                return
-            refuse(f"{folder} holds another set, a part of one or a damaged one: choose another directory with --out, or "
-                   "replace it with --overwrite")
-        remove(folder)
-        write(folder, args, counts)
-        write_text(folder / "info.json", sealed(info, folder, sorted(file.name for file in folder.glob("*.npy"))))
-    except OSError as error:
-        refuse(f"cannot write {folder} ({error.strerror}): choose another directory with --out")
-    except KeyboardInterrupt:
-        remove(folder)
-        refuse("interrupted, nothing was left behind")
-    print(f"drew {sum(counts.values()):,} images of {args.classes} classes, {args.size}x{args.size}, into {folder}")
+    if make_set(folder, info, args, lambda new: write(new, args, counts), partial(check_images, folder)):
+        print(f"drew {sum(counts.values()):,} images of {args.classes} classes, {args.size}x{args.size}, into {folder}")
 
 
 if __name__ == "__main__":

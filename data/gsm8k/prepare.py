@@ -12,13 +12,13 @@ is what follows "####", without thousands commas, the solution what stands befor
 --validation N holds out N training questions, chosen by --seed; the paper trains on all of them.
 """
 
-import argparse
 import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
-from data.jsonl import HUB, PARQUET, Source, download, layout, lines, read, refuse, write, write_info
+from data.common import one_line_errors, parse_arguments, refuse
+from data.text_sets import HUB, PARQUET, Source, lines, options, rows_of, write_set
 
 FOLDER = Path(__file__).parent
 AUTHORS = ("https://raw.githubusercontent.com/openai/grade-school-math/3101c7d5072418e28b9008a6636bde82a006892c/"
@@ -51,45 +51,33 @@ def check(rows: list[dict]):
     print(f"verify_number reads all {len(rows)} answers")
 
 
+@one_line_errors()
 def main(arguments: list[str] | None = None):
-    parser = argparse.ArgumentParser("prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, FOLDER)
     parser.add_argument("--source", type=Path, help="the training set (default: download)")
     parser.add_argument("--test", type=Path, help="the test set (default: download)")
     parser.add_argument("--platinum", help="GSM8K-Platinum as the test set: a file, or `download`")
     parser.add_argument("--validation", type=int, default=0, help="training questions held out (0)")
     parser.add_argument("--seed", type=int, default=0, help="which of them")
     parser.add_argument("--check", action="store_true", help="verify all answers")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="directory (data/gsm8k)")
-    parser.add_argument("--force", action="store_true", help="replace files whose content differs")
-    args = parser.parse_args(arguments)
+    args = parse_arguments(parser, arguments)
     if args.platinum and args.test:
         refuse("there is one test set: --test FILE or --platinum FILE")
-
-    def rows(source: Source, file) -> list[dict]:
-        file = download(source, args.out / "download") if file in (None, "download") else Path(file)
-        return layout(read(file), source, str(file))
-
-    train = rows(GSM8K, args.source)
+    train = rows_of(GSM8K, args.source, args.out)
     if not 0 <= args.validation < len(train):
         refuse(f"--validation {args.validation} must leave some of the {len(train)} training questions")
-    test = rows(PLATINUM, args.platinum) if args.platinum else rows(TEST, args.test)
+    if args.platinum:
+        test = rows_of(PLATINUM, None if args.platinum == "download" else args.platinum, args.out)
+    else:
+        test = rows_of(TEST, args.test, args.out)
     if args.check:
         check(train + test)
     held_out = set(random.Random(args.seed).sample(range(len(train)), args.validation))
     splits = {"train": [row for i, row in enumerate(train) if i not in held_out],
-              "validation": [row for i, row in enumerate(train) if i in held_out], "test": test}
-    if args.force:
-        (args.out / "info.json").unlink(missing_ok=True)  # written last: without it the set is not whole
-    for split, content in splits.items():
-        if content:
-            write(args.out / f"{split}.jsonl", lines(content), args.force)
-        elif (args.out / f"{split}.jsonl").exists():  # of an earlier --validation: its questions are in train again
-            if not args.force:
-                refuse(f"{args.out / split}.jsonl is of an earlier run: --force removes it, --out DIR writes elsewhere")
-            (args.out / f"{split}.jsonl").unlink()
+              "validation": [train[i] for i in sorted(held_out)], "test": test}
     names = {"gsm8k-test": "GSM8K", "gsm8k-platinum": "GSM8K-Platinum"}
-    info = {"test": names[test[0]["source"]], "counts": {split: len(content) for split, content in splits.items()}}
-    write_info(args.out, info, [f"{split}.jsonl" for split, content in splits.items() if content])
+    info = {"test": names[test[0]["source"]], "counts": {split: len(rows) for split, rows in splits.items()}}
+    write_set(args.out, info, {f"{split}.jsonl": lines(rows) for split, rows in splits.items()}, args.overwrite)
 
 
 if __name__ == "__main__":

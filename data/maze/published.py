@@ -5,6 +5,7 @@ prompt and path. A row is left out, named and counted, if it is no perfect maze 
 answer, or if its maze is there already: of a maze that is held out too, the held-out one stays.
 """
 
+import itertools
 import json
 import sys
 from collections import Counter
@@ -13,43 +14,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from data.jsonl import refuse
+from data.common import parquet_rows, refuse
 from maxrl.tasks.maze import pack, to_prompt, unpack, verify
 
-HELD_OUT = {"test": "test", "validation": "val"}  # how the names of their files or folders begin
+ROWS = 1024  # judged at once
 NAMED = 20  # rows that are named when they are left out; all are counted
-
-
-def parquet_files(source: Path) -> dict[str, list[Path]]:
-    """The files of every split, by the names of files and folders: training, unless one says another."""
-    try:
-        import pyarrow.parquet  # noqa: F401  (before any work)
-    except ImportError:
-        refuse('--source needs pyarrow: pip install -e ".[parquet]"')
-    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] * source.exists()
-    if not files:
-        refuse(f"there is no {'*.parquet in' if source.is_dir() else 'file'} {source}: name another with --source")
-    splits = {"test": [], "validation": [], "train": []}
-    for file in files:
-        names = [name.lower() for name in (file.relative_to(source).parts or (file.name,))]
-        held_out = [split for split, prefix in HELD_OUT.items() if any(name.startswith(prefix) for name in names)]
-        splits[(held_out or ["train"])[0]].append(file)
-    return splits
-
-
-def batches(file: Path, rows: int = 1024):
-    """Lists of at most `rows` values of the column extra_info."""
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-    try:
-        table = ParquetFile(file)
-        names = table.schema_arrow.names
-        if "extra_info" not in names:
-            refuse(f"{file} has no column 'extra_info' but {', '.join(map(repr, names))}: name others with --source")
-        for batch in table.iter_batches(rows, columns=["extra_info"]):
-            yield batch.column(0).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        refuse(f"{file} cannot be read ({' '.join(str(error).split())[:100]}): it is damaged, or no parquet file")
 
 
 def texts(info) -> tuple[str, str]:
@@ -105,9 +74,12 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
     splits, seen, left_out = {split: [] for split in files}, set(), Counter()
     with tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
         for split, file in [(split, file) for split, some in files.items() for file in some]:  # held-out ones first
-            start = 0
-            for infos in batches(file):
-                for number, (row, why) in enumerate(convert(infos, size), start):
+            number = -1
+            infos = (row["extra_info"] for row in parquet_rows(file, "extra_info"))
+            while some := list(itertools.islice(infos, ROWS)):
+                bar.update(len(some))
+                for row, why in convert(some, size):
+                    number += 1
                     why = why or "its maze is there already" * (row in seen)
                     if not why:
                         seen.add(row)
@@ -116,8 +88,6 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
                     left_out[why] += 1
                     if left_out.total() <= NAMED:
                         bar.write(f"{file}, row {number}, is left out: {why}", file=sys.stderr)
-                start += len(infos)
-                bar.update(len(infos))
     print(f"{left_out.total():,} rows left out" + "".join(f"; {count:,}: {why}" for why, count in left_out.most_common()))
     for split, count in held_out.items():
         splits[split], splits["train"] = splits["train"][:count], splits["train"][count:]

@@ -6,7 +6,7 @@ from --source FILE, JSONL or parquet with the columns question and answer.
 
 from pathlib import Path
 
-from data.jsonl import HUB, PARQUET, Source, main
+from data.text_sets import HUB, PARQUET, Source, main
 
 SOURCES = {"test": Source("minerva", f"{HUB}/math-ai/minervamath/{PARQUET}/default/test/0000.parquet", problem="question")}
 

@@ -6,7 +6,7 @@ Writes data/polaris/train.jsonl, {"problem", "answer", "difficulty", "source"} a
 
 from pathlib import Path
 
-from data.jsonl import HUB, PARQUET, Source, main
+from data.text_sets import HUB, PARQUET, Source, main
 
 SOURCES = {"train": Source("polaris", f"{HUB}/POLARIS-Project/Polaris-Dataset-53K/{PARQUET}/default/train/0000.parquet",
                            keep=("difficulty",))}

@@ -8,7 +8,7 @@ The problems are one stream that the seed alone decides, without repetitions: fi
 validation, then training, so that the held-out problems are the same whatever --train is.
 """
 
-import argparse
+import itertools
 import json
 import random
 import re
@@ -19,12 +19,13 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from data.jsonl import lines, refuse, write, write_info
+from data.common import SPLITS, check_limits, one_line_errors, parse_arguments
+from data.text_sets import lines, options, write_set
 from maxrl.io.tokenizer import SPECIAL, Tokenizer
 from maxrl.tasks.gsm8k import REQUEST
 
 FOLDER = Path(__file__).parent
-SPLITS = ("test", "validation", "train")  # in the order of the stream
+MOST = 1_000_000  # problems of a split
 VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
 LARGEST, LARGEST_DRAWN, LARGEST_SMALL = 20, 10, 5  # of results, of the numbers drawn, and of those that multiply
@@ -92,16 +93,16 @@ def draw(rng: random.Random) -> dict:
     words = dict(zip("nm", rng.sample(NAMES, 2))) | {"t": rng.choice(THINGS), "g": rng.choice(BOXES)}
     while True:
         values = {letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN) for letter in "abc"}
-        written = {}
+        equations = {}
         for number, (step, name) in enumerate(zip(template.steps, "xy"), 1):
             if (done := compute(step, values)) is None:
                 break
-            values[name], written[str(number)] = done
+            values[name], equations[str(number)] = done
         else:
             break
 
     def fill(text: str) -> str:
-        return re.sub(r"\{(\w)\}", lambda place: str((words | values | written)[place[1]]), text)
+        return re.sub(r"\{(\w)\}", lambda place: str((words | values | equations)[place[1]]), text)
 
     return {"problem": fill(template.problem), "answer": str(values["xy"[len(template.steps) - 1]]),
             "solution": fill(template.solution), "source": f"word-problems-{len(template.steps)}"}
@@ -131,32 +132,24 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
     return Tokenizer(backend, {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles})
 
 
+@one_line_errors()
 def main(arguments: list[str] | None = None):
-    parser = argparse.ArgumentParser("prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, FOLDER)
     parser.add_argument("--train", type=int, default=20_000, help="training problems (%(default)s)")
     parser.add_argument("--validation", type=int, default=256, help="validation problems (%(default)s)")
     parser.add_argument("--test", type=int, default=256, help="test problems (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="decides the problems (%(default)s)")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="directory (data/word_problems)")
-    parser.add_argument("--force", action="store_true", help="replace files whose content differs")
-    args = parser.parse_args(arguments)
+    args = parse_arguments(parser, arguments)
+    check_limits(args, dict.fromkeys(SPLITS, 1) | {"seed": 0}, **dict.fromkeys(SPLITS, MOST))
     counts = {split: getattr(args, split) for split in SPLITS}
-    for split, count in counts.items():
-        if not 1 <= count <= 1_000_000:
-            refuse(f"--{split} must lie between 1 and 1,000,000, got {count}")
-    if args.seed < 0:
-        refuse(f"--seed must not be negative, got {args.seed}")
     problems = stream(args.seed)
-    splits = {split: [next(problems) for _ in range(count)] for split, count in counts.items()}
+    splits = {split: list(itertools.islice(problems, count)) for split, count in counts.items()}
     tokenizer = make_tokenizer(splits["train"])
-    if args.force:
-        (args.out / "info.json").unlink(missing_ok=True)  # written last: without it the set is not whole
-    for split, rows in splits.items():
-        write(args.out / f"{split}.jsonl", lines(rows), args.force)
-    write(args.out / "tokenizer.json", tokenizer.backend.to_str(pretty=True), args.force)
-    write(args.out / "tokenizer_config.json", json.dumps(tokenizer.config, indent=2) + "\n", args.force)
+    texts = {f"{split}.jsonl": lines(rows) for split, rows in splits.items()}
+    texts["tokenizer.json"] = tokenizer.backend.to_str(pretty=True)
+    texts["tokenizer_config.json"] = json.dumps(tokenizer.config, indent=2) + "\n"
     info = {"test": "generated word problems", "seed": args.seed, "generator": VERSION, "counts": counts}
-    write_info(args.out, info, [*(f"{split}.jsonl" for split in splits), "tokenizer.json", "tokenizer_config.json"])
+    write_set(args.out, info, texts, args.overwrite)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,14 @@ class Shards:
         return self.__dict__ | {"maps": {}}  # a pickled map would be all of its bytes
 
 
+def check_images(directory: Path, info: dict):
+    """UsageError if an image of a set is not what its checksum says, or if there are not as many as info.json says."""
+    for split, count in info["counts"].items():
+        shards = Shards(directory, split, count)
+        for i in range(count):
+            shards[i]
+
+
 class Images(Task):
     """Images of `directory` (a path, or one below data/), `size` pixels square.
 

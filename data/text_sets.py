@@ -1,25 +1,23 @@
 """What the prepare.py of the text sets share: reading JSONL and parquet, downloading, writing the one layout.
 
-A row of the layout: {"problem": text, "answer": text, "source": where it is from, ...}. A file appears whole or not at all
-and is never overwritten by other content without --force; the same command again finds its files and leaves them.
+A row of the layout: {"problem": text, "answer": text, "source": where it is from, ...}. A file appears complete or not at
+all, and other content replaces it only with --overwrite; the same command again leaves it as it is.
 """
 
 import argparse
-import hashlib
 import http.client
 import json
 import os
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from tqdm import tqdm
 
-from maxrl.io.files import parse, read_json, sealed
+from data.common import one_line_errors, parquet_rows, parse_arguments, refuse
+from maxrl.io.files import checksum, parse, read_json, sealed, write_text
 
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called
@@ -31,29 +29,24 @@ class Source:
 
     name: str  # of the "source" column
     url: str
-    sha256: str = ""  # "" where none is known
+    sha256: str = ""  # "" if none is known
     problem: str = "problem"
     answer: str = "answer"
     keep: tuple[str, ...] = ()  # further columns
     convert: Callable[[dict], dict] | None = None  # of a row of the layout, at the end
 
 
-def refuse(sentence: str, code: int = 2) -> NoReturn:
-    print(f"prepare.py: {sentence}", file=sys.stderr)
-    raise SystemExit(code)
-
-
 def read(file: Path) -> list[dict]:
-    """The rows of a JSONL file, of a JSON list or of a parquet file; what it is is seen from its first bytes."""
+    """The rows of a JSONL file, of a JSON list or of a parquet file; its first bytes say which it is."""
     if not file.is_file():
         refuse(f"there is no file {file}")
-    data = file.read_bytes()
+    data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data.startswith(b"PAR1"):
-        return _parquet(file)
+        return list(parquet_rows(file))
     if data.lstrip().startswith(b"["):
-        data = b"\n".join(json.dumps(row).encode() for row in _parse(data.removeprefix(b"\xef\xbb\xbf"), f"{file}"))
-    rows = [_parse(line, f"{file}, line {i}") for i, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
-            if line.strip()]
+        rows = _parse(data, f"{file}")
+    else:
+        rows = [_parse(line, f"{file}, line {i}") for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         refuse(f"{file} holds lines that are no objects")
     return rows
@@ -64,18 +57,6 @@ def _parse(text: bytes, where: str):
         return parse(text, where)
     except ValueError as error:
         refuse(f"{where} is neither JSON nor parquet: {str(error).removeprefix(where)[:100]}")
-
-
-def _parquet(file: Path) -> list[dict]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        refuse(f"{file} is a parquet file: pip install pyarrow, or convert it to JSONL elsewhere")
-    try:
-        return pyarrow.parquet.read_table(file).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        refuse(f"{file} cannot be read ({' '.join(str(error).split())[:100]}): it is damaged")
 
 
 def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
@@ -92,47 +73,52 @@ def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
             result.append(source.convert(new) if source.convert else new)
     if not result:
         refuse(f"{where} holds no rows with a problem and an answer")
+    empty = len(rows) - len(result)
     again = len(result) - len({row["problem"] for row in result})
-    print(f"{where}: {len(result)} problems" + (f", {len(rows) - len(result)} rows without problem or answer left out"
-                                                if len(result) < len(rows) else "")
-          + (f", {again} of them not for the first time" if again else ""))
+    print(f"{where}: {len(result)} problems" + f", {empty} rows without problem or answer left out" * (empty > 0)
+          + f", {again} of them not for the first time" * (again > 0))
     return result
 
 
 def _text(value) -> str:
-    """Text of a cell: 204 and 204.0, as some conversions have whole numbers, are "204"."""
+    """Text of a cell: 204 and 204.0, as some conversions have it, are "204"."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else str(value).strip()
 
 
-def write(file: Path, text: str, force: bool):
-    """Write a file whole or not at all; refuses to replace other content unless `force`."""
+def write(file: Path, text: str, overwrite: bool):
+    """Write a file completely or not at all; without text remove it. Refuses to lose other content unless `overwrite`."""
     if file.exists() and file.read_bytes() == text.encode():
         print(f"{file}: already there")
         return
-    if file.exists() and not force:
-        refuse(f"{file} exists with other content: --force replaces it, --out DIR writes elsewhere")
+    if file.exists() and not overwrite:
+        refuse(f"{file} exists with other content: --overwrite replaces it, --out DIR writes elsewhere")
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(file.name + ".incomplete")
-    with open(temporary, "w", encoding="utf-8", newline="") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, file)
-    print(f"{file}: written")
+    if text:
+        write_text(file, text)
+        print(f"{file}: written")
+    else:
+        file.unlink(missing_ok=True)
 
 
-def write_info(folder: Path, info: dict, names: Iterable[str], others: Iterable[str] = ()):
-    """info.json, which is written last, with the checksums of the files. Those of `others`, not written this time, stay as
-    they were: a file that has been damaged since is not declared whole."""
+def write_set(folder: Path, info: dict, texts: dict[str, str], overwrite: bool, others: Iterable[str] = ()):
+    """Write the files of a set, {name: text}, then its info.json with their checksums. A file without text is removed.
+
+    others: files of the set that are not written this time. Their checksums stay as they were: one that was damaged
+    since does not count as good.
+    """
     try:
         before = read_json(folder / "info.json")["sha256"]
         known = {name: before[name] for name in others if name in before}
     except (OSError, ValueError, LookupError, TypeError):
         known = {}
-    names = [*names, *(name for name in others if name not in known)]
-    write(folder / "info.json", sealed(info, folder, names, known), force=True)
+    if overwrite:
+        (folder / "info.json").unlink(missing_ok=True)  # without it the set is not complete
+    for name, text in texts.items():
+        write(folder / name, text, overwrite)
+    names = [name for name in (*texts, *others) if texts.get(name) or name in others and name not in known]
+    write(folder / "info.json", sealed(info, folder, names, known), True)
 
 
 def lines(rows: Iterable[dict]) -> str:
@@ -140,9 +126,9 @@ def lines(rows: Iterable[dict]) -> str:
 
 
 def download(source: Source, folder: Path) -> Path:
-    """The file behind source.url in `folder`, fetched unless it is there; its checksum is compared where one is known."""
+    """The file behind source.url in `folder`, fetched unless it is there; its checksum is compared if one is known."""
     file = folder / f"{source.name.replace('/', '-')}{Path(source.url).suffix}"
-    if file.exists() and (not source.sha256 or _sha256(file) == source.sha256):
+    if file.exists() and (not source.sha256 or checksum(file) == source.sha256):
         return file
     folder.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(file.name + ".incomplete")
@@ -159,35 +145,41 @@ def download(source: Source, folder: Path) -> Path:
     except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
         why = error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", error)
         refuse(f"{source.name} cannot be downloaded ({why}): {by_hand}")
-    if source.sha256 and _sha256(temporary) != source.sha256:
+    if source.sha256 and checksum(temporary) != source.sha256:
         temporary.unlink()
         refuse(f"{source.url} is not the file that this was made for (its SHA-256 differs): {by_hand} if you trust it")
     os.replace(temporary, file)
     return file
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def rows_of(source: Source, file: str | Path | None, folder: Path) -> list[dict]:
+    """The rows of a source in the one layout, from a copy of its file, or downloaded into `folder` if there is none."""
+    file = Path(file) if file else download(source, folder / "download")
+    return layout(read(file), source, f"{file}")
 
 
-def main(arguments: list[str] | None, description: str, folder: Path, sources: dict[str, Source]):
-    """The command of a set that is converted file by file: OUT/NAME.jsonl for each of `sources`."""
+def options(description: str, folder: Path) -> argparse.ArgumentParser:
+    """The options that all text sets have."""
     parser = argparse.ArgumentParser("prepare.py", description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=folder, help=f"directory ({folder.parent.name}/{folder.name})")
+    return parser
+
+
+@one_line_errors()
+def main(arguments: list[str] | None, description: str, folder: Path, sources: dict[str, Source]):
+    """The command of a set that is converted file by file: OUT/NAME.jsonl for each of `sources`."""
+    parser = options(description, folder)
     named = len(sources) > 1
     parser.add_argument("--source", action="append", default=[], metavar="NAME=FILE" if named else "FILE",
                         help="a copy that is here already, JSONL or parquet (default: download)"
-                        + (f"; NAME is one of {', '.join(sources)}, and only those given are made" if named else ""))
-    parser.add_argument("--out", type=Path, default=folder, help=f"directory ({folder.parent.name}/{folder.name})")
-    parser.add_argument("--force", action="store_true", help="replace files whose content differs")
-    args = parser.parse_args(arguments)
+                        + f"; NAME is one of {', '.join(sources)}, and only those given are made" * named)
+    args = parse_arguments(parser, arguments)
     given = dict(text.partition("=")[::2] if named else (next(iter(sources)), text) for text in args.source)
     for name in given:
         if name not in sources or not given[name]:
             refuse(f"--source {name} is not NAME=FILE with a name among {', '.join(sources)}")
-    for name in given or sources:
-        file = Path(given[name]) if given else download(sources[name], args.out / "download")
-        write(args.out / f"{name}.jsonl", lines(layout(read(file), sources[name], str(file))), args.force)
-    there = [f"{name}.jsonl" for name in sources if (args.out / f"{name}.jsonl").exists()]
-    made = [f"{name}.jsonl" for name in given or sources]
-    write_info(args.out, {}, made, [name for name in there if name not in made])
+    texts = {f"{name}.jsonl": lines(rows_of(sources[name], given.get(name), args.out)) for name in given or sources}
+    names = [f"{name}.jsonl" for name in sources]
+    others = [name for name in names if name not in texts and (args.out / name).exists()]
+    write_set(args.out, {}, texts, args.overwrite, others)

@@ -20,7 +20,7 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
     """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
 
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
-    limit   its weight w(p) for many rollouts; None where it has none
+    limit   its weight w(p) for many rollouts; None if it has none
     group   whether it compares a rollout with others, so that N = 1 is refused
     name    in ADVANTAGES: the formula's own if empty
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
@@ -84,6 +84,8 @@ def add_own(name: str, formula) -> None:
 
 
 def check_shape(name: str, rewards, group: bool) -> Tensor:
+    """The rewards (P, N) without gradient, in float32 or float64. TypeError or ValueError for anything else, and for N = 1
+    if the estimator compares the rollouts of a group."""
     if not isinstance(rewards, Tensor) or rewards.is_complex():
         kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
         raise TypeError(f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; use torch.tensor(rewards)")
@@ -97,6 +99,7 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
 
 
 def check_options(name: str, known: dict, options: dict, shape: torch.Size | None) -> None:
+    """TypeError or ValueError for an option that is unknown, missing or out of its range. shape: (P, N) if N is known."""
     rollouts = None if shape is None else shape[1]
     for key, value in options.items():
         if key not in known:
@@ -118,6 +121,7 @@ def check_options(name: str, known: dict, options: dict, shape: torch.Size | Non
 
 
 def check_values(name: str, rewards: Tensor, domain: str) -> None:
+    """RewardError for a reward outside the domain: any finite value, fractional ([0, 1]), unit or binary (0 and 1)."""
     bad = rewards[~rewards.isfinite()]
     if bad.numel():
         raise RewardError(f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "

@@ -42,6 +42,7 @@ def initial_logits(prompts: int) -> torch.Tensor:
 
 
 def pass_rate(logits: torch.Tensor) -> torch.Tensor:
+    """The pass rates (P,) of logits (P, 8)."""
     return logits.softmax(dim=1)[:, :RIGHT].sum(dim=1)                         # (P,)
 
 
@@ -98,6 +99,7 @@ def table(runs: dict) -> str:
 
 
 def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
+    """Draws pass rates, log p and weights into the file `path`."""
     try:
         import matplotlib
     except ImportError:
@@ -128,6 +130,7 @@ def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> dict:
+    """Runs the simulation from the command line and returns what simulate() does."""
     parser = argparse.ArgumentParser(prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled")
     parser.add_argument("--out", type=pathlib.Path, help="directory for toy.png; numbers only when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the sampled runs")

@@ -1,4 +1,4 @@
-"""The statistics of runs and evaluations: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
+"""Statistics: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """

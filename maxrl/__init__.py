@@ -33,7 +33,7 @@ maxrl/                        THE METHOD
   tasks/prompts.py            reads the user's own prompts.
   tasks/reverse_text.py       asks for a text backwards, as a smoke test.
   tasks/subset_sum.py         asks for numbers that add up to a target.
-  tasks/jsonl.py              reads data sets with one JSON object a line.
+  tasks/read_jsonl.py         reads data sets with one JSON object a line.
   recipes.py                  has one function per experiment, and the source of every number.
   config.py                   lists all options, one field each.
   checkpoint.py               reads and writes Hugging Face and PEFT directories.

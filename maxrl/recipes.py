@@ -115,7 +115,11 @@ def images_laptop() -> Config:
 
 
 def gsm8k_smollm2() -> Config:
-    """SmolLM2-360M-Instruct on GSM8K, Table 5: 256 prompts x 128 rollouts, 1,500 steps; on 8 GPUs with torchrun."""
+    """SmolLM2-360M-Instruct on GSM8K, Table 5: 256 prompts x 128 rollouts, 1,500 steps; on 8 GPUs with torchrun.
+
+    One GPU of 80 GB (51 GiB) computes the same with more micro-batches a step: what is in memory at once does not depend on
+    the number of GPUs.
+    """
     return Config(
         task="gsm8k", init="HuggingFaceTB/SmolLM2-360M-Instruct",  # Table 5
         estimator="maxrl", aggregation="token",  # App. F
@@ -130,13 +134,9 @@ def gsm8k_smollm2() -> Config:
     )
 
 
-def gsm8k_smollm2_1gpu() -> Config:
-    """gsm8k_smollm2 on one GPU of 80 GB (51 GiB): the same objective and batch, more micro-batches a step."""
-    return gsm8k_smollm2()  # what is in memory at once does not depend on the number of GPUs
-
-
 def polaris_qwen3_1_7b() -> Config:
-    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun."""
+    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun, or on one
+    of 80 GB (64 GiB)."""
     return Config(
         task="math", task_options={"train": "polaris", "validation": "math500"}, init="Qwen/Qwen3-1.7B-Base",  # Table 6
         estimator="maxrl", aggregation="token",  # App. F
@@ -154,11 +154,6 @@ def polaris_qwen3_1_7b() -> Config:
 def polaris_qwen3_4b() -> Config:
     """Qwen3-4B-Base on POLARIS-53K, Table 6: as polaris_qwen3_1_7b."""
     return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
-
-
-def polaris_qwen3_1_7b_1gpu() -> Config:
-    """polaris_qwen3_1_7b on one GPU of 80 GB (64 GiB): the same objective and batch, more micro-batches a step."""
-    return polaris_qwen3_1_7b()
 
 
 def polaris_qwen3_4b_1gpu() -> Config:
@@ -208,9 +203,8 @@ def gsm8k_laptop() -> Config:
 
 
 RECIPES = {r.__name__: r for r in (
-    maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, gsm8k_smollm2_1gpu,
-    polaris_qwen3_1_7b, polaris_qwen3_1_7b_1gpu, polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop,
-    prompts)}
+    maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, polaris_qwen3_1_7b,
+    polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop, prompts)}
 
 
 def find_recipe(name: str):
@@ -227,7 +221,7 @@ def find_recipe(name: str):
             raise UsageError(f"recipe {name} must be a function that returns a maxrl.config.Config, not {type(made).__name__}")
         return recipe
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
+        near = difflib.get_close_matches(name.removesuffix("_1gpu"), RECIPES, n=1)  # once names of their own
         raise UsageError(f"no recipe is called {name!r}; " + (f"did you mean {near[0]}? " if near else "") +
                          f"there are {', '.join(RECIPES)}, or FILE.py:NAME")
     return RECIPES[name]

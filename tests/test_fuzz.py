@@ -20,8 +20,8 @@ from maxrl.errors import UsageError
 from maxrl.io import chat_template
 from maxrl.recipes import RECIPES
 from maxrl.tasks import load_task
-from maxrl.tasks.jsonl import read_jsonl
 from maxrl.tasks.maze import draw, verify
+from maxrl.tasks.read_jsonl import read_jsonl
 from maxrl.verifiers import verify_math_batch, verify_number
 
 LATEX = [r"\boxed{", "}", "{", "\\", "$", r"\frac", r"\text{", "1", "23", ",", ".", "/", "=", "^", "-", " ", "½", "%", "\0",

@@ -15,7 +15,7 @@ from maxrl.errors import UsageError
 from maxrl.models import from_config, transformer
 from maxrl.models.attention import Cache
 from maxrl.models.transformer import TransformerConfig
-from maxrl.recipes import RECIPES, maze9_laptop, maze17
+from maxrl.recipes import RECIPES, find_recipe, maze9_laptop, maze17
 from maxrl.run import dry_run
 from maxrl.tasks.base import Example
 from maxrl.waves import cache_bytes
@@ -328,12 +328,19 @@ def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
 def test_one_gpu_recipes_change_memory_alone(name, card):
     """Of the published recipe's fields only those that a run may change when it is resumed; and the docstring's number of GiB
     is the plan's, on the card that it names."""
-    published, variant = RECIPES[name](), RECIPES[f"{name}_1gpu"]()
+    one_gpu = RECIPES.get(f"{name}_1gpu", RECIPES[name])
+    published, variant = RECIPES[name](), one_gpu()
     fields = {f for f, value in published.to_dict().items() if getattr(variant, f) != value}
     assert fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
-    peak, said = dry_run.peak(dry_run.plan(variant, 1)), RECIPES[f"{name}_1gpu"].__doc__
+    peak, said = dry_run.peak(dry_run.plan(variant, 1)), one_gpu.__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
     assert dry_run.fits(variant, 1, card) == "as it is"
+
+
+@pytest.mark.parametrize("name", ["gsm8k_smollm2", "polaris_qwen3_1_7b"])
+def test_a_recipe_that_was_called_otherwise_on_one_gpu(name):
+    with pytest.raises(UsageError, match=f"'{name}_1gpu'; did you mean {name}\\?"):
+        find_recipe(f"{name}_1gpu")
 
 
 def test_no_option_fits_4b_on_80_gb():

@@ -15,7 +15,7 @@ from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within
-from maxrl.tasks.jsonl import read_jsonl
+from maxrl.tasks.read_jsonl import read_jsonl
 from maxrl.tasks.reverse_text import ReverseText
 from maxrl.tasks.reverse_text import verify as reversed_right
 from maxrl.tasks.subset_sum import SubsetSum

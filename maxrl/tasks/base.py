@@ -12,6 +12,7 @@ import torch
 
 from maxrl.errors import UsageError
 
+DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
 
 

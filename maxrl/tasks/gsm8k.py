@@ -7,8 +7,8 @@ system message comes first where it has one); for a tokenizer without a template
 from pathlib import Path
 
 from maxrl.io.files import checksum, command, read_info
-from maxrl.tasks.base import Example, Task, check_split, check_verdict
-from maxrl.tasks.jsonl import DATA, read_jsonl
+from maxrl.tasks.base import DATA, Example, Task, check_split, check_verdict
+from maxrl.tasks.read_jsonl import read_jsonl
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
 

@@ -21,9 +21,8 @@ import torch
 
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError, command, read_info, read_json
-from maxrl.tasks.base import Example, Task
+from maxrl.tasks.base import DATA, Example, Task
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
 DRAWN = {"classes": 200, "size": 32, "train": 30_000, "validation": 2_000, "test": 2_000, "noise": 0.15, "jitter": 0.8,
          "seed": 0}  # the options of data/glyphs/prepare.py

@@ -11,8 +11,8 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 from pathlib import Path
 
 from maxrl.io.files import checksum, command, read_info
-from maxrl.tasks.base import Example, Task, check_split, check_verdict
-from maxrl.tasks.jsonl import DATA, read_jsonl
+from maxrl.tasks.base import DATA, Example, Task, check_split, check_verdict
+from maxrl.tasks.read_jsonl import read_jsonl
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
 SETS = {"polaris": "polaris/train.jsonl", "aime2024": "aime/2024.jsonl", "aime2025": "aime/2025.jsonl",

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import pad
 
 from maxrl.io.files import checksum, command, read_info, read_json
-from maxrl.tasks.base import Example, Task
+from maxrl.tasks.base import DATA, Example, Task, check_split
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
@@ -26,7 +26,7 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
 USUAL = {"test": 256, "validation": 256, "seed": 0}  # the options of data/maze/prepare.py
-DIRECTORY = Path(__file__).resolve().parents[2] / "data" / "maze"  # data/maze/prepare.py writes here
+DIRECTORY = DATA / "maze"
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 
 
@@ -218,8 +218,7 @@ class Maze(Task):
     stop_tokens = ("DONE", "<eos>")
 
     def __init__(self, split: str = "train", size: int = 17, directory: str | Path | None = None):
-        if split not in ("train", "validation", "test"):
-            raise ValueError(f"split must be train, validation or test, got {split!r}")
+        check_split(split)
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)

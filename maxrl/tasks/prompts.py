@@ -11,7 +11,7 @@ from pathlib import Path
 from maxrl.errors import UsageError
 from maxrl.io.files import checksum
 from maxrl.tasks.base import Example, NoSplit, Task, check_split
-from maxrl.tasks.jsonl import read_jsonl
+from maxrl.tasks.read_jsonl import read_jsonl
 
 
 class Prompts(Task):

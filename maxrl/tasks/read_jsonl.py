@@ -5,8 +5,6 @@ from pathlib import Path
 
 from maxrl.io.files import DataError, parse
 
-DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
-
 
 def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[dict]:
     """The rows of a file, which all have these columns of these types; a list is chat messages.

@@ -42,8 +42,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     policy      makes the rollouts and their gradients
     optimizer   over the policy's parameters
 
-    Returns nothing: weights, metrics and state are in the run directory. A signal (run.stopped)
-    or --stop-at-pass ends it early. Raises UsageError or RewardError with a sentence for the user.
+    The result is in the run directory. Raises UsageError or RewardError, each with one sentence.
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger.of(run, first_step)
@@ -55,13 +54,11 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         clock = Clock()
         examples = next(batches)                                 # P_local prompts of this rank
         clock.lap("data")
-
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
             rollouts = policy.demonstrate(examples)              # the answers, N = 1
         else:
-            places = plan.mine                                   # of this rank, in the batch
-            rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=places)
+            rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=plan.mine)
         clock.lap("rollout")
 
         # A reward function may have no verdict on a group, which then has no gradient.
@@ -80,15 +77,11 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         # Every rank must come by here: the sums over ranks are collectives.
         metrics = step_metrics(rewards, rollouts, judge)
         metrics |= stats | clock.metrics(policy.unit, stats)
-        logger.warn_of(cfg, metrics)
-        if cfg.evaluates(step):
-            metrics |= evaluation(cfg, policy, validation)
-        if judge:
-            metrics |= judge.faults(policy.device)
+        metrics |= evaluation(cfg, step, policy, validation)     # if it is due after this step
+        metrics |= judge.faults(policy.device) if judge else {}
         metrics |= distributed.peak_memory(policy.device)
         logger.log(step, metrics)
-
-        # A signal has waited for this moment: the step is done and can be saved.
+        # A signal waits for this moment: the step is done and can be saved.
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if run.due(step, finished):
@@ -131,7 +124,9 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> d
         # Without any verdict weight decay and momentum must not move the weights either.
         elif stats[policy.unit]:
             optimizer.step()                                     # line 9
-        stats |= {"grad_norm": norm, "lr": lr, "skipped_updates": 1.0 - finite}
+        stats["grad_norm"] = norm
+        stats["lr"] = lr
+        stats["skipped_updates"] = 1.0 - finite
         updates.append(stats)
     for name in updates[0]:
         count = cfg.passes if name == policy.unit else len(updates)
@@ -150,7 +145,8 @@ def minibatches(cfg: Config, groups: int, step: int):
     # The 2 keeps this stream of random numbers apart from those of rollouts and prompts.
     for i in range(cfg.passes):
         rng = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2])
-        for part in np.array_split(rng.permutation(groups), cfg.minibatches):
+        order = rng.permutation(groups)
+        for part in np.array_split(order, cfg.minibatches):
             yield part.tolist()
 
 
@@ -159,11 +155,13 @@ def learning_rate(cfg: Config, step: int) -> float:
     of the steps."""
     if step < cfg.warmup_steps:
         return cfg.lr * (step + 1) / cfg.warmup_steps
-    start = max(cfg.warmup_steps, round((1 - cfg.decay_ratio) * cfg.steps))
+    start = round((1 - cfg.decay_ratio) * cfg.steps)
+    start = max(cfg.warmup_steps, start)
     if cfg.schedule == "constant" or step < start:
         return cfg.lr
     progress = (step - start) / max(1, cfg.steps - start)
-    return cfg.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    cosine = math.cos(math.pi * progress)
+    return cfg.lr * 0.5 * (1 + cosine)
 
 
 def main(arguments: list[str]):

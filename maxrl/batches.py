@@ -29,7 +29,7 @@ class Batches(Dataset):
 
 def ignore_signals(worker: int):
     """A worker leaves signals to its run, which finishes the step and then the worker. SIGTERM it takes as every fork of the
-    run does (runs.on_signal_in_a_fork): sent to it alone, as by the terminate() of a process that exits, it ends it."""
+    run does (run/directory.py): sent to it alone, as by the terminate() of a process that exits, it ends it."""
     for number in (signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # what was inherited; torch has put its own before it

@@ -70,8 +70,10 @@ def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
     return stats
 
 
-def evaluation(cfg, policy, task) -> dict:
-    """Return what the recipe evaluates on its validation prompts, as metrics."""
+def evaluation(cfg, step: int, policy, task) -> dict:
+    """Return what the recipe evaluates on its validation prompts, as metrics; nothing if none is due after this step."""
+    if not cfg.evaluates(step):
+        return {}
     sampling = {}
     if not task.classes:
         sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}

@@ -54,6 +54,8 @@ def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
 class Logger:
     """Writes on the main rank only; the others hold one that does nothing."""
 
+    limit = 0  # of a response, in tokens
+
     def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False,
                  resumed: Path | None = None):
         """run: the run directory, whose metrics.jsonl becomes what it was at the checkpoint `resumed`. track: names in
@@ -77,8 +79,10 @@ class Logger:
     def of(cls, run, first_step: int) -> "Logger":
         """The logger of a run that starts, or resumes, at this step."""
         cfg, name = run.cfg, f"{run.recipe} {run.cfg.estimator}"
-        return cls(run.start(first_step), first_step, cfg.steps, name, main=run.main, track=cfg.track,
-                   supervised=cfg.estimator == "supervised", resumed=run.resumed)
+        logger = cls(run.start(first_step), first_step, cfg.steps, name, main=run.main, track=cfg.track,
+                     supervised=cfg.estimator == "supervised", resumed=run.resumed)
+        logger.limit = cfg.max_response
+        return logger
 
     def open(self):
         self.file = self.path.open("a+", buffering=1, encoding="utf-8")  # a line is on disk when the step is over
@@ -101,6 +105,7 @@ class Logger:
     def log(self, step: int, metrics: dict[str, float]):
         if not self.main:
             return
+        self.warn_of(metrics)
         known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}  # JSON has no NaN
         self.file.write(json.dumps({"step": step, **known}) + "\n")
         for tracker in self.trackers:
@@ -114,13 +119,13 @@ class Logger:
               or time.monotonic() - self.last_line > LINES):
             self.say(self.line(step + 1))
 
-    def warn_of(self, cfg, metrics: dict[str, float]):
+    def warn_of(self, metrics: dict[str, float]):
         """Say what spoils a run without an error."""
-        if self.main and metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
+        if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
             warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
                           "quite the policy's own", stacklevel=2)
         if metrics.get("completions/clipped_ratio", 0) > 0.5:
-            self.say(f"warning: most responses are cut at --max-response {cfg.max_response}, before the model has ended them: "
+            self.say(f"warning: most responses are cut at --max-response {self.limit}, before the model has ended them: "
                      "raise it", once=True)
 
     def line(self, done: int) -> str:

@@ -4,11 +4,9 @@ verify_number compares exact rational numbers (GSM8K), verify_math LaTeX, by mat
 verify_published is the verdict of the paper's code, for both: math-verify on the whole response, without any box.
 """
 
-import atexit
 import functools
 import importlib.util
 import os
-import queue
 import re
 import threading
 import unicodedata
@@ -17,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 from maxrl.errors import UsageError
-from maxrl.io.sandbox import Died, TooSlow, Worker, ask, serve, started
+from maxrl.io.sandbox import Died, Pool, TooSlow, Worker, serve
 
 LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
 MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
@@ -168,19 +166,26 @@ def final_number(response: str) -> Fraction | None:
 
 SECONDS = 5.0  # of CPU time for one comparison, 0.02 as a rule
 MEMORY = 1 << 30  # bytes of address space of one process
-_POOLS: dict[int, queue.LifoQueue] = {}  # one per process: a fork gets its own, whatever its parent was doing
 _COUNTS, _COUNTING = dict.fromkeys(("timeouts", "deaths"), 0), threading.Lock()
 _READ: dict[str, str | None] = {}  # what was read in the responses of the last verify_published_batch
 
 
-def _worker() -> Worker:
-    worker = started("maxrl.verifiers")
-    if worker.said == "ready":
-        return worker
+def _not_ready(worker: Worker) -> UsageError:
     if worker.said:
-        raise UsageError(f"math-verify does not work ({worker.said}): pip install math-verify")
-    raise UsageError("the process of math-verify died while it started, and so did the next one (exit code "
-                     f"{worker.process.returncode}): is the machine out of memory?")
+        return UsageError(f"math-verify does not work ({worker.said}): pip install math-verify")
+    return UsageError("the process of math-verify died while it started, and so did the next one (exit code "
+                      f"{worker.process.returncode}): is the machine out of memory?")
+
+
+def _cores() -> int:
+    """The cores that this process may call its own."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    sharing = os.environ.get("LOCAL_WORLD_SIZE", "")  # torchrun's processes
+    cores //= max(int(sharing), 1) if sharing.isdecimal() else 1
+    return min(max(cores, 1), 16)
+
+
+POOL = Pool("maxrl.verifiers", _not_ready, _cores)
 
 
 def _work():
@@ -220,23 +225,10 @@ def _published(response: str, answer: str) -> tuple[bool, str | None]:
         return False, None
 
 
-def _pool() -> queue.LifoQueue:
-    """The places of this process's workers, None where none runs; the last used comes first, so few are started."""
-    if os.getpid() not in _POOLS:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        sharing = os.environ.get("LOCAL_WORLD_SIZE", "")  # torchrun's processes
-        cores //= max(int(sharing), 1) if sharing.isdecimal() else 1
-        places = queue.LifoQueue(min(max(cores, 1), 16))
-        for _ in range(places.maxsize):
-            places.put(None)
-        _POOLS.setdefault(os.getpid(), places)
-    return _POOLS[os.getpid()]
-
-
 def _ask(verdict: str, nothing, *pair: str):
     """What a worker finds of a response or box and an answer; `nothing` where it takes too long, or its process dies twice."""
     try:
-        return ask(_pool(), _worker, SECONDS, verdict, *pair, died=lambda: _count("deaths"))
+        return POOL.ask(SECONDS, verdict, *pair, died=lambda: _count("deaths"))
     except TooSlow:
         _count("timeouts")
     except Died:
@@ -264,15 +256,6 @@ def _same(pair: tuple[str, str]) -> float:
     return float(_ask("boxed", False, *pair))
 
 
-@atexit.register
-def _end():
-    pool = _POOLS.pop(os.getpid(), None)
-    while pool and not pool.empty():
-        worker = pool.get()
-        if worker:
-            worker.end()
-
-
 @functools.cache
 def _installed():
     if importlib.util.find_spec("math_verify") is None:
@@ -291,7 +274,7 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
         pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
     verdicts = {(box, gold): float(box == gold != "") for box, gold in pairs}
     unsure = [(box, gold) for box, gold in verdicts if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX]
-    with ThreadPoolExecutor(_pool().maxsize) as threads:  # starts no more of them than there are pairs
+    with ThreadPoolExecutor(POOL.places.maxsize) as threads:  # starts no more of them than there are pairs
         verdicts.update(zip(unsure, threads.map(_same, unsure)))
     return [verdicts[pair] for pair in pairs]
 
@@ -312,7 +295,7 @@ def verify_published_batch(responses: list[str], answers: list[str]) -> list[flo
     _installed()
     pairs = dict.fromkeys(zip(responses, answers, strict=True))
     judged = [pair for pair in pairs if len(pair[1]) <= LONGEST_BOX]
-    with ThreadPoolExecutor(_pool().maxsize) as threads:
+    with ThreadPoolExecutor(POOL.places.maxsize) as threads:
         found = dict(zip(judged, threads.map(lambda pair: _ask("published", (False, None), *pair), judged)))
     _READ.clear()
     _READ.update({response: read for (response, _), (_, read) in found.items()})

@@ -57,7 +57,7 @@ def main():
     finally:
         for process in others:
             process.kill()
-    verifiers._end()
+    verifiers.POOL.end()
 
     def noted(self, *arguments):
         answer = ask(self, *arguments)

@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
 import time
@@ -160,11 +159,11 @@ class Dying:
 
 def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
     """Once: another one renders. Twice: it is not said that the template does too much."""
-    start, workers = chat_template._worker, [Dying(), None]
-    monkeypatch.setattr(chat_template, "_WORKERS", {})
-    monkeypatch.setattr(chat_template, "_worker", lambda: workers.pop(0) or start())
+    start, workers = chat_template.POOL.start, [Dying(), None]
+    monkeypatch.setattr(chat_template.POOL, "queues", {})
+    monkeypatch.setattr(chat_template.POOL, "start", lambda: workers.pop(0) or start())
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b" and not workers
-    chat_template._end()
+    chat_template.POOL.end()
     workers += [Dying(), Dying()]
     with pytest.raises(ValueError, match="died, and so did the next one") as caught:
         tokenizer("a").render(USER)
@@ -173,7 +172,7 @@ def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
 
 def test_the_process_that_renders_is_held_to_its_memory():
     tokenizer("a").render(USER)
-    worker, = chat_template._WORKERS[os.getpid()].queue
+    worker, = chat_template.POOL.places.queue
     resource = pytest.importorskip("resource")
     assert resource.prlimit(worker.process.pid, resource.RLIMIT_AS) == (chat_template.MEMORY, chat_template.MEMORY)
 
@@ -208,12 +207,12 @@ def test_an_old_jinja_is_refused(monkeypatch):
 def test_after_a_fork_a_process_renders_for_itself():
     """Two processes that share a pipe would get each other's prompts."""
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
-    worker, = chat_template._WORKERS[os.getpid()].queue
+    worker, = chat_template.POOL.places.queue
     fork = multiprocessing.get_context("fork")
     said = fork.Queue()
 
     def child():
-        said.put((tokenizer("{{ messages[0].role }}").render(USER), chat_template._WORKERS[os.getpid()].queue[0].process.pid))
+        said.put((tokenizer("{{ messages[0].role }}").render(USER), chat_template.POOL.places.queue[0].process.pid))
 
     process = fork.Process(target=child, daemon=True)
     process.start()
@@ -221,7 +220,7 @@ def test_after_a_fork_a_process_renders_for_itself():
     process.join()
     assert text == "user" and pid != worker.process.pid
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
-    assert chat_template._WORKERS[os.getpid()].queue == [worker]
+    assert chat_template.POOL.places.queue == [worker]
 
 
 def test_what_json_cannot_hold_is_refused():

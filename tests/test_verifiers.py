@@ -760,7 +760,7 @@ def test_memory_is_bounded():
     """A process that wants the machine's memory gets MemoryError instead."""
     resource = pytest.importorskip("resource")
     assert verify_math(boxed("0.5"), "1/2") == 1
-    workers = [worker for worker in verifiers._pool().queue if worker]
+    workers = [worker for worker in verifiers.POOL.places.queue if worker]
     assert workers
     if hasattr(resource, "prlimit"):
         for worker in workers:
@@ -773,7 +773,7 @@ def test_many_threads_at_once():
     with ThreadPoolExecutor(8) as threads:
         verdicts = [*threads.map(lambda row: verify_math(row[0], row[1]), rows)]
     assert verdicts == [row[2] for row in rows]
-    assert sum(worker is not None for worker in verifiers._pool().queue) <= verifiers._pool().maxsize
+    assert sum(worker is not None for worker in verifiers.POOL.places.queue) <= verifiers.POOL.places.maxsize
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
@@ -796,7 +796,7 @@ def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
 @needs_math_verify
 def test_a_worker_that_was_killed_while_idle_costs_no_verdict():
     assert verify_math(boxed("1/2"), "0.5") == 1
-    for one in verifiers._pool().queue:
+    for one in verifiers.POOL.places.queue:
         if one:
             one.process.kill()
             one.process.wait()
@@ -818,17 +818,17 @@ def test_a_worker_that_owes_an_answer_is_not_asked_again(monkeypatch):
 def test_the_signals_of_a_run_do_not_reach_a_verdict():
     """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every one of a job."""
     assert verify_math(boxed("1/2"), "0.5") == 1
-    workers = {worker for worker in verifiers._pool().queue if worker}
+    workers = {worker for worker in verifiers.POOL.places.queue if worker}
     for one in workers:
         one.process.send_signal(signal.SIGINT)
         one.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert verify_math(boxed("1/4"), "0.25") == 1
-    assert workers == {worker for worker in verifiers._pool().queue if worker}
+    assert workers == {worker for worker in verifiers.POOL.places.queue if worker}
 
 
 def _pids():
-    return [worker.process.pid for worker in verifiers._pool().queue if worker]
+    return [worker.process.pid for worker in verifiers.POOL.places.queue if worker]
 
 
 def _verdicts(queue):
@@ -844,7 +844,7 @@ def test_after_a_fork_as_in_a_dataloader():
     fork = multiprocessing.get_context("fork")
     queue = fork.Queue()
     child = fork.Process(target=_verdicts, args=(queue,), daemon=True)
-    with verifiers._pool().mutex:  # which would stay locked in the child for good
+    with verifiers.POOL.places.mutex:  # which would stay locked in the child for good
         child.start()
     verdicts, pids = queue.get(timeout=100)
     assert verdicts == [1, 0] and pids and not {*pids} & {*before}
@@ -859,7 +859,7 @@ def test_after_a_fork_as_in_a_dataloader():
 def test_workers_end_with_their_process(end):
     code = (
         "from maxrl import verifiers; verifiers.verify_math(r'\\boxed{1/2}', '0.5');"
-        f"print(*[w.process.pid for w in verifiers._pool().queue if w], flush=True); {end}"
+        f"print(*[w.process.pid for w in verifiers.POOL.places.queue if w], flush=True); {end}"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.stderr == "" and done.stdout.split()
@@ -896,10 +896,10 @@ def installed(monkeypatch, tmp_path):
         (tmp_path / "math_verify.py").write_text(text)
 
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(verifiers, "_POOLS", {})
+    monkeypatch.setattr(verifiers.POOL, "queues", {})
     monkeypatch.setattr(verifiers, "_installed", lambda: None)
     yield install
-    verifiers._end()
+    verifiers.POOL.end()
 
 
 def test_what_others_print_is_no_answer(installed):
@@ -953,13 +953,13 @@ def test_a_verdict_does_not_depend_on_what_else_the_machine_does(installed, monk
     verifiers.take_counts()
     monkeypatch.setattr(verifiers, "SECONDS", 0.2)
     monkeypatch.setattr(sandbox, "WALL", 0.3 if mishap == STOPPED else 60.0)
-    start = verifiers._worker
+    start = verifiers.POOL.start
 
     def started():
         monkeypatch.setattr(sandbox, "WALL", 60.0)
         return start()
 
-    monkeypatch.setattr(verifiers, "_worker", started)
+    monkeypatch.setattr(verifiers.POOL, "start", started)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         assert verify_math(boxed("7"), "6") == verdict
@@ -973,7 +973,7 @@ def test_a_process_that_dies_while_it_starts_is_started_again(installed, tmp_pat
     once = "import os, pathlib; m = pathlib.Path(__file__).with_name('m'); m.exists() or (m.touch(), os._exit(1))\n"
     installed(once + MISHAP.format(mishap="pass", once=False))
     assert verify_math(boxed("5"), "6") == 1
-    verifiers._end()
+    verifiers.POOL.end()
     installed("import os; os._exit(1)")
     with pytest.raises(UsageError, match="died while it started") as caught:
         verify_math(boxed("5"), "6")
@@ -1046,6 +1046,6 @@ def test_broken_latex_raises_nothing(monkeypatch):
 
 @pytest.mark.parametrize("said", ["0", "two", "", "-1"])
 def test_an_environment_that_says_no_number_of_processes(monkeypatch, said):
-    monkeypatch.setattr(verifiers, "_POOLS", {})
+    monkeypatch.setattr(verifiers.POOL, "queues", {})
     monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
-    assert verifiers._pool().maxsize >= 1
+    assert verifiers.POOL.places.maxsize >= 1

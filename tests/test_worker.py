@@ -1,7 +1,6 @@
 """A process that stands still ends a request, however long that is; what works is asked again elsewhere."""
 
 import os
-import queue
 import signal
 import threading
 
@@ -55,11 +54,13 @@ def start(tmp_path, monkeypatch):
 @pytest.mark.parametrize("length", [10, 150_000])
 def test_a_process_that_is_stopped(start, length):
     """150,000 characters are more than a pipe holds: the write must not wait for it either."""
-    places, died = queue.LifoQueue(), []
+    pool, died = sandbox.Pool("echo_worker", ValueError), []
+    pool.start = start
     first = start()
-    places.put(first)
+    pool.places.get()
+    pool.places.put(first)
     os.kill(first.process.pid, signal.SIGSTOP)
-    assert sandbox.ask(places, start, 10.0, "a" * length, died=lambda: died.append(1)) == length + 11
+    assert pool.ask(10.0, "a" * length, died=lambda: died.append(1)) == length + 11
     assert died == [1] and not first.alive
 
 

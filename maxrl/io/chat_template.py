@@ -5,20 +5,18 @@ bounds neither its time nor its memory ({% set s = s ~ s %}, center(10 ** 9), 10
 its own (Unix), which is killed after SECONDS and has MEMORY. jinja2 comes with torch.
 """
 
-import atexit
 import functools
 import json
-import os
-import queue
 import re
 from datetime import datetime
 
-from maxrl.io.sandbox import Died, TooSlow, Worker, ask, serve, started
+from maxrl.io.sandbox import Died, Pool, TooSlow, serve
 
 CHARACTERS = 10_000_000  # what a template may write
 SECONDS = 10.0  # of CPU time for one rendering, 0.0002 as a rule
 MEMORY = 1 << 30  # bytes of address space
-_WORKERS: dict[int, queue.LifoQueue] = {}  # the one worker of a process, or None; a fork gets its own
+POOL = Pool("maxrl.io.chat_template", lambda worker: ValueError(
+    f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})"))
 
 
 @functools.lru_cache(maxsize=8)
@@ -81,12 +79,8 @@ def render(template: str, messages: list[dict], add_generation_prompt: bool, **v
     import jinja2
     if [int(n) for n in re.findall("[0-9]+", jinja2.__version__)[:3]] < [3, 1, 6]:
         raise ValueError(f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2")
-    if os.getpid() not in _WORKERS:
-        place = queue.LifoQueue()
-        place.put(None)
-        _WORKERS.setdefault(os.getpid(), place)
     try:
-        answer = ask(_WORKERS[os.getpid()], _worker, SECONDS, template, messages, add_generation_prompt, variables)
+        text, error = POOL.ask(SECONDS, template, messages, add_generation_prompt, variables)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
     except TooSlow:
@@ -94,25 +88,9 @@ def render(template: str, messages: list[dict], add_generation_prompt: bool, **v
     except Died:
         raise ValueError("the process that renders chat templates died, and so did the next one: is the machine out of memory, "
                          "or is this template no good?") from None
-    text, error = answer
     if error:
         raise ValueError(error)
     return text
-
-
-def _worker() -> Worker:
-    worker = started("maxrl.io.chat_template")
-    if worker.said != "ready":
-        raise ValueError(f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})")
-    return worker
-
-
-@atexit.register
-def _end():
-    place = _WORKERS.pop(os.getpid(), None)
-    worker = None if place is None or place.empty() else place.get()
-    if worker:
-        worker.end()
 
 
 def _work():

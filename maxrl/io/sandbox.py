@@ -4,6 +4,7 @@ Such a process is started as a program, not by multiprocessing: that would impor
 each, and refuses inside a DataLoader's worker.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -102,29 +103,63 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-def ask(places: queue.LifoQueue, start: Callable[[], Worker], seconds: float, *arguments, died: Callable = lambda: None):
-    """What a worker from `places` (None where none runs) makes of the arguments. Where it dies over them, died() is called
-    and a new one is asked, once: the system kills whom it likes. TooSlow and Died as in Worker.ask."""
-    worker = places.get()
-    try:
-        for again in (True, False):
-            if worker is None or not worker.alive:
-                worker = None
-                worker = start()
-            try:
-                return worker.ask(seconds, *arguments)
-            except Died:
-                died()
-                if not again:
-                    raise
-    finally:
-        places.put(worker if worker and worker.alive else None)
+class Pool:
+    """The processes that run `_work` of a module, at most size() of them. They start when they are needed, and stay.
 
+    error(worker): what is raised over a worker that started and is not ready; `said` is "" if it died twice
+    """
 
-def started(module: str) -> Worker:
-    """A worker that is ready or says why it is not. One that dies before it says anything is started once more."""
-    worker = Worker(module)
-    return worker if worker.said else Worker(module)
+    def __init__(self, module: str, error: Callable[[Worker], Exception], size: Callable[[], int] = lambda: 1):
+        self.module = module
+        self.error = error
+        self.size = size
+        self.queues: dict[int, queue.LifoQueue] = {}  # by process: a fork gets its own, whatever its parent was doing
+        atexit.register(self.end)
+
+    @property
+    def places(self) -> queue.LifoQueue:
+        """A worker each, or None where none runs; the last used comes first, so few are started."""
+        if os.getpid() not in self.queues:
+            places = queue.LifoQueue(self.size())
+            for _ in range(places.maxsize):
+                places.put(None)
+            self.queues.setdefault(os.getpid(), places)
+        return self.queues[os.getpid()]
+
+    def start(self) -> Worker:
+        """A worker that is ready. One that dies before it says anything is started once more."""
+        worker = Worker(self.module)
+        if not worker.said:
+            worker = Worker(self.module)
+        if worker.said != "ready":
+            raise self.error(worker)
+        return worker
+
+    def ask(self, seconds: float, *arguments, died: Callable = lambda: None):
+        """What a worker makes of the arguments. Where it dies over them, died() is called and a new one is asked, once: the
+        system kills whom it likes. TooSlow and Died as in Worker.ask."""
+        places = self.places
+        worker = places.get()
+        try:
+            for again in (True, False):
+                if worker is None or not worker.alive:
+                    worker = None
+                    worker = self.start()
+                try:
+                    return worker.ask(seconds, *arguments)
+                except Died:
+                    died()
+                    if not again:
+                        raise
+        finally:
+            places.put(worker if worker and worker.alive else None)
+
+    def end(self):
+        """End the workers of this process."""
+        places = self.queues.pop(os.getpid(), None)
+        while places and not places.empty():
+            if worker := places.get():
+                worker.end()
 
 
 def serve(compute: Callable, memory: int, ready: Callable[[], str]):

@@ -2,10 +2,13 @@
 
 import ast
 import functools
+import io
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 FRONT = ("train", "eval", "sample")
@@ -106,3 +109,30 @@ def test_files_and_functions_stay_small():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
+
+
+READING = ("train.py", "maxrl/advantages.py", "maxrl/losses.py", "maxrl/rollouts.py", "maxrl/policy.py", "maxrl/sampler.py",
+           "maxrl/models/transformer.py", "maxrl/models/attention.py")  # fmt: skip
+COUNTED = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
+INSIDE = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.IfExp)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_the_reading_path_is_calm(name):
+    """The eight files that explain the method: short lines of few words, reasons of their own, nothing inside another."""
+    text = (ROOT / name).read_text()
+    nodes = list(ast.walk(ast.parse(text)))
+    documented = [n for n in nodes if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(n)]
+    docstrings = {line for n in documented for line in range(n.body[0].lineno, n.body[0].end_lineno + 1)}
+    tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.start[0] not in docstrings]
+    code = [t for t in tokens if t.type in COUNTED]
+    lines = {line for t in code for line in range(t.start[0], t.end[0] + 1)}
+    reasons = [t for t in tokens if t.type == tokenize.COMMENT and not t.line[: t.start[1]].strip()]
+    assert max(map(len, text.splitlines())) <= 100
+    assert len(code) <= 10 * len(lines), "words a line"
+    assert len(reasons) >= 0.08 * len(lines), "comments that say why"
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            assert not isinstance(node.targets[0], ast.Tuple), f"line {node.lineno} packs several assignments"
+        if isinstance(node, INSIDE):
+            assert not [n for n in ast.walk(node) if isinstance(n, INSIDE) and n is not node], f"line {node.lineno} nests"

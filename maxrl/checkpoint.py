@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from maxrl import sharding
 from maxrl.config import Config, holds
-from maxrl.io.files import CHECKSUMS, damage, publish, read_json, write_json, write_text
+from maxrl.io.files import CHECKSUMS, first_problem, publish, read_json, write_json, write_text
 from maxrl.io.hub_files import base_name, download, end_tokens, find, opened, weight_files  # noqa: F401
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
@@ -44,7 +44,7 @@ def check_intact(path):
     """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
     path = find(path)
     resuming = [folder + name for folder in ("", "lora/") for name in RESUMING]
-    if (path / CHECKSUMS).exists() and (why := damage(path, but=resuming)):
+    if (path / CHECKSUMS).exists() and (why := first_problem(path, but=resuming)):
         raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 

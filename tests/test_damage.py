@@ -24,7 +24,7 @@ def test_every_damage_is_recognised(tmp_path, merged):
         optimizer = torch.optim.AdamW(add_lora(model, 2, 4.0, base="base").parameters())
     checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2], recipe={"recipe": "x"}, optimizer=optimizer,
                     state={"step": 2}, merge=merged)
-    assert checkpoint.damage(tmp_path / "a") == ""
+    assert checkpoint.first_problem(tmp_path / "a") == ""
     tried, missed = unnoticed(tmp_path / "a", random.Random(0))
     print(f"{tried} damages, {len(missed)} not recognised")
     assert tried == 121 * (12 if merged else 10) and missed == []
@@ -35,7 +35,7 @@ def test_what_is_added_later_is_no_damage(tmp_path):
     model, optimizer = trained()
     checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2])
     (tmp_path / "a" / "README.md").write_text("mine")
-    assert checkpoint.damage(tmp_path / "a") == ""
+    assert checkpoint.first_problem(tmp_path / "a") == ""
 
 
 def test_the_run_goes_on_from_the_checkpoint_before(shell):

@@ -178,7 +178,7 @@ def test_imagenet_names_its_own_options_and_a_source_to_fill_in(tmp_path):
     pytest.importorskip("PIL")
     folder = made("imagenet", tmp_path)
     (folder / "train-00000.npy").write_bytes(b"")
-    command = f"imagenet.prepare --source SOURCE --size 8 --out {folder} --overwrite makes it again"
+    command = f"imagenet.prepare --source SOURCE --size 8 --validation-share 0.3 --out {folder} --overwrite makes it again"
     with pytest.raises(UsageError, match=f"{re.escape(command)}$"):
         content("imagenet", folder)
 

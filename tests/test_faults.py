@@ -233,7 +233,7 @@ def test_torchrun_hands_on_its_signal_and_a_dead_rank_ends_the_others(endless, i
     code, said = ended(process)
     stopped = steps()
     assert code != 0 and said.count("SIGTERM: finishing this step, then saving") == 2
-    assert Path("run/latest").read_text() == f"step-{stopped:06d}\n" and not files.damage(f"run/step-{stopped:06d}")
+    assert Path("run/latest").read_text() == f"step-{stopped:06d}\n" and not files.first_problem(f"run/step-{stopped:06d}")
     process = start(*torchrun, "--resume", "auto")
     until(lambda: steps() >= stopped + 2, process)
     main = int(Path("run/lock").read_text().split()[1])
@@ -278,7 +278,7 @@ def test_a_full_disk(endless, in_a_directory_of_its_own):
     assert code == directory.DISK_FULL == 74, said
     assert "run cannot be written to (File too large)" in said and "step-000002 is whole" in said and "Traceback" not in said
     assert {f.name for f in Path("run").iterdir()} == {"recipe.json", "metrics.jsonl", "latest", "step-000002"}
-    assert not files.damage("run/step-000002")
+    assert not files.first_problem("run/step-000002")
     assert ended(start(*endless, "--steps", 4, "--resume", "auto"))[0] == 0
     assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
 
@@ -367,7 +367,7 @@ def test_checkpoints_that_are_links(run, shell):
     Path("run/step-000005").symlink_to("nowhere")
     assert shell(*run, "--out", "run", "--resume", "auto", "--keep", 1)[0] == 0
     assert {f.name for f in Path("run").glob("step-*")} == {"step-000005", "step-000005.damaged"}
-    assert not files.damage("elsewhere")
+    assert not files.first_problem("elsewhere")
 
 
 def test_other_data_is_refused(run, shell, tmp_path):
@@ -428,15 +428,16 @@ def flip(path, place=-1):
 def test_a_damaged_checkpoint_is_passed_over(run, shell):
     shell(*run, "--out", "whole")
     shell(*run, "--out", "run")
-    assert not files.damage("run/step-000005")
+    assert not files.first_problem("run/step-000005")
     flip(Path("run/step-000005/optimizer.safetensors"))
     Path("run/step-000004/state.json").unlink()
-    assert files.damage("run/step-000005").startswith("run/step-000005/optimizer.safetensors is damaged: it is not what its")
-    assert files.damage("run/step-000004") == "run/step-000004/state.json is missing"
+    problem = files.first_problem("run/step-000005")
+    assert problem.startswith("run/step-000005/optimizer.safetensors is damaged: it is not what its")
+    assert files.first_problem("run/step-000004") == "run/step-000004/state.json is missing"
     code, said = shell(*run, "--out", "run", "--resume", "yes")
     assert code == 0 and "going on from step-000002, what is damaged is now run/step-000005.damaged" in said
     assert weights("run") == weights("whole") and timeless("run") == timeless("whole")
-    assert Path("run/step-000004.damaged").is_dir() and not files.damage("run/step-000005")
+    assert Path("run/step-000004.damaged").is_dir() and not files.first_problem("run/step-000005")
     flip(Path("run/step-000005/optimizer.safetensors"))
     assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
     assert Path("run/step-000005.damaged_").is_dir() and weights("run") == weights("whole")
@@ -556,7 +557,7 @@ def test_what_is_taken_away_while_it_runs(run, shell, monkeypatch):
             patch.setattr(SequencePolicy, "backward", at_call(4, act))
             assert shell(*run, "--out", what)[0] == 0
         assert len(metrics(what)) == 5 and (Path(what) / "latest").read_text() == "step-000005\n"
-        assert not files.damage(f"{what}/step-000005") and shell(*run, "--out", what, "--resume", "yes")[0] == 0
+        assert not files.first_problem(f"{what}/step-000005") and shell(*run, "--out", what, "--resume", "yes")[0] == 0
 
 
 def rewrite(checkpoint, name, content):
@@ -564,7 +565,7 @@ def rewrite(checkpoint, name, content):
     folder = Path(checkpoint)
     (folder / name).write_bytes(content)
     sums = json.loads((folder / "checksums.json").read_text()) | {name: files.checksum(folder / name)}
-    (folder / "checksums.json").write_text(files.written(sums))
+    (folder / "checksums.json").write_text(files.checksums_text(sums))
 
 
 def test_remains_of_a_killed_save_are_cleared(run, shell):
@@ -587,7 +588,7 @@ def test_keep(run, shell):
 
 def test_nothing_is_removed_before_the_new_one_is_announced(run, shell, monkeypatch):
     def removing(old):
-        assert Path("run/latest").read_text().strip() > old.name and not files.damage(checkpoint.find("run"))
+        assert Path("run/latest").read_text().strip() > old.name and not files.first_problem(checkpoint.find("run"))
         gone.append(old.name)
 
     gone = []

@@ -51,7 +51,7 @@ def different_metrics(a: str, b: str) -> list[str]:
 
 def unsound(run: Path) -> list[str]:
     """What must never be seen, whenever a run was killed: a checkpoint that is not whole, a name in `latest` of none."""
-    found = [said for path in run.glob("step-*") if path.name[5:].isdigit() and (said := checkpoint.damage(path))]
+    found = [said for path in run.glob("step-*") if path.name[5:].isdigit() and (said := checkpoint.first_problem(path))]
     latest = run / "latest"
     if latest.exists() and not (run / latest.read_text().strip() / "checksums.json").exists():
         found.append(f"latest names {latest.read_text()!r}, and no such checkpoint is there")
@@ -79,11 +79,11 @@ def unnoticed(path: Path, rng: random.Random, cuts: int = 20, flips: int = 100) 
         whole, name = file.read_bytes(), str(file.relative_to(path))
         for what, left in [*damages(whole, rng, cuts, flips), ("taken away", None)]:
             file.unlink() if left is None else file.write_bytes(left)
-            said = checkpoint.damage(path)
+            said = checkpoint.first_problem(path)
             tried += 1
             if not said or name not in said and name != "checksums.json":
                 missed.append(f"{name} {what}: {said or 'not noticed'}")
         file.write_bytes(whole)
-        if said := checkpoint.damage(path):
+        if said := checkpoint.first_problem(path):
             missed.append(f"{name} is whole again: {said}")
     return tried, missed

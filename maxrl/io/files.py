@@ -49,7 +49,7 @@ def flush(path):
 def publish(temporary: Path, path: Path):
     """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
     names = sorted(file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file())
-    (temporary / CHECKSUMS).write_text(written({name: checksum(temporary / name) for name in names}))
+    (temporary / CHECKSUMS).write_text(checksums_text({name: checksum(temporary / name) for name in names}))
     mask = os.umask(0)
     os.umask(mask)
     for file in [*temporary.rglob("*"), temporary]:
@@ -64,11 +64,11 @@ def checksum(file) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def written(sums: dict[str, str]) -> str:
+def checksums_text(sums: dict[str, str]) -> str:
     return json.dumps(sums, indent=2) + "\n"
 
 
-def damage(directory, but=()) -> str:
+def first_problem(directory, but=()) -> str:
     """What is wrong with a directory that `publish` made: the first file that is damaged or missing; "" if it is whole.
 
     but: names of files that are not looked at. Those that were added later do not count.
@@ -77,7 +77,7 @@ def damage(directory, but=()) -> str:
     try:
         said = read_file(file)
         sums = parse(said, "")
-        if said != written(sums).encode():
+        if said != checksums_text(sums).encode():
             return f"{file} is damaged"
         for name in sums:
             file = Path(directory) / name
@@ -174,14 +174,14 @@ def command(module: str, options: dict, usual: dict) -> str:
     return shlex.join(["python", "-m", module, *words])
 
 
-def read_info(folder: Path, starts: tuple[str, ...], mend: str) -> dict:
+def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
     """info.json of a data set, where it and the files whose names start so are what they were written as; DataError, with
-    `mend`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
+    `fix`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
     try:
         info = read_json(folder / "info.json") if (folder / "info.json").exists() else {}
         sums = info.get("sha256")
         if sums is None:
-            warnings.warn(f"{folder} has no checksums, an earlier version made it: {mend} adds them", stacklevel=3)
+            warnings.warn(f"{folder} has no checksums, an earlier version made it: {fix} adds them", stacklevel=3)
             return info
         if "seal" in info and info["seal"] != seal(info):
             raise ValueError(f"{folder / 'info.json'} is not what its checksum says")
@@ -190,4 +190,4 @@ def read_info(folder: Path, starts: tuple[str, ...], mend: str) -> dict:
                 raise ValueError(f"{folder / name} is not what its checksum says")
         return info
     except (ValueError, AttributeError, OSError) as error:
-        raise DataError(f"{error}, so the data set is damaged: {mend} makes it again") from None
+        raise DataError(f"{error}, so the data set is damaged: {fix} makes it again") from None

@@ -254,7 +254,7 @@ def newest_intact(run: Path) -> Path | None:
     """The newest checkpoint that is what its checksums say; newer ones that are damaged get another name."""
     damaged = []
     for path in reversed(checkpoints(run)):
-        if not (why := files.damage(path)):
+        if not (why := files.first_problem(path)):
             break
         damaged.append((path, why))
     else:

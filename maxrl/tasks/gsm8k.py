@@ -29,8 +29,8 @@ class Gsm8k(Task):
         name = "word_problems" if folder.name == "word_problems" else "gsm8k"
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
             raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
-        mend = command(f"data.{name}.prepare", {"out": folder}, {}) + " --overwrite"
-        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), mend)  # its "test" names the test set
+        fix = command(f"data.{name}.prepare", {"out": folder}, {}) + " --overwrite"
+        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), fix)  # its "test" names the test set
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

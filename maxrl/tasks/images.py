@@ -26,6 +26,7 @@ from maxrl.tasks.base import DATA, Example, Task
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
 DRAWN = {"classes": 200, "size": 32, "train": 30_000, "validation": 2_000, "test": 2_000, "noise": 0.15, "jitter": 0.8,
          "seed": 0}  # the options of data/glyphs/prepare.py
+CONVERTED = {"size": 256, "quality": 90, "seed": 0, "shard-images": 20_000, "validation-share": 0.1}  # of data/imagenet
 INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
 
 
@@ -63,37 +64,32 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
     os.replace(f"{name}.npy.incomplete", f"{name}.npy")
 
 
-def mending(folder: Path) -> str:
-    """What to do about a damaged set: the command that makes it again, as info.json and request.json still say it."""
-    read = {}
-    for file in ("request.json", "info.json"):
-        with contextlib.suppress(ValueError, OSError):
-            read |= read_json(folder / file)
-    out, words = {"out": folder}, {"shard_images": "shard-images"}
-    if "glyphs" not in folder.parts and "drawn" not in read:
-        told = {words.get(name, name): read[name] for name in ("size", "quality", "seed", "shard_images") if name in read}
-        usual = {"size": 256, "quality": 90, "seed": 0, "shard-images": 20_000}
-        return f"{command('data.imagenet.prepare', {'source': 'SOURCE'} | told | out, usual)} --overwrite makes it again"
-    try:
-        told = {"classes": len(read["classes"]), "size": int(read["shape"][0])} | read["counts"] | read["drawn"]
-    except (ValueError, KeyError, TypeError, LookupError):
-        told = {}
-    told = {name: value for name, value in told.items() if name in DRAWN}
-    return f"{command('data.glyphs.prepare', told | out, DRAWN)} --overwrite makes it again"
+def fix_command(folder: Path) -> str:
+    """What to do about a damaged set: the command that makes it again, with the options that info.json still has."""
+    name, usual, options = "imagenet", CONVERTED, {"source": "SOURCE"}
+    if "glyphs" in folder.parts:
+        name, usual, options = "glyphs", DRAWN, {}
+    with contextlib.suppress(ValueError, OSError, LookupError, TypeError):  # info.json may be what is damaged
+        info = read_json(folder / "info.json")
+        if "drawn" in info:
+            name, usual, options = "glyphs", DRAWN, {}
+            info = {"classes": len(info["classes"]), "size": int(info["shape"][0])} | info["counts"] | info["drawn"]
+        options |= {option: info[key] for option in usual if (key := option.replace("-", "_")) in info}
+    return f"{command(f'data.{name}.prepare', options | {'out': folder}, usual)} --overwrite makes it again"
 
 
 class Shards:
     """The images of a split as bytes, mapped and not read. A copy of it for a worker is its list of files."""
 
     def __init__(self, directory: Path, split: str, count: int, classes: int = 2**31):
-        self.mend = mending(directory)
+        self.fix = fix_command(directory)
         self.files = sorted(directory.glob(f"{split}-*.npy"))
         indices = [self.read_index(file) for file in self.files]
         self.index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
         if len(self.index) != count:
-            raise UsageError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.mend}")
+            raise UsageError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.fix}")
         if count and not 0 <= self.index["label"].min() <= self.index["label"].max() < classes:
-            raise UsageError(f"{directory} has labels beyond its {classes} classes: {self.mend}")
+            raise UsageError(f"{directory} has labels beyond its {classes} classes: {self.fix}")
         self.ends = np.cumsum([len(index) for index in indices])
         self.maps = {}
 
@@ -103,12 +99,12 @@ class Shards:
         try:
             index = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise UsageError(f"{file} cannot be read ({error}): {self.mend}") from None
+            raise UsageError(f"{file} cannot be read ({error}): {self.fix}") from None
         if index.dtype != INDEX:
-            raise UsageError(f"{file} is no index of images, or one of an earlier version: {self.mend}")
+            raise UsageError(f"{file} is no index of images, or one of an earlier version: {self.fix}")
         size, says = shard.stat().st_size if shard.exists() else 0, index["length"].sum(dtype=np.int64)
         if size != says:
-            raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.mend}")
+            raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.fix}")
         return index
 
     def __getitem__(self, i: int) -> np.ndarray:
@@ -119,7 +115,7 @@ class Shards:
         data = self.maps[shard][offset : offset + length]
         if len(data) != length or zlib.crc32(data) != crc:
             raise UsageError(f"image {i} is not what its checksum says: {self.files[shard].with_suffix('.bin')} is damaged, "
-                             f"{self.mend}")
+                             f"{self.fix}")
         return data
 
     def __getstate__(self) -> dict:
@@ -153,20 +149,20 @@ class Images(Task):
         if type(augment) is not bool:
             raise ValueError(f"augment must be true or false, got {augment!r}")
         try:
-            info = read_info(folder, (f"{split}-",), mending(folder).removesuffix(" makes it again"))
+            info = read_info(folder, (f"{split}-",), fix_command(folder).removesuffix(" makes it again"))
             counts, self.classes, self.encoding = info["counts"], tuple(info["classes"]), info["encoding"]
             self.shape = info["shape"] if self.encoding == "raw" else None
         except DataError as error:
             raise UsageError(f"{error}") from None
         except (KeyError, TypeError) as error:
-            raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): {mending(folder)}") from None
+            raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): {fix_command(folder)}") from None
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
         self.split, self.size, self.augment = split, size, augment and split == "train"
         self.shards = Shards(folder, split, counts[split], len(self.classes))
         self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
         if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
-            raise UsageError(f"{folder} has raw images of another size than {self.shape}: {mending(folder)}")
+            raise UsageError(f"{folder} has raw images of another size than {self.shape}: {fix_command(folder)}")
         self.as_they_are = self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
         if not self.as_they_are:
             pillow()
@@ -199,7 +195,7 @@ class Images(Task):
                      else Image.open(io.BytesIO(data), formats=FORMATS)).convert("RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UsageError(f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
-                             f"{self.shards.mend}") from None
+                             f"{self.shards.fix}") from None
         rng = None if seed is None else np.random.default_rng(seed)
         box = centre_box(*image.size) if rng is None else random_box(*image.size, rng)
         pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))

@@ -38,8 +38,8 @@ class Math(Task):
         if name in SETS and not file.exists():
             raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
         if name in SETS:
-            mend = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
-            read_info(file.parent, (file.name,), mend)
+            fix = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
+            read_info(file.parent, (file.name,), fix)
         self.digest = checksum(file)
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})

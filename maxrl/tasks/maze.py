@@ -195,7 +195,7 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
     return (well_formed & (here == goal)).float()
 
 
-def mending(folder: Path, size: int) -> str:
+def fix_command(folder: Path, size: int) -> str:
     """The command that makes a damaged set again, or a missing one: with its own options where info.json still says them."""
     options, out = {"size": size}, {} if folder == DIRECTORY / f"{size}x{size}" else {"out": folder}
     try:
@@ -223,10 +223,10 @@ class Maze(Task):
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
         file, info = folder / f"{split}.npy", folder / "info.json"  # without info.json, written last, it is half a set
-        mend = mending(folder, size)
+        fix = fix_command(folder, size)
         if not file.exists() or not info.exists():
-            raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {mend}")
-        info = read_info(folder, (file.name,), mend)
+            raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {fix}")
+        info = read_info(folder, (file.name,), fix)
         if (found := info.get("size")) != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
         self.digest = checksum(file)

@@ -21,6 +21,8 @@ VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
 SHARD = 50  # blocks in a file
 STROKES = 4
+HELP = {"size": "pixels, square; ", "train": "training images; ", "noise": "its standard deviation, black 0, white 1; ",
+        "jitter": "how much images of a class differ; ", "seed": "decides classes and images; "}
 
 
 def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -96,17 +98,10 @@ def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> dic
 @one_line_errors()
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.glyphs.prepare", description="Draw a set of images from a seed.")
-    parser.add_argument("--classes", type=int, help="default %(default)s")
-    parser.add_argument("--size", type=int, help="pixels, square (default %(default)s)")
-    parser.add_argument("--train", type=int, help="training images (default %(default)s)")
-    parser.add_argument("--validation", type=int, help="default %(default)s")
-    parser.add_argument("--test", type=int, help="default %(default)s")
-    parser.add_argument("--noise", type=float, help="its standard deviation, black 0, white 1 (%(default)s)")
-    parser.add_argument("--jitter", type=float, help="how much images of a class differ (%(default)s)")
-    parser.add_argument("--seed", type=int, help="decides classes and images (default %(default)s)")
+    for name, default in DRAWN.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP.get(name, '')}default %(default)s")
     parser.add_argument("--out", type=Path, help="directory to write (default data/glyphs/CLASSESxSIZE)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
-    parser.set_defaults(**DRAWN)
     args = parse_arguments(parser, argv)
     check_limits(args, {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
                         "workers": 1})

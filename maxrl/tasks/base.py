@@ -180,6 +180,62 @@ def drawn(make, split: str, seed: int, index: int):
     raise ValueError(f"there are too few examples of this size for a {split} split: make them larger")
 
 
+class Generated(Task):
+    """A task of `size` examples that a seed decides: drawn(self.draw, ...) gives what self.example makes an example of."""
+
+    split: str
+    seed: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < self.size:
+            raise IndexError(f"example {index} of {self.size}")
+        return self.example(drawn(self.draw, self.split, self.seed, index))
+
+
+class BoxedAnswers(Task):
+    """What the tasks share whose `rows` {"problem", "answer", perhaps "solution"} are answered within a box. `verdict` is
+    "boxed", judge() on the last box, or "published", what the paper's code says of the whole response."""
+
+    rows: list[dict]
+    verdict: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def demonstration(self, row: dict) -> str:
+        solution = f"{row['solution']}\n" if row.get("solution") else ""
+        return f"{solution}\\boxed{{{row['answer']}}}"
+
+    def verify(self, response: str, example: Example) -> float:
+        return self.verify_all([response], [example])[0]
+
+    def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
+        from maxrl.verifiers import verify_published_batch
+        judge = verify_published_batch if self.verdict == "published" else self.judge
+        return judge(responses, [example.columns["answer"] for example in examples])
+
+    def faults(self) -> dict[str, float]:
+        from maxrl.verifiers import take_counts
+        return take_counts()
+
+    def final(self, response: str) -> str | None:
+        r"""What a majority vote counts: the number in the last box, exactly (0.50 and \frac12 are both 1/2), else normal().
+        Under the published verdict, what math-verify reads in the whole response."""
+        from maxrl.verifiers import final_number, read_published
+        if self.verdict == "published":
+            return read_published(response)
+        number = final_number(response)
+        return self.normal(response) if number is None else str(number)
+
+    def normal(self, response: str) -> str | None:
+        """What a majority vote counts of a response whose last box holds no number: nothing."""
+        return None
+
+
 def prompt_text(prompt: str | list[dict]) -> str:
     """A prompt for people to read, messages as "role: content"."""
     return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)

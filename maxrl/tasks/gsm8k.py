@@ -7,13 +7,13 @@ system message comes first where it has one); for a tokenizer without a template
 from pathlib import Path
 
 from maxrl.io.files import checksum, command, read_info
-from maxrl.tasks.base import DATA, Example, Task, check_split, check_verdict
+from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
 from maxrl.tasks.read_jsonl import read_jsonl
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
 
 
-class Gsm8k(Task):
+class Gsm8k(BoxedAnswers):
     """What `python -m data.gsm8k.prepare` has written: {"problem", "answer", "solution", "source"} a line, or another set
     of that layout in `directory` (a path, or one below data/), such as the generated word_problems.
 
@@ -40,34 +40,14 @@ class Gsm8k(Task):
         self.digest = checksum(file := folder / f"{split}.jsonl")
         self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        solution = f"{row['solution']}\n" if row.get("solution") else ""
         prompt = [{"role": "user", "content": f"{row['problem']} {REQUEST}"}]
-        return Example(prompt, f"{solution}\\boxed{{{row['answer']}}}", row)
+        return Example(prompt, self.demonstration(row), row)
 
-    def verify(self, response: str, example: Example) -> float:
-        return self.verify_all([response], [example])[0]
-
-    def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
-        from maxrl.verifiers import verify_number, verify_published_batch
-        answers = [example.columns["answer"] for example in examples]
-        if self.verdict == "published":
-            return verify_published_batch(responses, answers)
+    def judge(self, responses: list[str], answers: list[str]) -> list[float]:
+        from maxrl.verifiers import verify_number
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]
 
     def faults(self) -> dict[str, float]:
-        from maxrl.verifiers import take_counts
-        return take_counts() if self.verdict == "published" else {}
-
-    def final(self, response: str) -> str | None:
-        r"""The number that verify_number reads in the last box, exactly, or None: 0.50 and \frac12 are both 1/2. Under the
-        published verdict, what math-verify reads in the whole response."""
-        from maxrl.verifiers import final_number, read_published
-        if self.verdict == "published":
-            return read_published(response)
-        number = final_number(response)
-        return None if number is None else str(number)
+        return super().faults() if self.verdict == "published" else {}

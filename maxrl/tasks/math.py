@@ -11,7 +11,7 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 from pathlib import Path
 
 from maxrl.io.files import checksum, command, read_info
-from maxrl.tasks.base import DATA, Example, Task, check_split, check_verdict
+from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
 from maxrl.tasks.read_jsonl import read_jsonl
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -19,7 +19,7 @@ SETS = {"polaris": "polaris/train.jsonl", "aime2024": "aime/2024.jsonl", "aime20
         "beyondaime": "beyondaime/test.jsonl", "math500": "math500/test.jsonl", "minerva": "minerva/test.jsonl"}
 
 
-class Math(Task):
+class Math(BoxedAnswers):
     """Each split is one of SETS, as data/*/prepare.py write them, or a file of such lines: {"problem", "answer"}.
 
     `eval.py CHECKPOINT --task.test beyondaime` takes another set; `--task.system ""` leaves out the system message. verdict:
@@ -44,34 +44,18 @@ class Math(Task):
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        solution = f"{row['solution']}\n" if row.get("solution") else ""
         prompt = [*self.system, {"role": "user", "content": f"{row['problem']}\n{REQUEST}"}]
-        return Example(prompt, f"{solution}\\boxed{{{row['answer']}}}", row)
+        return Example(prompt, self.demonstration(row), row)
 
-    def verify(self, response: str, example: Example) -> float:
-        return self.verify_all([response], [example])[0]
+    def judge(self, responses: list[str], answers: list[str]) -> list[float]:
+        from maxrl.verifiers import verify_math_batch
+        return verify_math_batch(responses, answers)
 
-    def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
-        from maxrl.verifiers import verify_math_batch, verify_published_batch
-        judge = verify_published_batch if self.verdict == "published" else verify_math_batch
-        return judge(responses, [example.columns["answer"] for example in examples])
-
-    def faults(self) -> dict[str, float]:
-        from maxrl.verifiers import take_counts
-        return take_counts()
-
-    def final(self, response: str) -> str | None:
-        r"""What a majority vote counts: the last box. Two boxes are one answer where both are the same number (read_number),
-        or the same text but for blanks, \left and \right, and the size of fractions (normal_form). math-verify is not
-        asked: it compares pairs, and finds some equal that this counts apart, such as (x+1)^2 and x^2+2x+1. Under the
-        published verdict, what math-verify reads in the whole response, of which that is true as well."""
-        from maxrl.verifiers import final_number, last_boxed, normal_form, read_published
-        if self.verdict == "published":
-            return read_published(response)
-        number = final_number(response)
-        return (normal_form(last_boxed(response) or "") or None) if number is None else str(number)
+    def normal(self, response: str) -> str | None:
+        r"""The text of the last box but for blanks, \left and \right, and the size of fractions (normal_form). math-verify is
+        not asked: it compares pairs, and finds some equal that this counts apart, such as (x+1)^2 and x^2+2x+1. Of the
+        published verdict that is true as well."""
+        from maxrl.verifiers import last_boxed, normal_form
+        return normal_form(last_boxed(response) or "") or None

@@ -5,7 +5,7 @@ The texts are made-up words, and the splits share none (see `drawn`).
 
 import re
 
-from maxrl.tasks.base import Example, Task, check_split, drawn
+from maxrl.tasks.base import Example, Generated, check_split
 
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
@@ -16,7 +16,7 @@ def verify(text: str, response: str) -> float:
     return float((tagged[-1] if tagged else response).strip() == text[::-1].strip())
 
 
-class ReverseText(Task):
+class ReverseText(Generated):
     """`words` words of `syllables` syllables. `plain` prompts are letters of the task's own vocabulary (a blank is "_"), for
     a model trained from scratch.
     """
@@ -32,13 +32,7 @@ class ReverseText(Task):
             self.vocabulary = ("<pad>", "<bos>", "<eos>", "<unk>", "reversed", "_", *CONSONANTS, *VOWELS)
             self.stop_tokens = ("<eos>",)
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.size:
-            raise IndexError(f"example {index} of {self.size}")
-        text = drawn(self.draw, self.split, self.seed, index)
+    def example(self, text: str) -> Example:
         columns = {"text": text, "answer": text[::-1]}
         if self.plain:
             letters, answer = (" ".join(t.replace(" ", "_")) for t in (text, text[::-1]))

@@ -6,7 +6,7 @@ The splits share no instance, that is, no multiset of numbers with its target (s
 import re
 from collections import Counter
 
-from maxrl.tasks.base import Example, Task, check_split, drawn
+from maxrl.tasks.base import Example, Generated, check_split
 from maxrl.verifiers import last_boxed
 
 NUMBERS = r"\s*[0-9]{1,12}(?:[\s,+]+[0-9]{1,12})*\s*"
@@ -26,7 +26,7 @@ def verify(numbers: list[int], target: int, response: str, elements: int = 0) ->
                  and elements in (0, len(picked)))
 
 
-class SubsetSum(Task):
+class SubsetSum(Generated):
     r"""`elements` numbers are to be chosen, or any (0). `plain` prompts are a few words of the task's own vocabulary, for a
     model trained from scratch, answered by numbers alone; otherwise they ask for a \boxed{} list in words.
     """
@@ -46,20 +46,13 @@ class SubsetSum(Task):
             self.vocabulary = ("<pad>", "<bos>", "<eos>", "<unk>", "target", "take", *words)
             self.stop_tokens = ("<eos>",)
 
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.size:
-            raise IndexError(f"example {index} of {self.size}")
-        return self.example(*drawn(self.draw, self.split, self.seed, index))
-
     def draw(self, rng):
         numbers = [rng.randint(1, self.largest) for _ in range(self.numbers)]
         subset = rng.sample(numbers, self.elements or rng.randint(1, self.numbers))
         return f"{sorted(numbers)} {sum(subset)}", (numbers, subset)
 
-    def example(self, numbers: list[int], subset: list[int]) -> Example:
+    def example(self, parts: tuple[list[int], list[int]]) -> Example:
+        numbers, subset = parts
         listed, target = " ".join(map(str, numbers)), sum(subset)
         how_many = f"exactly {self.elements}" if self.elements else "some"
         answer = " ".join(map(str, subset))

@@ -72,8 +72,8 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
 
         stats = update(cfg, policy, optimizer, judged, advantages, step)
         clock.lap("backward")
+        # Ends the run after --max-skipped steps in a row whose gradient was not finite.
         run.count_skipped(step, stats["skipped_updates"], judged, rewards, advantages)
-
         # Every rank must come by here: the sums over ranks are collectives.
         metrics = step_metrics(rewards, rollouts, judge)
         metrics |= stats | clock.metrics(policy.unit, stats)
@@ -81,7 +81,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         metrics |= judge.faults(policy.device) if judge else {}
         metrics |= distributed.peak_memory(policy.device)
         logger.log(step, metrics)
-        # A signal waits for this moment: the step is done and can be saved.
+        # due() asks all ranks: a signal to one of them saves and stops all, here and not before.
         reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = reached or step + 1 == cfg.steps
         if run.due(step, finished):
@@ -128,6 +128,7 @@ def update(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> d
         stats["lr"] = lr
         stats["skipped_updates"] = 1.0 - finite
         updates.append(stats)
+    # Tokens and images are summed over a pass, everything else is a mean over the updates.
     for name in updates[0]:
         count = cfg.passes if name == policy.unit else len(updates)
         result[name] = sum(stats[name] for stats in updates) / count

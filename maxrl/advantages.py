@@ -35,7 +35,8 @@ is then gone.
 No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a
 group with 1 success in 1024 by 9.3 %.
 
-A new estimator is one function under one `@estimator` line. Every one of them:
+A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
+group=True refuses N = 1, limit= is its weight w(p) for many rollouts. Every one of them:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
     raises   RewardError for a reward that the table does not allow;
@@ -54,7 +55,7 @@ __all__ = ["ADVANTAGES", "RewardError", "weight"]
 
 # ---------------------------------- reinforcement: weight near 1 ----------------------------------
 def rl_weight(p: Tensor, **_) -> Tensor:
-    """1, the population weight of reinforcement. A weight for many rollouts is a rule's limit=."""
+    """w(p) = 1, for many rollouts."""
     return torch.ones_like(p)
 
 
@@ -134,7 +135,7 @@ def maxrl(rewards: Tensor) -> Tensor:
         return rewards
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
     advantages = _centered(rewards) / mean                          # (P, N)  Algorithm 1, line 8
-    # K = 0 gave 0 / 0 here. Without a success there is nothing to learn from: no update.
+    # K = 0 gave 0 / 0 here. Without a success there is nothing to learn from.
     return torch.where(mean > 0, advantages, 0.0)                   # (P, N)
 
 
@@ -158,7 +159,7 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
     advantages = _centered(rewards) / mean                          # (P, N)  N r / K - 1
-    # The average score has mean 0 over *all* groups: those with K = 0 must keep their -1.
+    # What Eq. (10) subtracts averages to 0 over *all* groups: those with K = 0 keep their -1.
     return torch.where(mean > 0, advantages, -1.0)                  # (P, N)  Eq. (10)
 
 
@@ -237,7 +238,7 @@ def differential_smoothing(
     mean_log_probs  l_i (P, N), mean log-probability of the response's tokens when it was sampled
     gamma           how much likelihood counts
     """
-    # Unlikely successes gain and likely failures lose: both keep the policy diverse.
+    # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
     sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)
     smoothing = sign * gamma * mean_log_probs.to(rewards)           # (P, N)
     return grpo(rewards, ddof=0) + smoothing                        # (P, N)

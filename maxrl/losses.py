@@ -9,15 +9,15 @@ CHUNK = 2**25  # logits at a time: 128 MiB in float32
 
 
 def normaliser(aggregation: str, rollouts: int, tokens: int, max_tokens: int) -> float:
-    """The step's divisor.
+    """The divisor of one update's loss.
 
     aggregation  sequence, token or constant
-    rollouts     P N, over all ranks
-    tokens       all response tokens, over all ranks
+    rollouts     P N of the update, over all ranks
+    tokens       all its response tokens, over all ranks
     max_tokens   the longest response that is allowed
     raises       ValueError for another aggregation
     """
-    # One number for the whole step, over all micro-batches and ranks. A mean per micro-batch or
+    # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
     # per response would be another objective: it changes the gradient's direction, not only its
     # length.
     divisors = {
@@ -86,23 +86,23 @@ def policy_gradient_loss(
     log_probs,
     advantages,
     mask,
-    normaliser: float,
+    divisor: float,
     *,
     old_log_probs=None,
     clip=(0.2, 0.2),
 ):
-    """-sum_i A_i sum_t log m(z_it) / normaliser: its gradient is minus the estimator's.
+    """-sum_i A_i sum_t log m(z_it) / divisor: its gradient is minus the estimator's.
 
-    With the "sequence" normaliser of the whole batch this is Algorithm 1, line 8, averaged over
+    With the "sequence" divisor of the whole batch this is Algorithm 1, line 8, averaged over
     prompts. One update per batch needs no more: the importance ratio is 1 and nothing is clipped.
 
     log_probs      log m(z_it) (..., N, L), with gradients
     advantages     A_i (..., N)
     mask           (..., N, L), the tokens of the responses
-    normaliser     the step's divisor
+    divisor        from normaliser()
     old_log_probs  for several updates per batch: (..., N, L) of the policy that made the rollouts,
-                   by the training forward. log m becomes min(w A, clip(w, 1 - low, 1 + high) A),
-                   w = m / m_old per token (Schulman et al. 2017)
+                   by the training forward. A log m becomes min(ratio A, clipped ratio A), where
+                   ratio = m / m_old per token (Schulman et al. 2017)
     clip           low and high
     returns        a scalar
     raises         ValueError for shapes that do not fit, which could broadcast unseen
@@ -114,13 +114,13 @@ def policy_gradient_loss(
         )
     advantages = advantages[..., None]                              # (..., N, 1)
     if old_log_probs is None:
-        return -(advantages * log_probs * mask).sum() / normaliser
+        return -(advantages * log_probs * mask).sum() / divisor
     # Padding has no ratio: its log-probs may be anything, and exp of them infinite.
     ratio = ((log_probs - old_log_probs) * mask).exp()              # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)                        # (..., N, L)
     surrogate = torch.minimum(ratio * advantages, clipped * advantages)
-    return -(surrogate * mask).sum() / normaliser
+    return -(surrogate * mask).sum() / divisor
 
 
 def k3(log_probs, reference_log_probs, mask) -> Tensor:

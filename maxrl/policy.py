@@ -23,7 +23,7 @@ from maxrl.waves import cache_bytes, groups_within, in_waves
 
 
 class TokenLogProbs(nn.Module):
-    """The one forward that gradients go through: what goes around it is not synchronised."""
+    """The one forward with gradients: DDP synchronises nothing that calls the model directly."""
 
     def __init__(self, model):
         super().__init__()
@@ -32,7 +32,7 @@ class TokenLogProbs(nn.Module):
     def forward(self, batch, with_entropy: bool = False):
         """Run a micro-batch.
 
-        batch         a MicroBatch, or None on a rank that has nothing to train
+        batch         a MicroBatch, or None if this rank has fewer of them than another
         with_entropy  whether entropies are asked for
 
         Returns the log-probabilities of the targets and the entropies of their distributions or
@@ -59,12 +59,12 @@ class TokenLogProbs(nn.Module):
 class SequencePolicy:
     """A language model as a policy: it samples tokens, and runs them again with gradients.
 
-    model                   a Transformer; with `shard` on the CPU, it goes to the devices
+    model                   a Transformer; with `shard` it must still be on the CPU
     tokenizer               of its prompts and responses
     stop_tokens             ids that end a response
     max_tokens              the longest response
     seed                    of the noise that tokens are drawn by
-    aggregation             what the loss is divided by, see losses.NORMALISERS
+    aggregation             what the loss is divided by, see losses.normaliser
     micro_batch_tokens      the most padded tokens of a training forward
     wave_rows               the most rollouts sampled at once
     autocast                whether forwards are in bfloat16
@@ -138,7 +138,7 @@ class SequencePolicy:
 
     def unsharded_model(self):
         """Return the model for what needs no gradient; all ranks must call this."""
-        # A sharded one is gathered, so that ranks may sample to different lengths.
+        # A sharded one is gathered, a whole copy on every rank: they sample to different lengths.
         if self.skeleton is None:
             return self.model
         if self.unsharded is None:
@@ -287,7 +287,7 @@ class SequencePolicy:
             if batch is not None:
                 tally.take(batch, log_probs, chosen)
         tally.over_ranks()
-        # A frozen weight keeps its low-precision copy, which is of all of it, not of a slice.
+        # Frozen weights keep a low-precision copy, here of the whole weight and not of a slice.
         if self.skeleton is not None:
             drop_casts(self.model)
         stats = tally.statistics(counts["tokens"])

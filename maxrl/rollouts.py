@@ -104,7 +104,7 @@ def with_verdict(rollouts, rewards: torch.Tensor):
     """Leave out the groups that lack a reward; reward functions may have none for a rollout.
 
     rollouts  of this rank, of a language model or a classifier
-    rewards   (P_local, N), NaN where there is none
+    rewards   (P_local, N), NaN if there is no verdict
 
     Returns rollouts and rewards of the groups that have all N.
     """
@@ -217,7 +217,7 @@ class Tally:
         self.largest = 0.0
         names = "loss", "tokens", "difference", "kl", "low", "high"
         self.sums = dict.fromkeys(names, 0.0)
-        # With one update the policy is the sampler's own; with several it is clipped.
+        # Only several updates have old log-probs: then the ratio is clipped and counted.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
 

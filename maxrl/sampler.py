@@ -170,7 +170,7 @@ def empty_samples(model, rows: int, max_tokens: int) -> Samples:
     dtype = torch.promote_types(weight.dtype, torch.float32)
     log_probs = tokens.to(dtype)
     lengths = tokens[:, 0].clone()
-    # A row that has left its slot is finished; of the others generate knows in the end.
+    # Rows that leave early are finished; generate corrects the others when it ends.
     finished = lengths == 0
     return Samples(tokens, lengths, log_probs, log_probs.clone(), finished)
 

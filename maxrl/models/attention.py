@@ -95,7 +95,7 @@ class Cache:
         prefix_kv       as from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
         prefix_lengths  (G,)
         rows            M of each group
-        limit           no row will have more own tokens
+        limit           the most own tokens that a row may get
         """
         self.limit = self.full(limit)
         self.prefix_lengths = prefix_lengths

@@ -40,7 +40,8 @@ maxrl/                        THE METHOD
   distributed.py              joins the ranks and sums numbers over them.
   sharding.py                 divides one model over the ranks.
   errors.py                   defines the errors that end with one line.
-  plots.py, toy.py            keep the commands `python -m maxrl.plots` and `python -m maxrl.toy`.
+  plots.py                    keeps the command `python -m maxrl.plots`.
+  toy.py                      keeps the command `python -m maxrl.toy`.
 maxrl/io/                     BELOW THE METHOD: WHAT COMES FROM OTHERS
   arguments.py                splits and reads the words of a command line.
   files.py                    writes files completely or not at all, with checksums.

@@ -216,10 +216,10 @@ def test_the_map_has_every_file():
     assert textwrap.indent(plan, "    ") in README
     named, folder = [], ""
     for line in plan.splitlines():
-        path, _, sentence = re.match(r"\s*(\S+(?:, \S+)?)\s+(\d\s+)?(.+)", line).groups()
+        path, _, sentence = re.match(r"\s*(\S+)\s+(\d\s+)?(.+)", line).groups()
         if line.startswith(" "):
             assert sentence.endswith("."), line
-            named += [f"{folder}{name}" for name in path.split(", ")]
+            named.append(f"{folder}{path}")
         elif path.endswith("/"):
             folder = path
         else:

@@ -64,6 +64,12 @@ def outcomes(logits, labels):
     return log_probs, p.squeeze(1), log_probs.argmax(1) == labels
 
 
+def check_finite(p):
+    """UsageError for pass rates or their logarithms that are not finite."""
+    if not p.isfinite().all():
+        raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
+
+
 class ClassifierPolicy:
     """A classifier as a policy: the distribution over classes is its (P, C) logits, a rollout is one class drawn from it.
 
@@ -186,8 +192,7 @@ class ClassifierPolicy:
                 progress(len(places))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
-        if not p.isfinite().all():
-            raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
+        check_finite(p)
         return p, right
 
     def save(self, path, **state):

@@ -6,8 +6,10 @@ All functions take numpy arrays, torch tensors, lists or numbers, and compute in
 import numpy as np
 
 
-def _array(values, dtype=np.float64) -> np.ndarray:
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)
+def _array(values) -> np.ndarray:
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu()
+    return np.asarray(values, np.float64)
 
 
 def _whole(name: str, values) -> np.ndarray:
@@ -26,13 +28,17 @@ def pass_at_k(n, c, k):
     ValueError unless 0 <= c <= n and 1 <= k <= n, all whole.
     """
     n, c, k = np.broadcast_arrays(_whole("n", n), _whole("c", c), _whole("k", k))
-    for wrong, needs in (((c < 0) | (c > n), "needs 0 <= c <= n; use the number of right samples among the n"),
-                         ((k < 1) | (k > n), "needs 1 <= k <= n; use a smaller k or draw more samples")):
+    refused = {
+        "needs 0 <= c <= n; use the number of right samples among the n": (c < 0) | (c > n),
+        "needs 1 <= k <= n; use a smaller k or draw more samples": (k < 1) | (k > n),
+    }
+    for needs, wrong in refused.items():
         if wrong.any():
             raise ValueError(f"pass_at_k got n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g} but {needs}")
     fail = np.ones(n.shape)
     for i in range(int(k.max(initial=0))):
-        fail = np.where(i < k, fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1), fail)
+        step = fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1)
+        fail = np.where(i < k, step, fail)
     return 1 - fail if fail.ndim else float(1 - fail)
 
 
@@ -60,16 +66,16 @@ def majority_vote(answers, right) -> np.ndarray:
                          f"{right.shape} for {len(answers)} lists of answers")
     if not np.isin(right, (0, 1)).all():
         raise ValueError("majority_vote takes verdicts of 0 and 1; use rewards == 1")
-    values = np.zeros(len(right))
-    for i, (row, verdicts) in enumerate(zip(answers, right)):
+    values = []
+    for row, verdicts in zip(answers, right):
         votes = {}
         for answer, verdict in zip(row, verdicts):
             if answer is not None:
                 votes.setdefault(answer, []).append(verdict)
         most = max(map(len, votes.values()), default=0)
         tied = [np.mean(given) for given in votes.values() if len(given) == most]
-        values[i] = np.mean(tied) if tied else 0
-    return values
+        values.append(np.mean(tied or 0))
+    return np.array(values)
 
 
 def mean_and_se(values) -> tuple[float, float]:
@@ -78,10 +84,10 @@ def mean_and_se(values) -> tuple[float, float]:
     The error is NaN for one prompt. It says how much another draw of prompts would change the mean.
     """
     values = _array(values)
-    if values.ndim != 1 or values.size == 0:
+    if values.ndim != 1 or not values.size:
         raise ValueError(f"mean_and_se takes one value per prompt, shape (P,) with P >= 1, not {values.shape}; "
                          "use values.mean(axis=1) for several per prompt")
-    se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else float("nan")
+    se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
     return float(values.mean()), float(se)
 
 
@@ -97,11 +103,13 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
     ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is already as good (it may need fewer),
     inf where b never gets there (more than ks[-1]). ValueError for other shapes or unsorted ks.
     """
-    ks, a, b = _array(ks), _array(coverage_a), _array(coverage_b)
-    if ks.ndim != 1 or ks.size == 0 or not ks.shape == a.shape == b.shape:
+    ks = _array(ks)
+    a = _array(coverage_a)
+    b = _array(coverage_b)
+    if ks.ndim != 1 or not ks.size or not ks.shape == a.shape == b.shape:
         raise ValueError(f"samples_to_match takes three lists of one length, not shapes {ks.shape}, {a.shape} and "
                          f"{b.shape}; use the coverage of both methods at the same ks")
-    if (np.diff(ks) <= 0).any() or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
         raise ValueError(f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them")
     reached = b >= a[:, None]                                                  # (M, M)  b at ks[j] matches a at ks[i]
     right = reached.argmax(axis=1)                                             # (M,)  first such j
@@ -121,22 +129,26 @@ def group_sums(rewards) -> dict[str, float]:
     frac_reward_zero_std    share of prompts whose rewards are all the same: these two, for rewards of 0 and 1
     """
     rewards = _array(rewards)                                                  # (P_local, N)
-    if rewards.ndim != 2 or rewards.shape[1] == 0:
+    if rewards.ndim != 2 or not rewards.shape[1]:
         raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
                          "use rewards.reshape(P, N)")
-    return {"groups": float(len(rewards)),
-            "rollouts": float(rewards.size),
-            "squares": float((rewards**2).sum()),
-            "reward": float(rewards.mean(axis=1).sum()),
-            "frac_reward_zero_mean": float((rewards == 0).all(axis=1).sum()),
-            "frac_reward_one_mean": float((rewards == 1).all(axis=1).sum()),
-            "frac_reward_zero_std": float((rewards == rewards[:, :1]).all(axis=1).sum())}
+    parts = {
+        "squares": rewards**2,
+        "reward": rewards.mean(axis=1),
+        "frac_reward_zero_mean": (rewards == 0).all(axis=1),
+        "frac_reward_one_mean": (rewards == 1).all(axis=1),
+        "frac_reward_zero_std": (rewards == rewards[:, :1]).all(axis=1),
+    }
+    sums = {name: float(part.sum()) for name, part in parts.items()}
+    return {"groups": len(rewards), "rollouts": rewards.size} | sums
 
 
 def group_means(sums: dict[str, float]) -> dict[str, float]:
     """Sums of group_sums, added over ranks or not, to means over groups and the std over rollouts (NaN without any group)."""
     sums = dict(sums)
-    groups, n, squares = sums.pop("groups"), sums.pop("rollouts"), sums.pop("squares")
-    means = {name: value / groups if groups else float("nan") for name, value in sums.items()}
-    variance = max(0.0, squares - n * means["reward"] ** 2) / (n - 1) if n > 1 else float("nan")
+    groups = sums.pop("groups") or np.nan
+    n = sums.pop("rollouts")
+    squares = sums.pop("squares")
+    means = {name: value / groups for name, value in sums.items()}
+    variance = max(0.0, squares - n * means["reward"] ** 2) / (n - 1) if n > 1 else np.nan
     return means | {"reward_std": variance**0.5}

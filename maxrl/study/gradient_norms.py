@@ -3,7 +3,7 @@
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.errors import UsageError
+from maxrl.classifier import check_finite
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of Figure 6 imply.
 ESTIMATORS = {"supervised": {}, "maxrl": {}, "grpo": {"ddof": 0}, "reinforce_mean": {}}
@@ -18,44 +18,51 @@ def gradient_norms(policy, task, prompts: int, names, rollouts: int | None = Non
     parameters' .grad is left empty.
     """
     policy.model.eval()
-    rates, norms = [], []
+    rows = []
     for i in range(prompts):
-        p, values = _exact(policy, task, i) if task.classes else _sampled(policy, task, i, names, rollouts)
-        rates.append(p)
-        norms.append(values)
+        if task.classes:
+            rows.append(_exact(policy, task, i))
+        else:
+            rows.append(_sampled(policy, task, i, names, rollouts))
         if progress:
             progress(1)
-    policy.model.zero_grad(set_to_none=True)
-    rates, norms = torch.tensor(rates, dtype=torch.float64), torch.tensor(norms, dtype=torch.float64)
-    if not task.classes:
-        return rates, dict(zip(names, norms.T))
-    return rates, {name: norms * rates * _weight(name, rates, rollouts) for name in names}
+    policy.model.zero_grad()
+    rates, *norms = torch.tensor(rows, dtype=torch.float64).T.contiguous()                         # (prompts,) each
+    if task.classes:
+        # w(p) grad p is w(p) p grad log p.
+        norms = [norms[0] * rates * _weight(name, rates, rollouts) for name in names]
+    return rates, dict(zip(names, norms))
 
 
-def _exact(policy, task, i: int) -> tuple[float, float]:
-    """p and |grad log p|; an estimator's expected gradient w(p) grad p is w(p) p grad log p."""
+def _exact(policy, task, i: int) -> list[float]:
+    """p and |grad log p|."""
     examples = task.batch([i]).to(policy.device)
     log_p = policy.logits(examples.images).double().log_softmax(-1)[0, examples.labels[0]]         # ()
-    if not log_p.isfinite():
-        raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
+    check_finite(log_p)
     p = log_p.detach().exp().clamp(1e-300, 1 - 1e-16).item()  # GRPO's weight is infinite at both ends
-    return p, _norm(policy.model, lambda: log_p.backward())
+    policy.model.zero_grad()
+    log_p.backward()
+    return [p, _norm(policy.model)]
 
 
 def _weight(name: str, p, rollouts: int | None):
-    return 1 / p if name == "supervised" else weight(name, p, rollouts=rollouts, **ESTIMATORS.get(name, {}))
+    if name == "supervised":
+        return 1 / p
+    return weight(name, p, rollouts=rollouts, **ESTIMATORS.get(name, {}))
 
 
-def _sampled(policy, task, i: int, names, rollouts: int):
+def _sampled(policy, task, i: int, names, rollouts: int) -> list[float]:
+    """K / N, and each estimator's norm."""
     examples = task.batch([i])
     drawn = policy.rollout(examples, rollouts, indices=[i])
     rewards = task.rewards(examples, drawn)                                                        # (1, N)
-    return rewards.mean().item(), [
-        _norm(policy.model, lambda name=name: policy.backward(drawn, ADVANTAGES[name](rewards, **ESTIMATORS.get(name, {}))))
-        for name in names]
+    row = [rewards.mean().item()]
+    for name in names:
+        policy.model.zero_grad()
+        policy.backward(drawn, ADVANTAGES[name](rewards, **ESTIMATORS.get(name, {})))
+        row.append(_norm(policy.model))
+    return row
 
 
-def _norm(model, backward) -> float:
-    model.zero_grad(set_to_none=True)
-    backward()
+def _norm(model) -> float:
     return sum(p.grad.double().square().sum() for p in model.parameters() if p.grad is not None).sqrt().item()

@@ -47,9 +47,9 @@ def save(fig, lines, file: Path, caption: str, told: str = ""):
     """The figure with one legend below its panels, where it covers no data; the file whole or not at all."""
     import matplotlib.pyplot as plt
     if lines:
-        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told or None)
+        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told)
     fig.suptitle(caption, fontsize=8)
-    aside = Path(file).with_stem(f"{Path(file).stem}.incomplete")
+    aside = file.with_stem(f"{file.stem}.incomplete")
     try:
         fig.savefig(aside, dpi=150)
         aside.replace(file)
@@ -60,13 +60,18 @@ def save(fig, lines, file: Path, caption: str, told: str = ""):
 
 def colour(name: str):
     """Of a method, whatever follows a dash; fewer rollouts are paler."""
-    return STYLE.get(name.lower(), STYLE.get(name.lower().split("-")[0], (name, None)))[1]
+    name = name.lower()
+    style = STYLE.get(name) or STYLE.get(name.partition("-")[0])
+    return style and style[1]
 
 
 def called(name: str) -> str:
     """A row's name for people: maxrl-128 is "MaxRL, 128"."""
     method, dash, rest = name.partition("-")
-    return STYLE[method.lower()][0] + (f", {rest}" if dash else "") if method.lower() in STYLE else name
+    style = STYLE.get(method.lower())
+    if style is None:
+        return name
+    return f"{style[0]}, {rest}" if dash else style[0]
 
 
 def coverage(curves: dict, against: str, file: Path, caption: str):
@@ -74,74 +79,86 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
 
     curves {name: {"k": [], "mean": [], "se": []}}, all at the same k.
     """
-    ks, reference = curves[against]["k"], curves[against]["mean"]
-    needed = {name: samples_to_match(ks, reference, c["mean"]) for name, c in curves.items() if name != against}
+    reference = curves[against]
+    ks = reference["k"]
     fig, (left, right) = figure(2)
-    lines = []
-    for name, c in curves.items():
-        line, = left.plot(c["k"], c["mean"], "o-", ms=3, label=called(name), color=colour(name))
-        lines.append(line)
-        low, high = ([m + sign * (s or 0) for m, s in zip(c["mean"], c["se"])] for sign in (-1, 1))
-        left.fill_between(c["k"], low, high, alpha=0.2, color=line.get_color(), lw=0)
+    lines = {}
+    for name, curve in curves.items():
+        mean = np.array(curve["mean"])
+        se = [error or 0 for error in curve["se"]]
+        line, = left.semilogx(ks, mean, "o-", base=2, ms=3, label=called(name), color=colour(name))
+        lines[name] = line
+        left.fill_between(ks, mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
     left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
-    right.plot(ks, ks, ":", color=lines[list(curves).index(against)].get_color())
-    for i, (name, samples) in enumerate(needed.items()):
-        reached = [(k, n) for k, n in zip(ks, samples) if n != float("inf")]
-        shade = lines[list(curves).index(name)].get_color()
-        right.plot(*(zip(*reached) if reached else ((), ())), "o-", ms=3, color=shade)
-        for k, n in zip(ks, samples):
-            if n == float("inf"):  # above all samples drawn: an arrow at the edge
-                right.plot(k, ks[-1] * 1.4**(i + 1), "^", ms=5, color=shade)
+    right.loglog(ks, ks, ":", base=2, color=lines[against].get_color())
+    others = [name for name in curves if name != against]
+    for i, name in enumerate(others, 1):
+        samples = samples_to_match(ks, reference["mean"], curves[name]["mean"])
+        color = lines[name].get_color()
+        right.plot(ks, samples, "o-", ms=3, color=color)
+        # More than all samples drawn: an arrow at the edge.
+        right.plot(ks, np.where(np.isinf(samples), ks[-1] * 1.4**i, np.nan), "^", ms=5, color=color)
     right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
-    right.set_yscale("log", base=2)
-    right.yaxis.set_major_formatter("{x:g}")
-    for ax in (left, right):
-        ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter("{x:g}")
-    save(fig, lines, file, caption, "bands: ± standard error over prompts")
+    for axis in (left.xaxis, right.xaxis, right.yaxis):
+        axis.set_major_formatter("{x:g}")
+    save(fig, lines.values(), file, caption, "bands: ± standard error over prompts")
 
 
-def training(runs: dict[str, list[Path]], file: Path, caption: str = "", panels=(), window: int = 9):
-    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named). A name's runs are its
-    seeds: their mean, and a band from the lowest to the highest. What is no evaluation and has 30 points or more is drawn as
-    it is, pale, and as its mean over `window` of them (an odd number)."""
-    loaded = {name: [[row for row, _ in json_lines(run / "metrics.jsonl")] for run in paths] for name, paths in runs.items()}
-    last = next(iter(loaded.values()))[0]
-    evaluated = sorted({key for row in last for key in row if key.startswith("eval/pass@")}, key=lambda k: int(k.split("@")[1]))
+def training(runs: dict[str, list[list[dict]]], file: Path, caption: str, panels, window: int):
+    """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named).
+
+    runs {name: the rows of its seeds' metrics.jsonl}: drawn are their mean, and a band from the lowest to the highest. What
+    is no evaluation and has 30 points or more is drawn as it is, pale, and as its mean over `window` of them (an odd number).
+    """
+    last = next(iter(runs.values()))[0]
+    evaluated = [key for key in set().union(*last) if key.startswith("eval/pass@")]
+    evaluated.sort(key=lambda key: int(key.split("@")[1]))
     panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
     for key in panels:
-        if not any(key in row for seeds in loaded.values() for rows in seeds for row in rows):
+        if key not in known:
             raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
     fig, axes = figure(len(panels))
-    lines, told = {}, set()
+    lines = {}
+    told = set()
     for ax, key in zip(axes, panels):
-        for name, seeds in loaded.items():
+        evaluation = key.startswith("eval/")
+        for name, seeds in runs.items():
             steps, values = over_steps(seeds, key)                                   # (steps,), (seeds, steps)
             if not len(steps):
                 continue
-            strong = values
-            if window > 1 and len(steps) >= 30 and not key.startswith("eval/"):
-                ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=colour(name))
-                strong = np.array([smooth(row, window) for row in values.tolist()])
+            style = {"color": colour(name)}
+            if window > 1 and len(steps) >= 30 and not evaluation:
+                ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, **style)
+                values = smooth(values, window)
                 what = "step" if np.diff(steps).max() == 1 else "point"
                 told.add(f"pale: each {what}; strong: mean of {window} {what}s")
-            line, = ax.plot(steps, strong.mean(0), "o-" if key.startswith("eval/") else "-", ms=3, lw=1.4, color=colour(name),
-                            label=called(name))
+            line, = ax.plot(steps, values.mean(0), "o-" if evaluation else "-", ms=3, lw=1.4, label=called(name), **style)
             lines.setdefault(name, line)
             if len(values) > 1:
-                ax.fill_between(steps, strong.min(0), strong.max(0), alpha=0.2, lw=0, color=line.get_color())
+                ax.fill_between(steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=line.get_color())
                 told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
-        held_out = f"{key.removeprefix('eval/')}, validation"
-        ax.set(xlabel="step", ylabel=MEANING.get(key, held_out if key.startswith("eval/") else key))
-    save(fig, list(lines.values()), file, caption, "; ".join(sorted(told)))
+        plain = f"{key.removeprefix('eval/')}, validation" if evaluation else key
+        ax.set(xlabel="step", ylabel=MEANING.get(key, plain))
+    save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
 
 
 def over_steps(seeds: list[list[dict]], key: str):
     """The steps at which all the seeds that have a metric have it, (steps,), and its values, (seeds, steps)."""
-    found = [{row["step"] + 1: row[key] for row in rows if row.get(key) is not None} for rows in seeds]
-    found = [points for points in found if points]
+    found = []
+    for rows in seeds:
+        points = {row["step"] + 1: row[key] for row in rows if row.get(key) is not None}
+        if points:
+            found.append(points)
     steps = sorted(set.intersection(*map(set, found))) if found else []
-    return np.array(steps), np.array([[points[step] for step in steps] for points in found])
+    return np.array(steps), np.array([list(map(points.get, steps)) for points in found])
+
+
+def smooth(values, window: int):
+    """Centred running mean over steps (seeds, steps), shorter at the ends."""
+    half = window // 2
+    means = [values[:, max(0, i - half) : i + half + 1].mean(1) for i in range(values.shape[1])]
+    return np.stack(means, 1)
 
 
 def gradient_norms(rows: list[dict], file: Path, caption: str):
@@ -153,13 +170,6 @@ def gradient_norms(rows: list[dict], file: Path, caption: str):
         ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", xlim=(-0.02, 1.02),
                title=f"{called(row['name'])}: gradient of {called(name)}")
     save(fig, [], file, caption)
-
-
-def smooth(values, window: int = 9) -> list[float]:
-    """Centred running mean, shorter at the ends."""
-    half = window // 2
-    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
-    return [sum(part) / len(part) for part in parts]
 
 
 def main(arguments: list[str]):
@@ -179,9 +189,10 @@ def main(arguments: list[str]):
     runs = {}
     for text in args.runs:
         name, path = named(text)
-        if not (Path(path) / "metrics.jsonl").exists():
+        metrics = Path(path) / "metrics.jsonl"
+        if not metrics.exists():
             raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
-        runs.setdefault(name, []).append(Path(path))
+        runs.setdefault(name, []).append([row for row, _ in json_lines(metrics)])
     training(runs, args.out, args.caption, args.panels, args.smooth)
     print(f"drew {args.out}")
 

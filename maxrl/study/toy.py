@@ -22,8 +22,7 @@ What to see.
 """
 
 import argparse
-import functools
-import pathlib
+from pathlib import Path
 
 import torch
 
@@ -31,14 +30,15 @@ from maxrl.advantages import ADVANTAGES, weight
 
 METHODS = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}   # name -> options; the options are ours
 EXACT_ML = "maximum likelihood"
-OUTCOMES, RIGHT = 8, 2                                                         # outcomes 0 and 1 are right
+OUTCOMES = 8
+RIGHT = 2                                                                      # outcomes 0 and 1 are right
 
 
 def initial_logits(prompts: int) -> torch.Tensor:
     """Logits (P, 8) with pass rates log-spaced from 1e-3 to 0.5; float64, so that only sampling is noisy."""
     p = torch.logspace(-3, torch.log10(torch.tensor(0.5)).item(), prompts, dtype=torch.float64)    # (P,)
-    right, wrong = p / RIGHT, (1 - p) / (OUTCOMES - RIGHT)
-    return torch.stack([right] * RIGHT + [wrong] * (OUTCOMES - RIGHT), dim=1).log()                 # (P, 8)
+    wrong = OUTCOMES - RIGHT
+    return torch.stack([p / RIGHT] * RIGHT + [(1 - p) / wrong] * wrong, dim=1).log()               # (P, 8)
 
 
 def pass_rate(logits: torch.Tensor) -> torch.Tensor:
@@ -64,25 +64,26 @@ def sampled_gradient(logits: torch.Tensor, name: str, rollouts: int, generator: 
     return (advantages[..., None] * scores).mean(dim=1)                                            # Algorithm 1, line 8
 
 
-def train(gradient, prompts: int, steps: int, lr: float) -> torch.Tensor:
+def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Tensor:
     """Gradient ascent; returns the pass rates before each step and after the last (steps + 1, P)."""
     logits = initial_logits(prompts)
     rates = [pass_rate(logits)]
     for _ in range(steps):
-        logits = logits + lr * gradient(logits)
+        logits = logits + lr * gradient(logits, **options)
         rates.append(pass_rate(logits))
     return torch.stack(rates)
 
 
 def simulate(prompts: int, rollouts: int, steps: int, lr: float, seed: int) -> dict:
     """{method: (exact rates, sampled rates or None)}, each (steps + 1, P)."""
+    size = (prompts, steps, lr)
     runs = {}
     for name, options in METHODS.items():
         generator = torch.Generator().manual_seed(seed)
-        exact = functools.partial(exact_gradient, name=name, rollouts=rollouts, **options)
-        sampled = functools.partial(sampled_gradient, name=name, rollouts=rollouts, generator=generator)
-        runs[name] = train(exact, prompts, steps, lr), train(sampled, prompts, steps, lr)
-    runs[EXACT_ML] = train(functools.partial(exact_gradient, name="maxrl"), prompts, steps, lr), None
+        exact = train(*size, exact_gradient, name=name, rollouts=rollouts, **options)
+        sampled = train(*size, sampled_gradient, name=name, rollouts=rollouts, generator=generator)
+        runs[name] = (exact, sampled)
+    runs[EXACT_ML] = (train(*size, exact_gradient, name="maxrl"), None)
     return runs
 
 
@@ -90,34 +91,34 @@ def table(runs: dict) -> str:
     """Mean pass rate and mean log p after the last step, and the pass rate of the hardest tenth of the prompts."""
     lines = [f"{'':20}{'pass rate':>18}{'log p':>18}{'hardest tenth':>18}", f"{'':20}" + f"{'exact  sampled':>18}" * 3]
     for name, pair in runs.items():
-        cells = []
+        line = f"{name:20}"
         for statistic in (torch.mean, lambda p: p.log().mean(), lambda p: p[: max(len(p) // 10, 1)].mean()):
-            numbers = [f"{statistic(rates[-1]):9.3f}" if rates is not None else f"{'-':>9}" for rates in pair]
-            cells.append("".join(numbers))
-        lines.append(f"{name:20}" + "".join(cells))
+            for rates in pair:
+                line += f"{'-':>9}" if rates is None else f"{statistic(rates[-1]):9.3f}"
+        lines.append(line)
     return "\n".join(lines)
 
 
-def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
+def figure(runs: dict, rollouts: int, path: Path) -> None:
     """Draws pass rates, log p and weights into the file `path`."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         raise SystemExit('the figure needs matplotlib: pip install matplotlib') from None
-    matplotlib.use("Agg")
     from maxrl.study import plots
 
     fig, (left, middle, right) = plots.figure(3)
     lines = []
     p = torch.logspace(-3, -0.001, 200, dtype=torch.float64)
     for name, (exact, sampled) in runs.items():
-        color, options = plots.colour(name), METHODS.get(name, {})
+        color = plots.colour(name)
+        options = METHODS.get(name, {})
         label = f"MaxRL, T = {options['order']}" if options else plots.called(name)
-        for ax, rates in ((left, lambda r: r.mean(dim=1)), (middle, lambda r: r.log().mean(dim=1))):
-            line, = ax.plot(rates(exact), color=color, label=label)
+        for ax, statistic in ((left, lambda r: r.mean(dim=1)), (middle, lambda r: r.log().mean(dim=1))):
+            line, = ax.plot(statistic(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
-                ax.plot(range(0, len(sampled), every), rates(sampled)[::every], ".", color=color)
+                ax.plot(range(0, len(sampled), every), statistic(sampled)[::every], ".", color=color)
         lines.append(line)
         if sampled is not None:
             right.plot(p, weight(name, p, rollouts=rollouts, **options), color=color)
@@ -129,10 +130,10 @@ def figure(runs: dict, rollouts: int, path: pathlib.Path) -> None:
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
 
-def main(argv: list[str] | None = None) -> dict:
-    """Runs the simulation from the command line and returns what simulate() does."""
+def main(argv: list[str] | None = None) -> None:
+    """Runs the simulation from the command line."""
     parser = argparse.ArgumentParser(prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled")
-    parser.add_argument("--out", type=pathlib.Path, help="directory for toy.png; numbers only when left out")
+    parser.add_argument("--out", type=Path, help="directory for toy.png; numbers only when left out")
     parser.add_argument("--seed", type=int, default=0, help="of the sampled runs")
     parser.add_argument("--prompts", type=int, default=200, help="P")
     parser.add_argument("--rollouts", type=int, default=16, help="N, at least 4")
@@ -143,8 +144,8 @@ def main(argv: list[str] | None = None) -> dict:
         parser.error(f"--rollouts {args.rollouts} is too few for maxrl_order with T = 4; use 4 or more")
     runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed)
     print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each\n{table(runs)}")
-    if args.out is not None:
-        figure(runs, args.rollouts, args.out / "toy.png")
-        print(f"figure: {args.out / 'toy.png'}")
-    return runs
+    if args.out:
+        file = args.out / "toy.png"
+        figure(runs, args.rollouts, file)
+        print(f"figure: {file}")
 

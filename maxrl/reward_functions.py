@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,11 +42,24 @@ class Rewards:
     may take, 0 for no limit; after that the process ends with the stack of the call.
     """
 
+    judges = "the reward function"  # who speaks in a sentence
+
     def __init__(self, functions: Sequence[Callable | str], weights: Sequence[float] = (), errors: str = "stop",
                  timeout: float = 0.0, directory: str | Path = "."):
-        self.functions = dict(named([imported(f, "--reward") if isinstance(f, str) else f for f in functions]))
-        self.weights, self.errors, self.timeout, self.directory = list(weights), errors, timeout, Path(directory)
-        self.weights = self.weights or [1.0] * len(self.functions)
+        self.functions = {}
+        seen = Counter()
+        for function in functions:
+            if isinstance(function, str):
+                function = imported(function, "--reward")
+            name = getattr(function, "__name__", type(function).__name__)
+            seen[name] += 1
+            # The second function of a name is called name_2.
+            self.functions[f"{name}_{seen[name]}" if seen[name] > 1 else name] = function
+        self.weights = list(weights) or [1.0] * len(self.functions)
+        self.errors = errors
+        self.timeout = timeout
+        self.directory = Path(directory)
+        self.sums = {}  # of the last call, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(f"{len(self.functions)} reward functions and {len(self.weights)} weights: there must be one "
                              "weight for each function, and at least one function")
@@ -55,32 +69,44 @@ class Rewards:
             raise UsageError(f"--reward-errors {errors} is not one of stop, drop")
         if not 0 <= timeout < threading.TIMEOUT_MAX:
             raise UsageError(f"--reward-timeout {timeout} must be a number of seconds, 0 for no limit")
-        self.sums, self.judges = {}, "the reward function"  # of the last call, see `metrics`; who speaks in a sentence
 
     def judge(self, examples, rollouts) -> torch.Tensor:
         """Rewards (P_local, N) of rollouts, on their device: what a task's rewards() gives, for its place."""
-        P, N = rollouts.lengths.shape
-        completions = [[rollouts.completion(i, j) for j in range(N)] for i in range(P)]
-        ids = [[rollouts.tokens[i, j, : rollouts.lengths[i, j]].tolist() for j in range(N)] for i in range(P)]
-        names = dict.fromkeys(name for example in examples for name in example.columns)
-        columns = {name: [example.columns.get(name) for example in examples] for name in names}
-        return self([example.prompt for example in examples], completions, columns, ids)[0].to(rollouts.lengths.device)
+        N = rollouts.lengths.shape[1]
+        prompts = []
+        completions = []
+        ids = []
+        columns = {name: [] for example in examples for name in example.columns}
+        for i, example in enumerate(examples):
+            prompts.append(example.prompt)
+            completions.append([rollouts.completion(i, j) for j in range(N)])
+            ids.append([rollouts.response(i, j) for j in range(N)])
+            for name, column in columns.items():
+                column.append(example.columns.get(name))
+        return self(prompts, completions, columns, ids)[0].to(rollouts.lengths.device)
 
     def __call__(self, prompts: list, completions: list[list[str]], columns: dict[str, list] | None = None,
-                 completion_ids: list[list[list[int]]] | None = None) -> tuple[torch.Tensor, dict[str, float]]:
-        P, N = len(prompts), len(completions[0]) if completions else 0
-        wrong = [name for name, column in (columns or {}).items() if len(column) != P]
+                 completion_ids=None) -> tuple[torch.Tensor, dict[str, float]]:
+        P = len(prompts)
+        N = len(completions[0]) if completions else 0
+        columns = columns or {}
+        wrong = [name for name, column in columns.items() if len(column) != P]
         if len(completions) != P or wrong or any(len(group) != N for group in completions):
             raise ValueError(f"{P} prompts need as many equally long lists of completions, and columns as long as they; got "
                              f"{len(completions)} lists and columns {wrong} of another length")
-        batch = {name: [value for value in column for _ in range(N)] for name, column in (columns or {}).items()
-                 if name not in ("prompt", "prompts", "completions", "completion_ids")}
-        batch["prompts"] = [prompt for prompt in prompts for _ in range(N)]
-        batch["completions"] = [text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-                                for prompt, group in zip(prompts, completions) for text in group]
+        batch = {}
+        for name, column in columns.items():
+            if name not in ("prompt", "prompts", "completions", "completion_ids"):
+                batch[name] = each(column, N)
+        batch["prompts"] = each(prompts, N)
+        batch["completions"] = [text for group in completions for text in group]
+        for i, prompt in enumerate(batch["prompts"]):
+            if not isinstance(prompt, str):
+                batch["completions"][i] = [{"role": "assistant", "content": batch["completions"][i]}]
         if completion_ids is not None:
             batch["completion_ids"] = [ids for group in completion_ids for ids in group]
-        results, failed = [], 0
+        results = []
+        failed = 0
         for name, function in self.functions.items():
             values, error = self.call(name, function, batch)
             failed += bool(error)
@@ -88,9 +114,8 @@ class Rewards:
         stacked = torch.stack(results)                                                         # (functions, P, N)
         weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
         rewards = (weights * stacked).nansum(0)                                                # (P, N)
-        rewards[stacked.isnan().all(0).any(1)] = torch.nan  # somewhere in the group no function has a verdict
-        if failed:
-            rewards[:] = torch.nan
+        # If no function has a verdict on a rollout, its group has no rewards; after a failed call none has.
+        rewards[stacked.isnan().all(0).any(1) | bool(failed)] = torch.nan
         self.sums = {"groups_left_out": float(rewards.isnan().any(1).sum()), "failed_calls": float(failed)}
         for name, values in zip(self.functions, stacked):
             known = values[~values.isnan()]
@@ -106,48 +131,47 @@ class Rewards:
         """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
         return metrics(distributed.all_reduce(self.sums, device=device))
 
-    def call(self, name: str, function, batch: dict[str, list]) -> tuple[list[float], str]:
+    def call(self, name: str, function, batch: dict) -> tuple[list[float], str]:
         """One number for each rollout, NaN for None, and what went wrong, in which case all are NaN."""
-        arguments = {key: own(values) for key, values in self.arguments(name, function, batch).items()}
+        arguments = own(self.arguments(name, function, batch))
         count = len(batch["prompts"])
         try:
             with self.watchdog(name, batch):
                 result = function(**arguments)
-                result = asyncio.run(result) if inspect.iscoroutine(result) else result
+                if inspect.iscoroutine(result):
+                    result = asyncio.run(result)
             values, error = checked(result, count)
         except (Exception, SystemExit, asyncio.CancelledError, GeneratorExit) as caught:
-            values, error = [], raised(caught)
-        if not error:
-            return values, ""
-        self.failed(name, batch, error)
-        return [math.nan] * count, error
+            error = raised(caught)
+        if error:
+            self.failed(name, batch, error)
+            values = [math.nan] * count
+        return values, error
 
-    def failed(self, name: str, batch: dict[str, list], error: str):
+    def failed(self, name: str, batch: dict, error: str):
         """Saves the batch; then the run ends, or goes on without the groups of this call."""
         sentence = f"{self.judges} {name} {error}; its batch is in {self.save(name, batch, error)}"
         if self.errors == "stop":
             raise RunError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
         warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=3)
 
-    def arguments(self, name: str, function, batch: dict[str, list]) -> dict[str, list]:
+    def arguments(self, name: str, function, batch: dict) -> dict:
         """What of the batch a function takes; UsageError where it needs what is not there."""
         try:
-            parameters = inspect.signature(function).parameters.values()
+            parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # some functions in C do not say
             return {key: batch[key] for key in ("prompts", "completions")}
-        if any(p.kind is p.VAR_KEYWORD for p in parameters):
-            taken = list(batch)
-        else:
-            taken = [p.name for p in parameters if p.name in batch]
-        missing = [p.name for p in parameters if p.default is p.empty and p.name not in taken
-                   and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        if missing:
-            raise UsageError(f"the reward function {name} takes {missing[0]!r}, which the data does not have; there are "
-                             f"{', '.join(sorted(batch))}")
-        return {key: batch[key] for key in taken}
+        everything = False
+        for key, parameter in parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                everything = True
+            elif key not in batch and parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+                raise UsageError(f"the reward function {name} takes {key!r}, which the data does not have; there are "
+                                 f"{', '.join(sorted(batch))}")
+        return {key: values for key, values in batch.items() if everything or key in parameters}
 
     @contextmanager
-    def watchdog(self, name: str, batch: dict[str, list]):
+    def watchdog(self, name: str, batch: dict):
         """Ends the process, with the stacks of its threads, when the block takes longer than the limit.
 
         A timer's thread does it, which can say why and save the batch. Where the call lets no other thread run (code in C
@@ -176,35 +200,40 @@ class Rewards:
             timer.cancel()
             faulthandler.cancel_dump_traceback_later()
 
-    def save(self, name: str, batch: dict[str, list], error: str) -> Path:
+    def save(self, name: str, batch: dict, error: str) -> Path:
         """The batch as JSONL, one rollout a line, in a new file; the first of a run where errors are dropped."""
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / f"reward_error_{re.sub('[^A-Za-z0-9_]', '', name)}_rank{distributed.rank()}.jsonl"
         if file.exists() and self.errors == "drop":
             return file
-        taken = sum(1 for _ in self.directory.glob(f"{file.stem}*"))
-        file = file.with_stem(f"{file.stem}_{taken + 1}") if taken else file
+        taken = len(list(self.directory.glob(f"{file.stem}*")))
+        if taken:
+            file = file.with_stem(f"{file.stem}_{taken + 1}")
         with open(file, "x", encoding="utf-8") as out:
-            for i in range(len(batch["prompts"])):
-                row = {key: values[i] for key, values in batch.items()}
-                out.write(json.dumps({"error": error, "function": name} | row, default=str, skipkeys=True) + "\n")
+            for values in zip(*batch.values()):
+                row = {"error": error, "function": name} | dict(zip(batch, values))
+                out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
         return file
 
 
 class Verdicts(Rewards):
     """A task's own verdicts, whose faults are treated as those of reward functions."""
 
+    judges = "the task"
+
     def __init__(self, task, errors: str = "stop", directory: str | Path = "."):
         super().__init__([task.rewards], errors=errors, directory=directory)
-        self.task, self.rewards, self.judges = task, task.rewards, "the task"
-        self.name = type(getattr(task, "task", task)).__name__
+        self.task = task
+        self.rewards = task.rewards
 
     def judge(self, examples, rollouts) -> torch.Tensor:
         """task.rewards(examples, rollouts), (P_local, N)."""
-        P, N = rollouts.lengths.shape
+        lengths = rollouts.lengths
+        P, N = lengths.shape
+        error = ""
         try:
-            rewards, error = self.rewards(examples, rollouts), ""
-            if not isinstance(rewards, torch.Tensor) or rewards.shape != (P, N):
+            rewards = self.rewards(examples, rollouts)
+            if not isinstance(rewards, torch.Tensor) or rewards.shape != lengths.shape:
                 shape = tuple(getattr(rewards, "shape", ()))
                 error = f"gave {type(rewards).__name__} {shape} for {P} prompts with {N} responses each"
             elif not rewards.isfinite().all():
@@ -214,29 +243,36 @@ class Verdicts(Rewards):
         except (Exception, SystemExit) as caught:
             error = raised(caught)
         if error:
-            self.failed(self.name, self.batch(examples, rollouts), error)
-            rewards = torch.full((P, N), math.nan, device=rollouts.lengths.device)
-        self.sums = {"groups_left_out": float(P) if error else 0.0, "failed_calls": float(bool(error))}
+            batch = {
+                "prompts": each([example.prompt for example in examples], N),
+                "answers": each([example.answer for example in examples], N),
+                "completions": [rollouts.completion(i, j) for i in range(P) for j in range(N)],
+            }
+            self.failed(kind(self.task).__name__, batch, error)
+            rewards = torch.full((P, N), math.nan, device=lengths.device)
+        failed = float(bool(error))
+        self.sums = {"groups_left_out": P * failed, "failed_calls": failed}
         return rewards
 
     def faults(self, device="cpu") -> dict[str, float]:
         """What has gone wrong in judging since the last call, over all ranks."""
         return distributed.all_reduce(faults(self.task), device=device)
 
-    @staticmethod
-    def batch(examples, rollouts) -> dict[str, list]:
-        """What was judged, for the file."""
-        P, N = rollouts.lengths.shape
-        places = [(i, j) for i in range(P) for j in range(N)]
-        return {"prompts": [examples[i].prompt for i, _ in places], "answers": [examples[i].answer for i, _ in places],
-                "completions": [rollouts.completion(i, j) for i, j in places]}
+
+def kind(task) -> type:
+    """The class of a task, also of one that is behind `Within`."""
+    return type(getattr(task, "task", task))
+
+
+def each(values, N: int) -> list:
+    """What belongs to prompts, once for each of their N rollouts."""
+    return [value for value in values for _ in range(N)]
 
 
 def probe(task, errors: str = "stop"):
     """UsageError where the task cannot judge an empty response, before there is any other. A task with rewards() of its own
     need not have verdicts on texts."""
-    own = type(getattr(task, "task", task))
-    if own.rewards is not Task.rewards:
+    if kind(task).rewards is not Task.rewards:
         return
     try:
         task.verify_all([""], [task[0]])
@@ -244,7 +280,7 @@ def probe(task, errors: str = "stop"):
         raise
     except Exception as error:
         if errors == "stop":
-            raise UsageError(f"the task {own.__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
+            raise UsageError(f"the task {kind(task).__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
                              "for any text") from None
 
 
@@ -253,7 +289,7 @@ def faults(task) -> dict[str, float]:
     try:
         return {str(name): float(value) for name, value in task.faults().items()}
     except Exception as error:
-        raise RunError(f"the task {type(getattr(task, 'task', task)).__name__} {raised(error)} in faults(), which must return "
+        raise RunError(f"the task {kind(task).__name__} {raised(error)} in faults(), which must return "
                        "numbers by metric") from None
 
 
@@ -283,8 +319,12 @@ def say(sentence: str):
 def metrics(sums: dict[str, float]) -> dict[str, float]:
     """From sums, added over ranks or not: rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
     result = {f"rewards/{name}": sums[name] for name in ("groups_left_out", "failed_calls")}
-    for name in [key.removesuffix("/count") for key in sums if key.endswith("/count")]:
-        n, total, squares = (sums[f"{name}/{part}"] for part in ("count", "sum", "squares"))
+    for key, n in sums.items():
+        name, _, part = key.rpartition("/")
+        if part != "count":
+            continue
+        total = sums[f"{name}/sum"]
+        squares = sums[f"{name}/squares"]
         result[f"rewards/{name}/mean"] = total / n if n else math.nan
         result[f"rewards/{name}/std"] = math.sqrt(max(0.0, squares - total**2 / n) / (n - 1)) if n > 1 else math.nan
     return result
@@ -300,7 +340,8 @@ def checked(result, count: int) -> tuple[list[float], str]:
         return [], f"returned {len(result)} rewards for {count} completions"
     values = []
     for i, value in enumerate(result):
-        value = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        if getattr(value, "shape", None) == ():  # a number of numpy's or torch's
+            value = value.item()
         if value is None:
             values.append(math.nan)
         elif not isinstance(value, numbers.Real):
@@ -310,12 +351,3 @@ def checked(result, count: int) -> tuple[list[float], str]:
         else:
             values.append(float(value))
     return values, ""
-
-
-def named(functions: Sequence[Callable]):
-    """(name, function) with a number behind a name that has been there already."""
-    seen = {}
-    for function in functions:
-        name = getattr(function, "__name__", type(function).__name__)
-        seen[name] = seen.get(name, 0) + 1
-        yield (name if seen[name] == 1 else f"{name}_{seen[name]}"), function

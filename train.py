@@ -78,7 +78,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         metrics = step_metrics(rewards, rollouts, judge)
         metrics |= stats | clock.metrics(policy.unit, stats)
         metrics |= evaluation(cfg, step, policy, validation)     # if it is due after this step
-        metrics |= judge.faults(policy.device) if judge else {}
+        metrics |= judge.faults() if judge else {}
         metrics |= distributed.peak_memory(policy.device)
         logger.log(step, metrics)
         # due() asks all ranks: a signal to one of them saves and stops all, here and not before.

@@ -5,18 +5,19 @@ import signal
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Task, fault
 
 
-class Batches(Dataset):
+class Batches:
     """Batch i is what plan[i] = (indices, seeds) asks of a task."""
 
     def __init__(self, task: Task, plan):
-        self.task, self.plan = task, plan
+        self.task = task
+        self.plan = plan
 
     def __getitem__(self, i: int):
         try:
@@ -49,7 +50,9 @@ class Plan:
     """Which prompts this rank gets at each step, and what is random in them: (indices, seeds); see `prefetched`."""
 
     def __init__(self, cfg: Config, size: int, rank: int, world: int):
-        self.cfg, self.size, self.mine = cfg, size, range(rank, cfg.prompts, world)  # the rank's places in the batch
+        self.cfg = cfg
+        self.size = size
+        self.mine = range(rank, cfg.prompts, world)  # the rank's places in the batch
         first = cfg.estimator == "supervised" or not cfg.init  # from scratch all estimators have one order
         self.order = 2 * cfg.seed + first  # RL after a warm-up does not start with the prompts that this saw
 
@@ -58,7 +61,8 @@ class Plan:
 
     def __getitem__(self, step: int):
         indices = batch_indices(self.size, self.cfg.prompts, step, self.order)                     # (P,)
-        return [int(indices[place]) for place in self.mine], [[self.cfg.seed, step, place, 1] for place in self.mine]
+        seeds = [[self.cfg.seed, step, place, 1] for place in self.mine]
+        return indices[self.mine].tolist(), seeds
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:

@@ -34,8 +34,11 @@ class Draws:
 
     def row(self, i: int, j: int) -> dict:
         """A rollout for people to look at."""
-        label = self.classes[self.labels[i]]
-        return {"label": label, "drawn": self.text(i, j), "logits": self.logits[i].tolist()}
+        return {
+            "label": self.classes[self.labels[i]],
+            "drawn": self.text(i, j),
+            "logits": self.logits[i].tolist(),
+        }
 
     def statistics(self) -> dict:
         """Return exact means over the images of all ranks, which must all call this.
@@ -48,8 +51,9 @@ class Draws:
             "pass_rate": float(p.sum()),
             "top1": float(right.sum()),
             "entropy": float(entropy.sum()),
+            "images": len(p),
         }
-        sums = distributed.all_reduce(sums | {"images": len(p)})
+        sums = distributed.all_reduce(sums)
         images = sums.pop("images")
         return {name: total / images for name, total in sums.items()}
 
@@ -182,8 +186,8 @@ class ClassifierPolicy:
         mine = range(distributed.rank(), count, distributed.world_size())
         results = torch.zeros(2, count, dtype=torch.float64, device=self.device)
         self.model.eval()
-        plan = [(mine[i : i + 256], None) for i in range(0, len(mine), 256)]
-        for (places, _), examples in zip(plan, prefetched(task, plan, self.workers)):
+        plan = [(mine[i : i + 256],) for i in range(0, len(mine), 256)]
+        for (places,), examples in zip(plan, prefetched(task, plan, self.workers)):
             examples = examples.to(self.device)
             logits = self.logits(examples.images)                              # (B, C)
             _, p, right = outcomes(logits, examples.labels)

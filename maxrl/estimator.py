@@ -26,19 +26,23 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
     """
     def register(formula):
-        called, parameters = name or formula.__name__, list(inspect.signature(formula).parameters.values())[1:]
-        known = {parameter.name: parameter.default is parameter.empty for parameter in parameters}  # name -> required
+        called = name or formula.__name__
+        _, *parameters = inspect.signature(formula).parameters.values()
+        known = {}  # name -> required
+        for parameter in parameters:
+            if parameter.kind == parameter.VAR_KEYWORD:
+                raise TypeError(f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused")
+            known[parameter.name] = parameter.default is parameter.empty
         if takes == "unit":
             known["allow_fractional"] = False
-        if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
-            raise TypeError(f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused")
 
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
             rewards = check_shape(called, rewards, group)
             check_options(called, known, options, rewards.shape)
-            fractional = options.pop("allow_fractional", False)
-            domain = "binary" if options.get("order") else "fractional" if fractional else takes
+            domain = "fractional" if options.pop("allow_fractional", False) else takes
+            if options.get("order"):
+                domain = "binary"
             check_values(called, rewards, domain)
             return formula(rewards, **options)
 
@@ -65,7 +69,7 @@ def add_own(name: str, formula) -> None:
         except Exception as error:  # whatever their code does
             raise RewardError(f"the estimator {name} raised {type(error).__name__}: {error}") from None
         if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
-            what = f"{tuple(advantages.shape)}" if isinstance(advantages, Tensor) else type(advantages).__name__
+            what = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__
             raise RewardError(f"the estimator {name} must return finite advantages of the rewards' shape "
                               f"{tuple(rewards.shape)}, not {what}")
         bad = ~advantages.isfinite()                                           # (P, N)
@@ -77,7 +81,6 @@ def add_own(name: str, formula) -> None:
         return advantages.to(rewards)
 
     if hasattr(formula, "known"):
-        checked.known, checked.limit = formula.known, formula.limit
         ADVANTAGES[name] = checked
     else:
         estimator(takes="any", name=name)(checked)
@@ -95,12 +98,12 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
     if group and rewards.shape[1] == 1:
         raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce, which is all that "
                          "one rollout allows")
-    return rewards.detach().to(torch.float64 if rewards.dtype == torch.float64 else torch.float32)
+    return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 def check_options(name: str, known: dict, options: dict, shape: torch.Size | None) -> None:
     """TypeError or ValueError for an option that is unknown, missing or out of its range. shape: (P, N) if N is known."""
-    rollouts = None if shape is None else shape[1]
+    rollouts = shape[1] if shape else float("inf")
     for key, value in options.items():
         if key not in known:
             instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"
@@ -108,8 +111,8 @@ def check_options(name: str, known: dict, options: dict, shape: torch.Size | Non
         if key in ("order", "k") and value is not None:
             if type(value) is not int:
                 raise TypeError(f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N")
-            if value < 1 or (rollouts is not None and value > rollouts):
-                top = "" if rollouts is None else f" <= N = {rollouts}"
+            if not 1 <= value <= rollouts:
+                top = f" <= N = {rollouts}" if shape else ""
                 raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range")
         if key == "mean_log_probs" and not (isinstance(value, Tensor) and value.shape == shape):
             raise TypeError(f"{name} takes mean_log_probs of the rewards' shape {tuple(shape)}; use a tensor, one per rollout")

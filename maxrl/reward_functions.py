@@ -85,8 +85,7 @@ class Rewards:
                 column.append(example.columns.get(name))
         return self(prompts, completions, columns, ids)[0].to(rollouts.lengths.device)
 
-    def __call__(self, prompts: list, completions: list[list[str]], columns: dict[str, list] | None = None,
-                 completion_ids=None) -> tuple[torch.Tensor, dict[str, float]]:
+    def __call__(self, prompts: list, completions: list[list[str]], columns: dict | None = None, completion_ids=None):
         P = len(prompts)
         N = len(completions[0]) if completions else 0
         columns = columns or {}
@@ -123,15 +122,15 @@ class Rewards:
                           f"{name}/squares": float((known**2).sum())}
         return rewards.float(), metrics(self.sums)
 
-    def faults(self, device="cpu") -> dict[str, float]:
+    def faults(self) -> dict:
         """Of verifiers in processes of their own; reward functions have none."""
         return {}
 
-    def over_ranks(self, device="cpu") -> dict[str, float]:
+    def over_ranks(self) -> dict:
         """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
-        return metrics(distributed.all_reduce(self.sums, device=device))
+        return metrics(distributed.all_reduce(self.sums))
 
-    def call(self, name: str, function, batch: dict) -> tuple[list[float], str]:
+    def call(self, name: str, function, batch: dict) -> tuple[list, str]:
         """One number for each rollout, NaN for None, and what went wrong, in which case all are NaN."""
         arguments = own(self.arguments(name, function, batch))
         count = len(batch["prompts"])
@@ -254,9 +253,9 @@ class Verdicts(Rewards):
         self.sums = {"groups_left_out": P * failed, "failed_calls": failed}
         return rewards
 
-    def faults(self, device="cpu") -> dict[str, float]:
-        """What has gone wrong in judging since the last call, over all ranks."""
-        return distributed.all_reduce(faults(self.task), device=device)
+    def faults(self) -> dict:
+        """What has gone wrong in judging since the last call, by metric, over all ranks."""
+        return distributed.all_reduce(faults(self.task))
 
 
 def kind(task) -> type:
@@ -284,7 +283,7 @@ def probe(task, errors: str = "stop"):
                              "for any text") from None
 
 
-def faults(task) -> dict[str, float]:
+def faults(task) -> dict:
     """task.faults() as numbers; UsageError where it gives anything else."""
     try:
         return {str(name): float(value) for name, value in task.faults().items()}
@@ -299,7 +298,7 @@ def own(value):
     if isinstance(value, dict):
         return {key: own(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [own(inner) if isinstance(inner, (list, dict)) else inner for inner in value]
+        return [own(inner) for inner in value]
     return value
 
 
@@ -316,7 +315,7 @@ def say(sentence: str):
     print(f"rewards: {sentence}", file=sys.__stderr__, flush=True)
 
 
-def metrics(sums: dict[str, float]) -> dict[str, float]:
+def metrics(sums: dict) -> dict:
     """From sums, added over ranks or not: rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
     result = {f"rewards/{name}": sums[name] for name in ("groups_left_out", "failed_calls")}
     for key, n in sums.items():
@@ -330,7 +329,7 @@ def metrics(sums: dict[str, float]) -> dict[str, float]:
     return result
 
 
-def checked(result, count: int) -> tuple[list[float], str]:
+def checked(result, count: int) -> tuple[list, str]:
     """A function's result as numbers (NaN for None), and what is wrong with it ("" = nothing)."""
     if hasattr(result, "tolist"):  # an array or a tensor
         result = result.tolist()

@@ -28,7 +28,7 @@ class Frozen(nn.Linear):
     """
 
     def __init__(self, linear: nn.Linear):
-        super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight = linear.weight
         self.bias = linear.bias
         self.copy = self.copy_of = None
@@ -37,10 +37,11 @@ class Frozen(nn.Linear):
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
+        weight = self.weight
         dtype = torch.get_autocast_dtype(device)
-        now = (dtype, self.weight.device, self.weight._version)
+        now = (dtype, weight.device, weight._version)
         if self.copy_of != now:
-            self.copy = self.weight.detach().to(dtype)
+            self.copy = weight.detach().to(dtype)
             self.copy_of = now
         return F.linear(x, self.copy, self.bias)
 
@@ -81,15 +82,24 @@ def add_lora(model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS,
         raise ValueError(f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not possible: "
                          f"the rank is at least 1, the projections are {', '.join(PROJECTIONS)}")
     model.requires_grad_(False)
-    wanted = set(projections)
     for name, linear in linears.items():
-        chosen = name in wanted or last(name) in wanted
+        chosen = name in projections or last(name) in projections
         model.set_submodule(name, LoRALinear(linear, rank, alpha) if chosen else Frozen(linear))
-    alpha = int(alpha) if alpha == int(alpha) else alpha
     model.adapter_config = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank, "lora_alpha": alpha,
-        "target_modules": list(projections), "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False,
-        "use_rslora": False, "use_dora": False, "init_lora_weights": True, "inference_mode": True}
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "target_modules": list(projections),
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "init_lora_weights": True,
+        "inference_mode": True,
+    }
     return model
 
 
@@ -110,12 +120,12 @@ def has_lora(model: nn.Module) -> bool:
     return any(isinstance(module, LoRALinear) for module in model.modules())
 
 
-def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
+def lora_state(model: nn.Module) -> dict:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
     return {PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name}
 
 
-def from_adapter(model: nn.Module, config: dict, tensors: dict[str, torch.Tensor]) -> nn.Module:
+def from_adapter(model: nn.Module, config: dict, tensors: dict) -> nn.Module:
     """Add an adapter of PEFT's to `model`, from its parsed adapter_config.json and its tensors.
 
     ValueError if it is not a plain LoRA of these projections.
@@ -126,17 +136,18 @@ def from_adapter(model: nn.Module, config: dict, tensors: dict[str, torch.Tensor
     lacking = [key for key in ("peft_type", "r", "lora_alpha") if not config.get(key)]
     if lacking:
         raise ValueError(f"adapter_config.json lacks {', '.join(lacking)}")
-    rank, alpha = config["r"], config["lora_alpha"]
+    rank = config["r"]
+    alpha = config["lora_alpha"]
     if type(rank) is not int or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
         raise ValueError(f"adapter_config.json has r = {repr(rank)[:40]} and lora_alpha = {repr(alpha)[:40]}: no "
                          "rank and scale")
-    A, B = ".lora_A.weight", ".lora_B.weight"
+    A = ".lora_A.weight"
     names = {name.removeprefix(PREFIX).removesuffix(A): 0 for name in tensors if name.endswith(A)}  # in their order
     shapes = {}
     for name, linear in model.named_modules():
         if name in names and last(name) in PROJECTIONS:
             shapes[PREFIX + name + A] = (rank, linear.in_features)
-            shapes[PREFIX + name + B] = (linear.out_features, rank)
+            shapes[f"{PREFIX}{name}.lora_B.weight"] = (linear.out_features, rank)
     wrong = [name for name in shapes | tensors if name not in tensors or tensors[name].shape != shapes.get(name)]
     if wrong and len(shapes) == 2 * len(names) > 0:  # before there is memory for them; add_lora refuses other names
         raise ValueError(f"the adapter does not fit the model and its rank {rank}: {wrong[0]}"
@@ -147,11 +158,13 @@ def from_adapter(model: nn.Module, config: dict, tensors: dict[str, torch.Tensor
     return model
 
 
-def merged_state(model: nn.Module) -> dict[str, torch.Tensor]:
+def merged_state(model: nn.Module) -> dict:
     """Return the state_dict of the plain model that computes the same; without LoRA the model's own."""
     state = {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
-    adapted = {name: module for name, module in model.named_modules() if isinstance(module, LoRALinear)}
-    return state | {f"{name}.weight": module.merged() for name, module in adapted.items()}
+    for name, module in model.named_modules():
+        if isinstance(module, LoRALinear):
+            state[f"{name}.weight"] = module.merged()
+    return state
 
 
 def merge(model: nn.Module) -> nn.Module:
@@ -160,7 +173,7 @@ def merge(model: nn.Module) -> nn.Module:
         if isinstance(module, LoRALinear):
             module.weight.data.copy_(module.merged())
         if isinstance(module, Frozen):
-            plain = nn.Linear(module.in_features, module.out_features, module.bias is not None, device="meta")
+            plain = nn.Linear(module.in_features, module.out_features, device="meta")
             plain.weight = module.weight
             plain.bias = module.bias
             model.set_submodule(name, plain)

@@ -31,13 +31,13 @@ class ResNetConfig:
             value = getattr(self, name)
             sizes = value if name == "depths" else [value]
             few = isinstance(sizes, (list, tuple)) and 0 < len(sizes) <= 8  # every stage doubles the width
-            if not few or not all(type(size) is int and 0 < size <= largest for size in sizes):
+            if not (few and all(type(size) is int and 0 < size <= largest for size in sizes)):
                 raise ValueError(f"no ResNet has {name} = {str(value)[:40]}: whole numbers from 1 to {largest}")
         for name in ("mean", "std"):
             values = getattr(self, name)
             three = isinstance(values, (list, tuple)) and len(values) == 3
-            if (not three or not all(type(v) in (int, float) and abs(v) < 1e6 for v in values)
-                    or name == "std" and min(values) <= 0):
+            least = 0 if name == "std" else -1e6
+            if not (three and all(type(v) in (int, float) and least < v < 1e6 for v in values)):
                 raise ValueError(f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0")
 
     @classmethod
@@ -45,9 +45,10 @@ class ResNetConfig:
         """Read a parsed config.json; ValueError for keys that are unknown or missing."""
         given = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
         unknown = given.keys() - cls.__dataclass_fields__.keys()
-        if unknown or "num_labels" not in given:
-            what = f"has unknown keys: {', '.join(sorted(unknown))[:80]}" if unknown else "lacks num_labels"
-            raise ValueError(f"config.json of a {MODEL_TYPE} {what}")
+        if unknown:
+            raise ValueError(f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))[:80]}")
+        if "num_labels" not in given:
+            raise ValueError(f"config.json of a {MODEL_TYPE} lacks num_labels")
         return cls(**given)
 
     def to_hf(self) -> dict:
@@ -98,31 +99,31 @@ class ResNet(nn.Module):
         for name in ("mean", "std"):  # not in the state_dict
             self.register_buffer(name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False)
         small = config.stem == "small"
-        channels = config.width
+        width = channels = config.width
         self.conv1 = convolution(3, channels, 3) if small else convolution(3, channels, 7, 2)
         self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        self.stages = len(config.depths)
-        for stage, depth in enumerate(config.depths):
-            width = config.width * 2**stage
-            stride = 2 if stage else 1
+        stride = 1
+        for stage, depth in enumerate(config.depths, 1):
             blocks = []
             for _ in range(depth):
                 blocks.append(Block(config.block, channels, width, stride))
                 channels = width * BLOCKS[config.block]
                 stride = 1
-            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
+            width *= 2
+            stride = 2
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, config.num_labels)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):  # He initialisation; the rest keeps torch's defaults, as torchvision does
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, images):
         if images.dtype == torch.uint8:
             images = (images / 255 - self.mean) / self.std
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        for stage in range(1, self.stages + 1):
+        for stage, _ in enumerate(self.config.depths, 1):
             x = getattr(self, f"layer{stage}")(x)
         return self.fc(self.avgpool(x).flatten(1))

@@ -48,7 +48,7 @@ class Clock:
 def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
     means = group_means(distributed.all_reduce(group_sums(rewards), device=rewards.device))
-    return means | (judge.over_ranks(rewards.device) if judge else {}) | rollouts.statistics()
+    return means | (judge.over_ranks() if judge else {}) | rollouts.statistics()
 
 
 class Logger:

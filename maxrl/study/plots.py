@@ -22,7 +22,7 @@ MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts w
 
 
 def require():
-    """UsageError with the command that mends it where matplotlib is missing."""
+    """UsageError with the command that installs matplotlib if it is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -61,8 +61,8 @@ def save(fig, lines, file: Path, caption: str, told: str = ""):
 def colour(name: str):
     """Of a method, whatever follows a dash; fewer rollouts are paler."""
     name = name.lower()
-    style = STYLE.get(name) or STYLE.get(name.partition("-")[0])
-    return style and style[1]
+    method = name if name in STYLE else name.partition("-")[0]
+    return STYLE.get(method, (name, None))[1]
 
 
 def called(name: str) -> str:
@@ -104,7 +104,7 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     save(fig, lines.values(), file, caption, "bands: ± standard error over prompts")
 
 
-def training(runs: dict[str, list[list[dict]]], file: Path, caption: str, panels, window: int):
+def training(runs: dict, file: Path, caption: str, panels, window: int):
     """Metrics over steps (reward, prompts without a success, entropy, validation pass@k unless named).
 
     runs {name: the rows of its seeds' metrics.jsonl}: drawn are their mean, and a band from the lowest to the highest. What
@@ -143,7 +143,7 @@ def training(runs: dict[str, list[list[dict]]], file: Path, caption: str, panels
     save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
 
 
-def over_steps(seeds: list[list[dict]], key: str):
+def over_steps(seeds: list, key: str):
     """The steps at which all the seeds that have a metric have it, (steps,), and its values, (seeds, steps)."""
     found = []
     for rows in seeds:

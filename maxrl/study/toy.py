@@ -30,6 +30,11 @@ from maxrl.advantages import ADVANTAGES, weight
 
 METHODS = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}   # name -> options; the options are ours
 EXACT_ML = "maximum likelihood"
+STATISTICS = {  # of pass rates (..., P)
+    "pass rate": lambda p: p.mean(dim=-1),
+    "log p": lambda p: p.log().mean(dim=-1),
+    "hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
+}
 OUTCOMES = 8
 RIGHT = 2                                                                      # outcomes 0 and 1 are right
 
@@ -92,14 +97,14 @@ def table(runs: dict) -> str:
     lines = [f"{'':20}{'pass rate':>18}{'log p':>18}{'hardest tenth':>18}", f"{'':20}" + f"{'exact  sampled':>18}" * 3]
     for name, pair in runs.items():
         line = f"{name:20}"
-        for statistic in (torch.mean, lambda p: p.log().mean(), lambda p: p[: max(len(p) // 10, 1)].mean()):
+        for statistic in STATISTICS.values():
             for rates in pair:
                 line += f"{'-':>9}" if rates is None else f"{statistic(rates[-1]):9.3f}"
         lines.append(line)
     return "\n".join(lines)
 
 
-def figure(runs: dict, rollouts: int, path: Path) -> None:
+def figure(runs: dict, rollouts: int, path: Path):
     """Draws pass rates, log p and weights into the file `path`."""
     try:
         import matplotlib  # noqa: F401
@@ -114,7 +119,9 @@ def figure(runs: dict, rollouts: int, path: Path) -> None:
         color = plots.colour(name)
         options = METHODS.get(name, {})
         label = f"MaxRL, T = {options['order']}" if options else plots.called(name)
-        for ax, statistic in ((left, lambda r: r.mean(dim=1)), (middle, lambda r: r.log().mean(dim=1))):
+        for ax, what in ((left, "pass rate"), (middle, "log p")):
+            ax.set(xlabel="step", ylabel=f"mean {what}")
+            statistic = STATISTICS[what]
             line, = ax.plot(statistic(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
@@ -123,14 +130,12 @@ def figure(runs: dict, rollouts: int, path: Path) -> None:
         if sampled is not None:
             right.plot(p, weight(name, p, rollouts=rollouts, **options), color=color)
         right.plot(p, weight("maxrl" if name == EXACT_ML else name, p, **options), "--", color=color, lw=1)
-    left.set(xlabel="step", ylabel="mean pass rate")
-    middle.set(xlabel="step", ylabel="mean log p")
     right.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=f"weight w(p), N = {rollouts}; dashed: limit")
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list | None = None):
     """Runs the simulation from the command line."""
     parser = argparse.ArgumentParser(prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled")
     parser.add_argument("--out", type=Path, help="directory for toy.png; numbers only when left out")

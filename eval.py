@@ -27,9 +27,10 @@ from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.errors import UsageError
 from maxrl.evaluate import judge_samples
 from maxrl.io import files
-from maxrl.io.arguments import named
+from maxrl.io.arguments import check_least, named
 from maxrl.reward_functions import faults
 from maxrl.run import cli, sampling_options, setup, table
+from maxrl.study import plots
 from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 
 
@@ -49,15 +50,12 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     sampling_options.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
     parser.add_argument("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
                         "have with N rollouts (their limit of many)")
-    return check(sampling_options.read_options(parser, arguments, ("samples", "prompts", "rollouts")))
+    return check(sampling_options.read_options(parser, arguments))
 
 
 def check(args: argparse.Namespace) -> argparse.Namespace:
     """Refuse what could not be evaluated before any sampling; `checkpoints` becomes a list of (name, directory)."""
-    if min(args.k) < 1:
-        raise UsageError(f"--k {min(args.k)} must be at least 1")
-    if args.workers < 0:
-        raise UsageError(f"--workers {args.workers} must not be negative")
+    check_least("k", min(args.k), 1)
     if (args.estimators or args.rollouts) and not args.gradient_norms:
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
     if args.gradient_norms:
@@ -73,7 +71,6 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         if file and not file.parent.is_dir():
             raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
     if args.plot:
-        from maxrl.study import plots
         plots.require()
     args.checkpoints = [(name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)]
     names = [name for name, _ in args.checkpoints]
@@ -135,13 +132,12 @@ def evaluate(args: argparse.Namespace) -> dict:
             row |= distributed.all_reduce(faults(task))
         rows.append(row)
     unjudged = [] if task.classes or args.gradient_norms else leave_out(rows)
-    return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "task": args.task,
-            "task_options": args.task_options, "split": args.split, "reward": args.reward, "prompts": args.prompts,
+    asked = ("task", "task_options", "split", "reward", "prompts", "samples", "max_response", "temperature", "top_k", "top_p",
+             "seed", "rollouts")
+    return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__,
+            **{name: getattr(args, name) for name in asked},
             "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source, "no_verdict": unjudged,
-            "samples": args.samples, "max_response": args.max_response,
-            "temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
-            "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes),
-            "rollouts": args.rollouts, "checkpoints": rows}
+            "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes), "checkpoints": rows}
 
 
 def leave_out(rows: list[dict]) -> list[int]:
@@ -174,7 +170,6 @@ def main(arguments: list[str]):
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
-        from maxrl.study import plots
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
         if args.gradient_norms:

@@ -24,7 +24,7 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     sampling_options.add_options(parser, "")
     parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
                         help="auto: in a terminal, unless NO_COLOR is set")
-    return sampling_options.read_options(parser, arguments, ("prompts", "samples"))
+    return sampling_options.read_options(parser, arguments)
 
 
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:

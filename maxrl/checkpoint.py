@@ -33,7 +33,6 @@ from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}  # of files that are written
 FLOATS = ("F32", "BF16", "F16")  # of files that are read, by safetensors' names
 TABLE = "rotary_emb.inv_freq"  # of old checkpoints; it is made from config.json
 STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), torch.optim.SGD: ("momentum_buffer",)}
@@ -138,23 +137,35 @@ def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:
 
 def aliases(model: torch.nn.Module) -> dict[str, str]:
     """Names of a tensor that has two, and the one that counts."""
-    return {"lm_head.weight": "model.embed_tokens.weight"} if tied(model) else {}
+    tied = getattr(model.config, "tie_word_embeddings", False)
+    return {"lm_head.weight": "model.embed_tokens.weight"} if tied else {}
 
 
-def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
-    """ValueError unless the files hold every tensor of the model (of the meta device), none too many, by their headers."""
-    state, same, found, wrong = model.state_dict(), aliases(model), set(), []
+def tensors(path: Path, files: list[Path]):
+    """Yield every tensor of the files that counts, as the open file and the tensor's name."""
     for file in files:
         with opened(path, file) as content:
             for name in content.keys():  # noqa: SIM118 (no mapping, only a file with keys)
                 if not name.endswith(TABLE):
-                    header, ours = content.get_slice(name), state.get(name)
-                    shape, dtype = tuple(header.get_shape()), header.get_dtype()
-                    if ours is None or tuple(ours.shape) != shape:
-                        wrong.append(f"{name} {shape} is " + ("too many" if ours is None else f"not {tuple(ours.shape)}"))
-                    elif dtype not in (FLOATS if ours.is_floating_point() else ("I64",)):
-                        wrong.append(f"{name} is {dtype}")
-                    found.add(same.get(name, name))
+                    yield content, name
+
+
+def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
+    """ValueError unless the files hold every tensor of the model (of the meta device), none too many, by their headers."""
+    state = model.state_dict()
+    same = aliases(model)
+    found, wrong = set(), []
+    for content, name in tensors(path, files):
+        header = content.get_slice(name)
+        shape, dtype = tuple(header.get_shape()), header.get_dtype()
+        ours = state.get(name)
+        if ours is None:
+            wrong.append(f"{name} {shape} is too many")
+        elif tuple(ours.shape) != shape:
+            wrong.append(f"{name} {shape} is not {tuple(ours.shape)}")
+        elif dtype not in (FLOATS if ours.is_floating_point() else ("I64",)):
+            wrong.append(f"{name} is {dtype}")
+        found.add(same.get(name, name))
     wrong += [f"{name} is missing" for name in state if same.get(name, name) not in found]
     if wrong:
         raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]}"
@@ -164,23 +175,17 @@ def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
 def load_weights(path: Path, files: list[Path], model: torch.nn.Module):
     """Every tensor of the model from files that `check_weights` has seen, copied one by one into the model's own: beside it
     no more than one tensor is in memory. ValueError where two of one name differ."""
-    state, same, filled = model.state_dict(), aliases(model), set()
-    for file in files:
-        with opened(path, file) as content:
-            for name in content.keys():  # noqa: SIM118
-                if name.endswith(TABLE):
-                    continue
-                tensor, ours = content.get_tensor(name), state[name]
-                if same.get(name, name) not in filled:
-                    ours.copy_(tensor)
-                elif not torch.equal(ours, tensor.to(ours.dtype)):
-                    raise ValueError(f"the weights in {path} do not fit its config.json: {name} differs from what it is "
-                                     "tied to")
-                filled.add(same.get(name, name))
-
-
-def tied(model: torch.nn.Module) -> bool:
-    return getattr(model.config, "tie_word_embeddings", False)
+    state = model.state_dict()
+    same = aliases(model)
+    filled = set()
+    for content, name in tensors(path, files):
+        tensor = content.get_tensor(name)
+        ours = state[name]
+        if same.get(name, name) not in filled:
+            ours.copy_(tensor)
+        elif not torch.equal(ours, tensor.to(ours.dtype)):
+            raise ValueError(f"the weights in {path} do not fit its config.json: {name} differs from what it is tied to")
+        filled.add(same.get(name, name))
 
 
 def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
@@ -209,8 +214,9 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
             write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
         if adapted:
             write_adapter(training, model)
-        for folder in dict.fromkeys((temporary, training)) if recipe is not None else ():
-            write_json(folder / "recipe.json", recipe)
+        if recipe is not None:
+            for folder in {temporary, training}:
+                write_json(folder / "recipe.json", recipe)
         if optimizer is not None:
             save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
             write_json(training / "state.json", state)
@@ -243,10 +249,10 @@ def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, besi
         write_json(directory / "generation_config.json", generation)
         tokenizer.save(directory)
     write_json(directory / "config.json", config)
-    weights = {name: (tensor.to(DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()
+    weights = {name: (tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor).contiguous()
                for name, tensor in merged_state(model).items()}
-    if tied(model):
-        del weights["lm_head.weight"]  # one tensor under two names: the file holds it once
+    for name in aliases(model):
+        del weights[name]  # one tensor under two names: the file holds it once
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     if beside_others:
         # vLLM takes every *.safetensors of a directory for weights, unless an index names those that are.

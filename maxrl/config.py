@@ -6,25 +6,31 @@ may change it. A new option is one line here.
 
 import dataclasses
 import difflib
+import functools
 import math
 import typing
 from dataclasses import dataclass, field
 
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, guess, parse, refuse_blanks, split_arguments
+from maxrl.io.arguments import check_least, dashed, guess, parse, refuse_blanks, split_arguments
 from maxrl.models.lora import PROJECTIONS
 
 TRACKERS = ("tensorboard", "wandb")
 SEQUENCES, CLASSIFIERS = "language models", "classifiers"
 
 
-def option(default, sentence: str, *, above=None, least=None, choices=(), only="", free=False):
-    """A field. above, least: bounds of a number. only: SEQUENCES or CLASSIFIERS, where it means nothing to the others. free:
-    a resumed run may change it, since neither what is learned nor what it is learned from depends on it."""
-    about = {"help": sentence, "above": above, "least": least, "choices": choices, "only": only, "free": free}
+def option(default, help: str, *, above=None, least=0, choices=(), only="", free=False):
+    """A field. above, least: bounds of a number, which must not be negative where nothing else is said. only: SEQUENCES or
+    CLASSIFIERS, where it means nothing to the others. free: a resumed run may change it, since neither what is learned nor
+    what it is learned from depends on it."""
+    about = locals()
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=about)
+        return field(default_factory=default.copy, metadata=about)
     return field(default=default, metadata=about)
+
+
+free_option = functools.partial(option, free=True)
+language_option = functools.partial(option, only=SEQUENCES)
 
 
 @dataclass(frozen=True)
@@ -36,101 +42,99 @@ class Config:
     task_options: dict = option({}, "What the task's constructor takes; --task.size 9 sets one of them.")
     model: dict = option({}, "config.json of a model trained from scratch; not read when init is given.")
     init: str = option("", "Checkpoint or run directory to start from.")
-    lora_rank: int = option(0, "Trains a LoRA adapter of this rank beside the frozen model of --init (0: the model itself).",
-                            least=0, only=SEQUENCES)
-    lora_alpha: float = option(32.0, "What the adapter adds is scaled by lora_alpha / lora_rank.", only=SEQUENCES)
-    lora_projections: tuple[str, ...] = option(PROJECTIONS, "Which projections of every layer have an adapter.",
-                                               choices=PROJECTIONS, only=SEQUENCES)
-    lora_merge: bool = option(False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.",
-                              only=SEQUENCES, free=True)
+    lora_rank: int = language_option(
+        0, "Trains a LoRA adapter of this rank beside the frozen model of --init (0: the model itself).")
+    lora_alpha: float = language_option(32.0, "What the adapter adds is scaled by lora_alpha / lora_rank.", above=0)
+    lora_projections: tuple[str, ...] = language_option(PROJECTIONS, "Which projections of every layer have an adapter.",
+                                                        choices=PROJECTIONS)
+    lora_merge: bool = free_option(False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.",
+                                   only=SEQUENCES)
     # the estimator
     estimator: str = option("maxrl", "By name, or FILE.py:FUNCTION; supervised trains on the reference answers.")
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
     estimator_defaults: dict = option({}, "By estimator: the options that it has in this recipe when it is chosen.")
     aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.",
                               choices=("sequence", "token", "constant"))
-    reward: tuple[str, ...] = option((), "Reward functions for the task's verdict, package.module:f or FILE.py:f; repeatable.",
-                                     only=SEQUENCES)
-    reward_weights: tuple[float, ...] = option((), "What each reward function counts in their sum (1 each).", only=SEQUENCES)
+    reward: tuple[str, ...] = language_option(
+        (), "Reward functions for the task's verdict, package.module:f or FILE.py:f; repeatable.")
+    reward_weights: tuple[float, ...] = language_option((), "What each reward function counts in their sum (1 each).")
     reward_errors: str = option("stop", "stop: a reward function that fails ends the run; drop: its groups are left out.",
                                 choices=("stop", "drop"))
-    reward_timeout: float = option(0.0, "Seconds that one call of a reward function may take (0: no limit).",
-                                   least=0, free=True)
+    reward_timeout: float = free_option(0.0, "Seconds that one call of a reward function may take (0: no limit).")
     allow_fractional: bool = option(False, "MaxRL on rewards in [0, 1]: what is said of its order is then gone.")
-    max_prompt: int = option(0, "Longest prompt in tokens; longer ones are left out and counted (0: all must fit).",
-                             least=0, only=SEQUENCES)
+    max_prompt: int = language_option(0, "Longest prompt in tokens; longer ones are left out and counted (0: all must fit).")
     prompts: int = option(32, "P, prompts per step over all ranks.", above=0)
     rollouts: int = option(128, "N, rollouts per prompt.", above=0)
-    max_response: int = option(180, "Longest response in tokens, the end token included.", above=0, only=SEQUENCES)
-    zero_reward_at_limit: bool = option(False, "Reward 0 for a response that was cut by the length limit.", only=SEQUENCES)
-    minibatches: int = option(1, "Updates per pass over a batch of rollouts, each on an equal share of its prompts.",
-                              above=0, only=SEQUENCES)
-    passes: int = option(1, "Passes over a batch of rollouts; more than one update brings in the importance ratio.",
-                         above=0, only=SEQUENCES)
-    clip: tuple[float, ...] = option((0.2, 0.2), "The ratio is clipped to [1 - first, 1 + second]; one update has ratio 1.",
-                                     only=SEQUENCES)
-    beta: float = option(0.0, "KL penalty (k3) to the frozen model of --init.", least=0, only=SEQUENCES)
-    entropy_bonus: float = option(0.0, "Weight of the response tokens' entropy, divided as the loss is: with token their mean.",
-                                  only=SEQUENCES)
-    temperature: float = option(1.0, "Sampling temperature in training; must be 1.")
-    top_k: int = option(0, "Must be 0 in training.")
-    top_p: float = option(1.0, "Must be 1 in training.")
+    max_response: int = language_option(180, "Longest response in tokens, the end token included.", above=0)
+    zero_reward_at_limit: bool = language_option(False, "Reward 0 for a response that was cut by the length limit.")
+    minibatches: int = language_option(1, "Updates per pass over a batch of rollouts, each on an equal share of its prompts.",
+                                       above=0)
+    passes: int = language_option(1, "Passes over a batch of rollouts; more than one update brings in the importance ratio.",
+                                  above=0)
+    clip: tuple[float, ...] = language_option(
+        (0.2, 0.2), "The ratio is clipped to [1 - first, 1 + second]; one update has ratio 1.")
+    beta: float = language_option(0.0, "KL penalty (k3) to the frozen model of --init.")
+    entropy_bonus: float = language_option(
+        0.0, "Weight of the response tokens' entropy, divided as the loss is: with token their mean.", least=None)
+    temperature: float = option(1.0, "Sampling temperature in training; must be 1.", least=None)
+    top_k: int = option(0, "Must be 0 in training.", least=None)
+    top_p: float = option(1.0, "Must be 1 in training.", least=None)
     # the optimizer
     optimizer: str = option("adamw", "adamw or sgd.", choices=("adamw", "sgd"))
-    steps: int = option(1000, "Optimizer steps, one per batch of rollouts.", least=0, free=True)
-    epochs: float = option(0.0, "When above 0, sets steps to that many passes over the task's prompts.", least=0, free=True)
-    lr: float = option(1e-4, "Learning rate after the warm-up.", least=0)
+    steps: int = free_option(1000, "Optimizer steps, one per batch of rollouts.")
+    epochs: float = free_option(0.0, "When above 0, sets steps to that many passes over the task's prompts.")
+    lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.",
                            choices=("constant", "cosine"))
-    decay_ratio: float = option(1.0, "Of --schedule cosine: the share of the steps, the last ones, over which the rate falls.")
-    warmup_steps: int = option(0, "Steps of linear increase of the learning rate.", least=0)
-    warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.", least=0)
+    decay_ratio: float = option(1.0, "Of --schedule cosine: the share of the steps, the last ones, over which the rate falls.",
+                                least=None)
+    warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
+    warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
-    weight_decay: float = option(0.01, "AdamW's decoupled weight decay or SGD's L2 term, on all parameters.", least=0)
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.", least=None)
+    weight_decay: float = option(0.01, "AdamW's decoupled weight decay or SGD's L2 term, on all parameters.")
     max_grad_norm: float = option(1.0, "The gradient is scaled down to this norm where it is longer.", above=0)
     # the machine
-    seed: int = option(0, "Fixes initial weights, order of prompts and rollouts.", least=0)
-    device: str = option("auto", "cpu, cuda, or auto: cuda where there is one.", choices=("auto", "cpu", "cuda"), free=True)
+    seed: int = option(0, "Fixes initial weights, order of prompts and rollouts.")
+    device: str = free_option("auto", "cpu, cuda, or auto: cuda where there is one.", choices=("auto", "cpu", "cuda"))
     precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.",
                             choices=("auto", "float32", "bfloat16"))
-    micro_batch_tokens: int = option(32768, "Padded tokens of one training forward; changes memory, not the gradient.",
-                                     above=0, only=SEQUENCES, free=True)
-    wave_rows: int = option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.",
-                            above=0, only=SEQUENCES, free=True)
-    kv_memory_gb: float = option(0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.",
-                                 least=0, only=SEQUENCES, free=True)
-    shard: bool = option(False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.",
-                         only=SEQUENCES, free=True)
-    gradient_checkpointing: bool = option(False, "Makes each layer again in the backward: less memory, a third more work.",
-                                          only=SEQUENCES, free=True)
-    workers: int = option(0, "Processes that make batches ahead of time (0: none); images need some.", least=0, free=True)
-    deterministic: bool = option(False, "Only CUDA kernels that give the same bits every time: slower.", free=True)
+    micro_batch_tokens: int = free_option(32768, "Padded tokens of one training forward; changes memory, not the gradient.",
+                                          above=0, only=SEQUENCES)
+    wave_rows: int = free_option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.",
+                                 above=0, only=SEQUENCES)
+    kv_memory_gb: float = free_option(
+        0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.", only=SEQUENCES)
+    shard: bool = free_option(False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.",
+                              only=SEQUENCES)
+    gradient_checkpointing: bool = free_option(False, "Makes each layer again in the backward: less memory, a third more work.",
+                                               only=SEQUENCES)
+    workers: int = free_option(0, "Processes that make batches ahead of time (0: none); images need some.")
+    deterministic: bool = free_option(False, "Only CUDA kernels that give the same bits every time: slower.")
     sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.",
                                    only=CLASSIFIERS)
     # evaluation and files
-    eval_every: int = option(0, "Steps between evaluations on the validation split (0: none).", least=0, free=True)
-    eval_from: int = option(0, "No evaluation before so many steps.", least=0, free=True)
-    eval_prompts: int = option(64, "Validation prompts.", least=0, free=True)
-    eval_samples: int = option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.",
-                               least=0, free=True)
-    eval_temperature: float = option(1.0, "Sampling temperature of these evaluations, and eval.py's own for this checkpoint.",
-                                     only=SEQUENCES, free=True)
-    eval_top_p: float = option(1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).",
-                               only=SEQUENCES, free=True)
-    eval_k: tuple[int, ...] = option((1, 8, 64), "The k of pass@k.", free=True)
-    stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
-    save_every: int = option(0, "Steps between checkpoints (0: only at the end).", least=0, free=True)
-    save_every_minutes: float = option(0.0, "Minutes between checkpoints, beside save_every (0: none by the clock).",
-                                       least=0, free=True)
-    keep: int = option(0, "Checkpoints that stay, the newest ones (0: all).", least=0, free=True)
-    max_skipped: int = option(5, "End after so many steps in a row whose gradient was not finite; their updates are left out.",
-                              above=0, free=True)
-    out: str = option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).", free=True)
-    track: tuple[str, ...] = option((), "Where metrics go beside metrics.jsonl: tensorboard, wandb or both, with a comma.",
-                                    choices=TRACKERS, free=True)
-    resume: str = option("no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.",
-                         choices=("no", "yes", "auto"), free=True)
+    eval_every: int = free_option(0, "Steps between evaluations on the validation split (0: none).")
+    eval_from: int = free_option(0, "No evaluation before so many steps.")
+    eval_prompts: int = free_option(64, "Validation prompts.")
+    eval_samples: int = free_option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.")
+    eval_temperature: float = free_option(
+        1.0, "Sampling temperature of these evaluations, and eval.py's own for this checkpoint.", only=SEQUENCES, least=None)
+    eval_top_p: float = free_option(1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).",
+                                    only=SEQUENCES, least=None)
+    eval_k: tuple[int, ...] = free_option((1, 8, 64), "The k of pass@k.")
+    stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.", least=None)
+    save_every: int = free_option(0, "Steps between checkpoints (0: only at the end).")
+    save_every_minutes: float = free_option(0.0, "Minutes between checkpoints, beside save_every (0: none by the clock).")
+    keep: int = free_option(0, "Checkpoints that stay, the newest ones (0: all).")
+    max_skipped: int = free_option(
+        5, "End after so many steps in a row whose gradient was not finite; their updates are left out.", above=0)
+    out: str = free_option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
+    track: tuple[str, ...] = free_option((), "Where metrics go beside metrics.jsonl: tensorboard, wandb or both, with a comma.",
+                                         choices=TRACKERS)
+    resume: str = free_option(
+        "no", "yes: go on from the newest checkpoint in out; auto: the same, or start; no: out must be new.",
+        choices=("no", "yes", "auto"))
 
     def __post_init__(self):
         for f in dataclasses.fields(self):
@@ -163,11 +167,12 @@ class Config:
             raise UsageError(f"--decay-ratio {self.decay_ratio} must lie in (0, 1]")
         if not 0 <= self.momentum < 1:
             raise UsageError(f"--momentum {self.momentum} must lie in [0, 1)")
-        if self.eval_every and self.eval_prompts < 1:
-            raise UsageError(f"--eval-prompts {self.eval_prompts} must be above 0 where --eval-every is")
-        if self.eval_every and min(self.eval_k) < 1:
-            raise UsageError(f"--eval-k {min(self.eval_k)} must be at least 1")
-        if self.eval_every and 0 < self.eval_samples < max(self.eval_k):
+        if not self.eval_every:
+            return
+        if not self.eval_prompts:
+            raise UsageError("--eval-prompts 0 must be above 0 where --eval-every is")
+        check_least("eval-k", min(self.eval_k), 1)
+        if 0 < self.eval_samples < max(self.eval_k):
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
 
     def check_lora(self):
@@ -176,8 +181,6 @@ class Config:
         for name in ("lora_alpha", "lora_projections", "lora_merge"):
             if not self.lora_rank and getattr(self, name) != getattr(Config, name):
                 raise UsageError(f"--{dashed(name)} means nothing without --lora-rank")
-        if self.lora_alpha <= 0:
-            raise UsageError(f"--lora-alpha {self.lora_alpha} must be above 0")
 
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""
@@ -194,10 +197,10 @@ FREE_ON_RESUME = {f.name for f in dataclasses.fields(Config) if f.metadata["free
 def check_option(field: dataclasses.Field, value):
     """UsageError for a value that the option cannot have, whatever the others are."""
     about, name = field.metadata, dashed(field.name)
-    if about["above"] is not None and not value > about["above"]:
-        raise UsageError(f"--{name} {value} must be above {about['above']}")
-    if about["least"] is not None and not value >= about["least"]:
-        raise UsageError(f"--{name} {value} must not be negative")
+    if isinstance(value, int | float):
+        if about["above"] is not None and not value > about["above"]:
+            raise UsageError(f"--{name} {value} must be above {about['above']}")
+        check_least(name, value, about["least"])
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"--{name} {value} must be finite")
     for word in value if isinstance(value, tuple) else (value,):

@@ -19,7 +19,7 @@ from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradien
 from maxrl.models.lora import drop_casts
 from maxrl.rollouts import Rollouts, Tally, micro_batches
 from maxrl.sampler import check_prompts, generate, noise, pad
-from maxrl.waves import cache_bytes, groups_within, in_waves
+from maxrl.waves import cache_bytes, in_waves, wave_groups
 
 
 class TokenLogProbs(nn.Module):
@@ -148,11 +148,9 @@ class SequencePolicy:
 
     def wave_groups(self, rollouts: int) -> int:
         """Return how many groups of `rollouts` rows are sampled at once, at least one."""
-        if not self.kv_memory_gb:
-            return max(1, self.wave_rows // rollouts)
         size = 2 if self.autocast else self.model.lm_head.weight.element_size()
         row = cache_bytes(self.model.config, self.max_tokens, size)
-        return groups_within(self.kv_memory_gb, rollouts, row)
+        return wave_groups(self, rollouts, row)
 
     def encode_prompts(self, examples) -> list[torch.Tensor]:
         """Return the ids of each example's prompt, one-dimensional."""

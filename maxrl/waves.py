@@ -64,8 +64,14 @@ def cache_bytes(config, max_tokens: int, element_size: int) -> int:
     return config.num_hidden_layers * per_token * Cache.full(max_tokens)
 
 
-def groups_within(gigabytes: float, rollouts: int, row_bytes: int) -> int:
-    """Return how many groups of `rollouts` rows, each of row_bytes, fit into so many GiB; at least one."""
+def wave_groups(limits, rollouts: int, row_bytes: int) -> int:
+    """Return how many groups of `rollouts` rows, each of row_bytes, are sampled at once; at least one.
+
+    limits  a policy or Config: kv_memory_gb, GiB of keys and values, or without it wave_rows
+    """
+    gigabytes = limits.kv_memory_gb
+    if not gigabytes:
+        return max(1, limits.wave_rows // rollouts)
     group = rollouts * row_bytes / 2**30
     groups = int(gigabytes // group)
     if groups == 0:

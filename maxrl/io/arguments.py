@@ -1,5 +1,6 @@
 """The words of a command line: options, lists, names of files."""
 
+import contextlib
 import itertools
 import typing
 from pathlib import Path
@@ -9,6 +10,13 @@ from maxrl.errors import UsageError
 
 def dashed(name: str) -> str:
     return name.replace("_", "-")
+
+
+def check_least(name: str, value, least: int | None):
+    """UsageError for an option's number below `least`, 0 or 1; None is no number, or no bound."""
+    if None not in (value, least) and not value >= least:
+        wish = "be at least 1" if least else "not be negative"
+        raise UsageError(f"--{dashed(name)} {value} must {wish}")
 
 
 def named(text: str) -> tuple[str, str]:
@@ -30,26 +38,25 @@ def refuse_blanks(arguments: list[str], lists: dict):
 
 def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:
     """`--a 1 --b=2 --c` as [("a", "1"), ("b", "2"), ("c", None)]."""
-    pairs, i = [], 0
-    while i < len(arguments):
-        word = arguments[i]
-        if not word.startswith("--"):
+    pairs = []
+    for word in arguments:
+        if word.startswith("--"):
+            key, equals, value = word[2:].partition("=")
+            pairs.append((key, value if equals else None))
+        elif pairs and pairs[-1][1] is None:
+            pairs[-1] = (key, word)
+        else:
             raise UsageError(f"{word!r} stands where an option was expected; options are written --name value")
-        key, equals, value = word[2:].partition("=")
-        i += 1
-        if not equals:
-            value = None
-            if i < len(arguments) and not arguments[i].startswith("--"):
-                value, i = arguments[i], i + 1
-        pairs.append((key, value))
     return pairs
 
 
 def parse(kind, key: str, text: str | None):
     """The value of `text` for a field of type `kind`; bare flags are true, and `--resume` alone is yes."""
-    if text is None and (kind is bool or key == "resume"):
-        return True if kind is bool else "yes"
     if text is None:
+        if kind is bool:
+            return True
+        if key == "resume":
+            return "yes"
         raise UsageError(f"--{key} needs a value")
     try:
         if kind is bool:
@@ -69,8 +76,6 @@ def guess(text: str | None):
     if text is None or text.lower() in ("true", "false"):
         return text is None or text.lower() == "true"
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            pass
     return text

@@ -54,7 +54,9 @@ def download(name: str) -> Path:
 def end_tokens(config: dict) -> list:
     """`eos_token_id` as a list, whether it is one, one number or nothing."""
     ids = config.get("eos_token_id")
-    return [] if ids is None else list(ids) if isinstance(ids, list) else [ids]
+    if isinstance(ids, list):
+        return ids
+    return [] if ids is None else [ids]
 
 
 def weight_files(path: Path) -> list[Path]:

@@ -44,6 +44,11 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
     cleanup()
 
 
+def say(sentence: str):
+    """To people."""
+    print(sentence, file=sys.stderr)
+
+
 def cleanup():
     """The last line of a script. A rank ends here and now: threads of torch's that still run while the interpreter shuts
     down may end it by SIGABRT, its work done."""
@@ -58,7 +63,7 @@ def refuse(program: str, error: UsageError | FileNotFoundError):
         if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
             time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
         close_bars()
-        print(f"{program}: {error}", file=sys.stderr)
+        say(f"{program}: {error}")
     finally:
         leave(getattr(error, "code", 2))
 
@@ -77,7 +82,7 @@ def crashed(program: str):
         close_bars()
         if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
             time.sleep(2)  # the launcher may have ended this one by then
-            print(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})", file=sys.stderr)
+            say(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})")
         else:
             traceback.print_exc()
     finally:  # also where torch says meanwhile, in its handler of SIGCHLD, that a loader's worker has died

@@ -9,6 +9,7 @@ import fcntl
 import json
 import mmap
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -26,6 +27,7 @@ from maxrl import checkpoint, distributed
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
 from maxrl.io import files
+from maxrl.run.cli import say
 
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 DISK_FULL = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
@@ -78,17 +80,15 @@ class Run:
             raise UsageError(f"--out {run} is a file, not a directory")
         if (run / "metrics.jsonl").is_dir():
             raise UsageError(f"{run / 'metrics.jsonl'} is a directory, not a file: move it away, or name another --out")
-        if self.cfg.resume == "yes" and not run.is_dir():
-            raise UsageError(f"{run} holds no checkpoint to resume from: --resume auto starts one, --out DIR names another")
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
-        there = [run / name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
-        there += checkpoints(run)
-        steps, saved = finished_steps(run), len(checkpoints(run))
-        if {path.name for path in there} <= {"recipe.json", "metrics.jsonl"} and (run / "recipe.json").exists() and not steps:
-            print(f"{run} holds a run that ended before its first step was done: this one takes its place", file=sys.stderr)
-            there = []  # what kept it from starting is mended now; reward_error_*.jsonl stay
+        saved = [path.name for path in checkpoints(run)]
+        there = saved + [name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
+        steps = finished_steps(run)
+        if not steps and there in (["recipe.json"], ["recipe.json", "metrics.jsonl"]):
+            say(f"{run} holds a run that ended before its first step was done: this one takes its place")
+            there = []  # what kept it from starting is fixed now; reward_error_*.jsonl stay
         if self.cfg.resume == "no" and there:
             goes_on = f"repeats its {steps} steps, of which none was saved" if steps and not saved else "goes on with it"
             raise UsageError(f"{run} already holds a run: --resume auto {goes_on}, --out DIR starts another")
@@ -102,16 +102,18 @@ class Run:
                 raise UsageError(f"{run} was started with {old['examples']} training examples, not {self.examples}: the data "
                                  "has changed; put it back, or start another run with --out DIR")
             for split, digest in self.data.items():
-                if digest != old.get("data", {}).get(split, digest):
+                if digest != old["data"].get(split, digest):
                     raise UsageError(f"{run} was started with other {split} data of the same name: put that back, or start "
                                      "another run with --out DIR")
             self.earlier = [*old["earlier"], {name: old[name] for name in STARTED}]
-        for left in (path for ending in ("incomplete", "removed") for path in run.glob(f"step-*.{ending}")):
+        for left in [*run.glob("step-*.incomplete"), *run.glob("step-*.removed")]:
             shutil.rmtree(left, ignore_errors=True)  # of a run that was killed while it wrote or removed a checkpoint
-        if found:
-            checkpoint.set_latest(run, found.name)
-            self.prune()  # what a run that was killed after its last checkpoint had still to remove
-        return found / "lora" if found and (found / "lora").exists() else found  # of a merged model
+        if not found:
+            return None
+        checkpoint.set_latest(run, found.name)
+        self.prune()  # what a run that was killed after its last checkpoint had still to remove
+        lora = found / "lora"  # of a merged model
+        return lora if lora.exists() else found
 
     def restore(self, policy, optimizer) -> int:
         """The step to go on with; the optimizer gets its state back."""
@@ -121,21 +123,26 @@ class Run:
             checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         except (ValueError, FileNotFoundError) as error:
             raise UsageError(str(error)) from None
-        state, world = saved_state(self.resumed), distributed.world_size()
-        self.skipped, self.reached, self.steps = state["skipped"], state["reached"], state["step"]
+        state = saved_state(self.resumed)
+        world = distributed.world_size()
+        self.skipped = state["skipped"]
+        self.reached = state["reached"]
+        self.steps = state["step"]
         if state["ranks"] != world and self.main:
-            print(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
-                  "order, what is computed is equal up to rounding", file=sys.stderr)
-        return self.cfg.steps if state["reached"] else state["step"]
+            say(f"{self.path} was saved by {state['ranks']} ranks and goes on with {world}: the prompts come in the same "
+                  "order, what is computed is equal up to rounding")
+        return self.cfg.steps if self.reached else self.steps
 
     def start(self, step: int) -> Path:
         """The directory, with this run's recipe.json; from here on a signal waits for the end of the step."""
-        started = step, command(), distributed.world_size(), torch.__version__, sys.version.split()[0]
-        self.record = {"recipe": self.recipe, **dict(zip(STARTED, started)), "config": self.cfg.to_dict(),
-                       "examples": self.examples, "data": self.data, "earlier": self.earlier}
+        self.record = {
+            "recipe": self.recipe, "step": step, "command": command(), "ranks": distributed.world_size(),
+            "torch": torch.__version__, "python": platform.python_version(), "config": self.cfg.to_dict(),
+            "examples": self.examples, "data": self.data, "earlier": self.earlier}
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
-        self.process, self.saved = os.getpid(), time.monotonic()
+        self.process = os.getpid()
+        self.saved = time.monotonic()
         self.last_signal = mmap.mmap(-1, 8)  # shared with the processes that the run forks: when a signal came
         for number in SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
@@ -190,8 +197,9 @@ class Run:
 
     def prune(self):
         """The oldest checkpoints go, where there are more than --keep."""
-        for old in checkpoints(self.path)[: -self.cfg.keep] if self.cfg.keep else ():
-            files.remove(old)
+        if self.cfg.keep:
+            for old in checkpoints(self.path)[: -self.cfg.keep]:
+                files.remove(old)
 
     def count_skipped(self, step: int, skipped: float, rollouts, rewards, advantages):
         """Counts the steps in a row that had an update whose gradient was not finite; keeps the batch of the first."""
@@ -201,7 +209,7 @@ class Run:
             rows = ({"reward": float(rewards[i, j]), "advantage": float(advantages[i, j]), **rollouts.row(i, j)}
                     for i in range(len(rewards)) for j in range(rewards.shape[1]))
             files.write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
-            print(f"the gradient of step {step} is not finite, its update is left out; the batch is in {file}", file=sys.stderr)
+            say(f"the gradient of step {step} is not finite, its update is left out; the batch is in {file}")
         if self.skipped >= self.cfg.max_skipped:
             raise UsageError(f"the gradient is not finite: {self.skipped} steps in a row, up to step {step} (--max-skipped "
                              f"{self.cfg.max_skipped}): start another run from here with --init {self.path}, --out DIR and a "
@@ -266,38 +274,37 @@ def newest_intact(run: Path) -> Path | None:
         while aside.exists():
             aside = aside.with_name(aside.name + "_")
         os.rename(bad, aside)
-        print(f"{why}: going on from {path.name}, what is damaged is now {aside}", file=sys.stderr)
+        say(f"{why}: going on from {path.name}, what is damaged is now {aside}")
     return path
 
 
 def saved_state(checkpoint: Path) -> dict:
     """state.json of a checkpoint; UsageError for what train.py does not write."""
+    file = checkpoint / "state.json"
     try:
-        state = files.read_json(checkpoint / "state.json")
-        counts = [state[name] for name in ("step", "skipped", "ranks")]
+        state = files.read_json(file)
         folder = checkpoint.parent if checkpoint.name == "lora" else checkpoint
         if folder.name != f"step-{state['step']:06d}" or type(state["reached"]) is not bool:
-            raise ValueError(f"{checkpoint / 'state.json'} is not of {folder.name}")
-        if any(type(count) is not int or count < 0 for count in counts):
-            raise ValueError(f"{checkpoint / 'state.json'} has counts that are none")
+            raise ValueError(f"{file} is not of {folder.name}")
+        for name in ("step", "skipped", "ranks"):
+            if type(state[name]) is not int or state[name] < 0:
+                raise ValueError(f"{file} has counts that are none")
         return state
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{checkpoint / 'state.json'} is not one that train.py has written ({error}): start another run with "
-                         "--out DIR") from None
+        raise UsageError(f"{file} is not one that train.py has written ({error}): start another run with --out DIR") from None
 
 
 def recorded(found: Path | None, run: Path) -> dict:
     """The recipe.json of a checkpoint, or of a run that has none yet."""
     folder = found or run
     try:
-        recipe = files.read_json(folder / "recipe.json") | {"config": checkpoint.recorded(folder)}
+        recipe = {"data": {}} | files.read_json(folder / "recipe.json") | {"config": checkpoint.recorded(folder)}
     except FileNotFoundError:
         raise UsageError(f"{run} holds no recipe.json to resume its run from: --out DIR starts another") from None
     except ValueError as error:
         raise UsageError(f"{error}: --out DIR starts another run") from None
-    kinds = {"earlier": list, "examples": int, "data": dict}
-    if not {"earlier", "examples", *STARTED} <= set(recipe) or any(
-            name in recipe and not isinstance(recipe[name], kind) for name, kind in kinds.items()):
+    kinds = dict.fromkeys(STARTED, object) | {"earlier": list, "examples": int, "data": dict}
+    if not all(name in recipe and isinstance(recipe[name], kind) for name, kind in kinds.items()):
         raise UsageError(f"{folder / 'recipe.json'} is not one that train.py has written: --out DIR starts another run")
     return recipe
 
@@ -321,8 +328,7 @@ def lock(run: Path):
         except OSError as error:
             file.seek(0)
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                print(f"{run}: this file system has no locks ({error.strerror}); a second run there would not be noticed",
-                      file=sys.stderr)
+                say(f"{run}: this file system has no locks ({error.strerror}); a second run there would not be noticed")
                 return file
             raise UsageError(f"{run} is in use by {file.read().strip() or 'another process'}: wait until it has ended, or name "
                              "another directory with --out") from None
@@ -332,7 +338,7 @@ def lock(run: Path):
         file.close()  # the run that had it has removed it in the meantime
     file.seek(0)
     if stale := file.read().strip():
-        print(f"{run}: taking over from {stale}, which ended without giving it back", file=sys.stderr)
+        say(f"{run}: taking over from {stale}, which ended without giving it back")
     file.truncate(0)
     with contextlib.suppress(OSError):  # on a full disk the lock has no text
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")

@@ -27,6 +27,7 @@ last norm, 2 a E of its result. With gradient checkpointing a layer keeps its in
 Not counted: the CUDA context, communication buffers, fragmentation; RESERVE of a card is left for them.
 """
 
+import contextlib
 import copy
 import functools
 import json
@@ -40,11 +41,12 @@ from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, split_arguments
 from maxrl.io.files import read_json
+from maxrl.io.hub_files import find, on_hub
 from maxrl.losses import CHUNK
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
-from maxrl.waves import cache_bytes, groups_within
+from maxrl.waves import cache_bytes, wave_groups
 
 PROMPT = 256  # tokens, assumed
 RESERVE = 0.1
@@ -65,13 +67,12 @@ PUBLISHED = {
 
 def shape(cfg: Config) -> torch.nn.Module:
     """The recipe's model without its numbers, on the meta device: of a local --init, of a known hub id, or of cfg.model."""
-    run = Path(cfg.init)
-    latest = run / (run / "latest").read_text().strip() if (run / "latest").exists() else run
+    published = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}
+    config = published.get(Path(cfg.init).name, cfg.model)
     try:
-        if cfg.init and (latest / "config.json").exists():
-            config = read_json(latest / "config.json")
-        else:
-            config = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}.get(run.name) or cfg.model
+        if cfg.init and not on_hub(cfg.init):
+            with contextlib.suppress(FileNotFoundError):  # it is not made yet, or an adapter
+                config = read_json(find(cfg.init) / "config.json")
         if not config:
             raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
                              f"config.json as --init, or one of {', '.join(PUBLISHED)}")
@@ -132,8 +133,7 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
         return {"always": always, "training": kept | images, "update": update}
     N, L, V, config = cfg.rollouts, cfg.max_response, model.config.vocab_size, model.config
     row = cache_bytes(config, L, 2 if low else 4)
-    groups = groups_within(cfg.kv_memory_gb, N, row) if cfg.kv_memory_gb else max(1, cfg.wave_rows // N)
-    rows = min(groups, local) * N * (cfg.estimator != "supervised")
+    rows = min(wave_groups(cfg, N, row), local) * N * (cfg.estimator != "supervised")
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
     copied = tokens // (mean or -(-L // 2)) * PROMPT
     activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maxrl import checkpoint
 from maxrl.errors import UsageError
-from maxrl.io.arguments import guess, parse, refuse_blanks, split_arguments
+from maxrl.io.arguments import check_least, guess, parse, refuse_blanks, split_arguments
 
 
 def add_options(parser: argparse.ArgumentParser, split: str):
@@ -28,9 +28,15 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
+
+
+def is_number(word: str) -> bool:
+    return isinstance(guess(word), int | float)
+
+
 ITEMS = {  # what a further word of a list looks like, where a checkpoint might follow
-    "k": lambda word: isinstance(guess(word), int | float),
-    "reward-weights": lambda word: isinstance(guess(word), int | float),
+    "k": is_number,
+    "reward-weights": is_number,
     "estimators": lambda word: word.replace("_", "").isalpha() and word.islower(),
     "reward": lambda word: ":" in word,
 }
@@ -42,24 +48,22 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: st
                         type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text))
 
 
-def read_options(parser: argparse.ArgumentParser, arguments: list[str], positive: tuple[str, ...]) -> argparse.Namespace:
-    """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for one
-    of `positive` below 1 and for what is no distribution to sample from."""
+def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for a
+    number that is too small and for what is no distribution to sample from."""
     refuse_blanks(arguments, ITEMS)
     args, rest = parser.parse_known_args(arguments)
-    pairs = split_arguments(rest)
-    unknown = [key for key, _ in pairs if not key.startswith("task.")]
-    if "rollouts" in unknown:
-        raise UsageError("--rollouts is the N of training; what is drawn for each prompt here is --samples")
-    if unknown:
-        raise UsageError(f"--{unknown[0]} is not an option ({parser.prog} --help lists all)")
-    args.task_options = {key.removeprefix("task."): guess(value) for key, value in pairs}
-    for name in (*positive, "max_response"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(args, name)} must be at least 1")
-    for name in ("seed", "max_prompt"):
-        if getattr(args, name) < 0:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(args, name)} must not be negative")
+    args.task_options = {}
+    for key, value in split_arguments(rest):
+        if key == "rollouts":
+            raise UsageError("--rollouts is the N of training; what is drawn for each prompt here is --samples")
+        if not key.startswith("task."):
+            raise UsageError(f"--{key} is not an option ({parser.prog} --help lists all)")
+        args.task_options[key.removeprefix("task.")] = guess(value)
+    for name in ("samples", "prompts", "rollouts", "max_response"):
+        check_least(name, getattr(args, name, None), 1)
+    for name in ("seed", "max_prompt", "workers"):
+        check_least(name, getattr(args, name, None), 0)
     temperature, top_p = (1.0 if value is None else value for value in (args.temperature, args.top_p))
     if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
         raise UsageError(f"--temperature {temperature} --top-k {args.top_k} --top-p {top_p} is no distribution: "
@@ -82,13 +86,14 @@ def complete(args: argparse.Namespace, path: Path):
     args.zero_reward_at_limit = False
     if not (args.task or trained):
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
+    same = not args.task or args.task == trained.get("task")
     code = [] if args.task or ":" not in trained["task"] else ["--task", trained["task"]]
-    if trained and (not args.task or args.task == trained["task"]) and trained["reward"] and not args.reward:
+    if same and trained["reward"] and not args.reward:
         code += ["--reward", ",".join(trained["reward"])]
     if code:
         raise UsageError(f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
                          f"as in {shlex.join(['python', *sys.argv, *code])}")
-    if not args.task or args.task == trained.get("task"):
+    if same:
         args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
         args.zero_reward_at_limit = trained["zero_reward_at_limit"]
         if list(args.reward) == trained["reward"]:

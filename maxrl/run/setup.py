@@ -20,6 +20,7 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.policy import SequencePolicy, make_policy
 from maxrl.recipes import RECIPES
 from maxrl.reward_functions import Rewards, Verdicts, probe
+from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
@@ -33,7 +34,7 @@ def within(task: Task, split: str, tokenizer, limit: int) -> Task:
     """The task without the prompts that are longer than `limit` tokens, which are counted aloud."""
     task = Within(task, tokenizer, limit)
     if task.left_out and distributed.rank() == 0:
-        print(f"{split}: {task.left_out_words}", file=sys.stderr)
+        say(f"{split}: {task.left_out_words}")
     return task
 
 
@@ -58,16 +59,14 @@ def load(cfg: Config, split: str) -> Task:
     """A split of the task, without the prompts that are longer than max_prompt."""
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
-    except FileNotFoundError as error:
-        raise UsageError(str(error)) from None
-    if len(task) > MOST:
-        raise UsageError(f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at most {MOST:,} can "
-                         "be shuffled")
-    if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
-        raise UsageError(f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init")
-    if task.classes or (task.vocabulary and not cfg.max_prompt):  # a generated vocabulary: prompts of one length, a million
-        return task
-    try:
+        if len(task) > MOST:
+            raise UsageError(f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at most {MOST:,} "
+                             "can be shuffled")
+        if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
+            raise UsageError(f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init")
+        # A generated vocabulary has a million prompts, of one length.
+        if task.classes or (task.vocabulary and not cfg.max_prompt):
+            return task
         tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
         return within(task, split, tokenizer, cfg.max_prompt or sys.maxsize)
     except (ValueError, FileNotFoundError) as error:
@@ -131,8 +130,8 @@ def check_kind(cfg: Config, classifier: bool):
     """Refuse what only the other kind of policy has: it is never ignored."""
     kind = "a classifier" if classifier else "a language model"
     for name in fields_of(SEQUENCES if classifier else CLASSIFIERS):
-        if getattr(cfg, name) != getattr(Config(), name):
-            raise UsageError(f"--{dashed(name)} {getattr(cfg, name)} means nothing to {kind}: leave it out")
+        if (value := getattr(cfg, name)) != getattr(Config, name):
+            raise UsageError(f"--{dashed(name)} {value} means nothing to {kind}: leave it out")
     if cfg.eval_every and classifier != (cfg.eval_samples == 0):
         instead = "its pass@k is exact, use 0" if classifier else "use at least the largest --eval-k"
         raise UsageError(f"--eval-samples {cfg.eval_samples} does not fit {kind}: {instead}")
@@ -210,7 +209,7 @@ def load_split(args: argparse.Namespace) -> Task:
             return load_task(args.task, args.split, **args.task_options)
         except NoSplit:
             args.split = "train"
-            print("no validation prompts are named: these are prompts of the training", file=sys.stderr)
+            say("no validation prompts are named: these are prompts of the training")
     return load_task(args.task, args.split, **args.task_options)
 
 
@@ -221,14 +220,16 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     task = load_split(args)
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
-    if not args.reward and not task.classes:
+    if task.classes:
+        if args.max_prompt or args.max_response or args.top_k or args.top_p != 1:
+            raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and "
+                             "--top-p")
+        return task
+    if not args.reward:
         probe(task)  # a package or reward functions that are missing are named before any sampling
-    if task.classes and (args.max_prompt or args.max_response or args.top_k or args.top_p != 1):
-        raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")
-    if not task.classes:
-        args.max_response = args.max_response or args.own_max_response
-        if not args.max_response:
-            raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
+    args.max_response = args.max_response or args.own_max_response
+    if not args.max_response:
+        raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
     if args.max_prompt:
         try:
             task = within(task, args.split, checkpoint.load_tokenizer(path), args.max_prompt)
@@ -236,9 +237,8 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
             raise UsageError(f"{path}: {error}") from None
         if len(task) == 0:
             raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
-    if not task.classes:
-        judge = Rewards(args.reward, args.reward_weights) if args.reward else Verdicts(task)
-        judge_by(judge, task, args.zero_reward_at_limit)
+    judge = Rewards(args.reward, args.reward_weights) if args.reward else Verdicts(task)
+    judge_by(judge, task, args.zero_reward_at_limit)
     return task
 
 

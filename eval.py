@@ -19,6 +19,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
@@ -120,15 +121,19 @@ def evaluate(args: argparse.Namespace) -> dict:
             if args.gradient_norms:
                 p, norms = gradient_norms(policy, task, args.prompts, args.estimators, args.samples or args.rollouts,
                                           progress=bar.update)
-                row |= {"pass_rates": digits(p), "norms": {name: digits(values) for name, values in norms.items()}}
+                row["pass_rates"] = digits(p)
+                row["norms"] = {name: digits(values) for name, values in norms.items()}
             elif task.classes:
                 p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
-                row |= {"pass_rates": digits(p), "top1": right.long().tolist()}
+                row["pass_rates"] = digits(p)
+                row["top1"] = right.long().tolist()
             else:
                 counts, majority = judge_samples(
                     policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
                     temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
-                row |= {"counts": counts.tolist()} | ({} if majority is None else {"majority": digits(majority)})
+                row["counts"] = counts.tolist()
+                if majority is not None:
+                    row["majority"] = digits(majority)
             row |= distributed.all_reduce(faults(task))
         rows.append(row)
     unjudged = [] if task.classes or args.gradient_norms else leave_out(rows)
@@ -142,13 +147,14 @@ def evaluate(args: argparse.Namespace) -> dict:
 
 def leave_out(rows: list[dict]) -> list[int]:
     """The prompts that a row has no verdict on (a count of -1). They leave all rows, which stay paired over prompts."""
-    gone = [i for i, counts in enumerate(zip(*(row["counts"] for row in rows))) if min(counts) < 0]
-    if len(gone) == len(rows[0]["counts"]):
+    counts = np.array([row["counts"] for row in rows])
+    judged = (counts >= 0).all(0)
+    if not judged.any():
         raise UsageError("no prompt has a verdict on all of its samples: the reward functions return None")
     for row in rows:
-        row |= {name: [value for i, value in enumerate(row[name]) if i not in set(gone)]
-                for name in ("counts", "majority") if name in row}
-    return gone
+        for name in {"counts", "majority"} & set(row):
+            row[name] = np.array(row[name])[judged].tolist()
+    return np.flatnonzero(~judged).tolist()
 
 
 def digits(values: torch.Tensor) -> list[float]:

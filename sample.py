@@ -4,7 +4,9 @@
 """
 
 import argparse
+import itertools
 import os
+import re
 import sys
 
 import torch
@@ -29,20 +31,10 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
 
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:
     """Two texts next to each other; `left`'s width is that of its longest line without escapes."""
-    columns = [text.split("\n") for text in (left, right)]
-    widths = [len(plain(line)) for line in columns[0]]
-    height, width = max(map(len, columns)), max(widths)
-    for column in columns:
-        column += [""] * (height - len(column))
-    return "\n".join(a + " " * (width - len(plain(a))) + gap + b for a, b in zip(*columns))
-
-
-def plain(line: str) -> str:
-    """The line without its ANSI colours."""
-    while "\x1b[" in line:
-        before, _, rest = line.partition("\x1b[")
-        line = before + rest.partition("m")[2]
-    return line
+    rows = list(itertools.zip_longest(left.split("\n"), right.split("\n"), fillvalue=""))
+    widths = [len(re.sub(r"\x1b\[[^m]*m?", "", line)) for line, _ in rows]
+    lines = [a + " " * (max(widths) - width) + gap + b for (a, b), width in zip(rows, widths)]
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]):
@@ -57,18 +49,23 @@ def main(arguments: list[str]):
     policy = setup.load_policy(args, path, task, device, indices)
     policy.model.eval()
     colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    cut, left = {} if task.classes else {"top_k": args.top_k, "top_p": args.top_p}, args.prompts
+    options = {"seed": args.seed, "temperature": args.temperature}
+    if not task.classes:
+        options |= {"top_k": args.top_k, "top_p": args.top_p}
+    left = args.prompts
     for index in indices:
         examples, example = task.batch([index]), task[index]
         with torch.no_grad():
-            rollouts = policy.rollout(examples, args.samples, indices=[index], seed=args.seed,
-                                      temperature=args.temperature, **cut)
+            rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
         right = task.rewards(examples, rollouts).cpu()[0] == 1  # (N,)
         if args.both and (right.all() or not right.any()):
             continue
         print(f"prompt {index}: {int(right.sum())} of {args.samples} rollouts are right")
-        shown = [torch.nonzero(chosen).flatten().tolist()[:1] for chosen in (right, ~right)]
-        print(side_by_side(*[task.show(rollouts.text(0, j[0]), example, colour) if j else "" for j in shown]), end="\n\n")
+        shown = []
+        for chosen in (right, ~right):
+            first = int(chosen.long().argmax())
+            shown.append(task.show(rollouts.text(0, first), example, colour) if chosen.any() else "")
+        print(side_by_side(*shown), end="\n\n")
         left -= 1
         if not left:
             return

@@ -219,35 +219,34 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
 
     `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options.
     """
-    types, changes = typing.get_type_hints(Config), {}
+    types = typing.get_type_hints(Config)
     refuse_blanks(arguments, {dashed(name): str for name, kind in types.items() if typing.get_origin(kind) is tuple})
-    pairs = split_arguments(arguments)
-    for key, text in pairs:
+    changes = {}
+    given = {"task": {}, "estimator": {}}  # the options of these two
+    for key, text in split_arguments(arguments):
         name, dot, inner = key.replace("-", "_").partition(".")
-        if inner and name in ("task", "estimator"):
-            options = changes.setdefault(f"{name}_options", dict(getattr(config, f"{name}_options")))
-            options[inner] = guess(text)
+        if inner and name in given:
+            given[name][inner] = guess(text)
         elif dot or name not in types or types[name] is dict:
             names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
             near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
             raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
                              " (train.py RECIPE --help lists all)")
-        elif name == "reward":  # may be given several times
-            changes[name] = (*changes.get(name, ()), *parse(types[name], key, text))
         else:
-            changes[name] = parse(types[name], key, text)
-    for name in ("task", "estimator"):  # another task or estimator does not take the recipe's options
-        if changes.get(name, getattr(config, name)) != getattr(config, name):
-            given = {k.partition(".")[2] for k, _ in pairs if k.startswith(f"{name}.")}
-            changes[f"{name}_options"] = {k: v for k, v in changes.get(f"{name}_options", {}).items() if k in given}
+            value = parse(types[name], key, text)
+            if name == "reward":  # may be given several times
+                value = changes.get(name, ()) + value
+            changes[name] = value
     for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
         if number in changes and changes.setdefault(passes, 0.0):  # instead of the recipe's
             raise UsageError(f"--{dashed(number)} and --{dashed(passes)} say the same thing twice: leave one out")
-    chosen = changes.get("estimator", config.estimator)
-    if chosen != config.estimator:
-        changes["estimator_options"] = config.estimator_defaults.get(chosen, {}) | changes["estimator_options"]
-        if chosen == "supervised":
-            changes.setdefault("rollouts", 1)  # it has one answer per prompt
+    for name, options in given.items():
+        usual = getattr(config, f"{name}_options")
+        if changes.get(name, getattr(config, name)) != getattr(config, name):  # another one does not take the recipe's
+            usual = config.estimator_defaults.get(changes[name], {}) if name == "estimator" else {}
+        changes[f"{name}_options"] = usual | options
+    if changes.get("estimator") == "supervised" != config.estimator:
+        changes.setdefault("rollouts", 1)  # it has one answer per prompt
     return dataclasses.replace(config, **changes)
 
 

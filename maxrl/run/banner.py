@@ -1,5 +1,6 @@
 """What a run says to people at its start and at its end. What it says on the way is logger.py's."""
 
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from maxrl.tasks import load_task
 
 def opening(cfg: Config, run, task, validation, policy) -> list[str]:
     """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
-    trained, every = (sum(p.numel() for p in policy.model.parameters() if p.requires_grad or all_of_them)
-                      for all_of_them in (False, True))
+    every = sum(p.numel() for p in policy.model.parameters())
+    trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     origin = f"from {cfg.init}" if cfg.init else "from scratch"
     if trained < every:
         origin += f", of which LoRA trains {trained:,}"
@@ -19,11 +20,12 @@ def opening(cfg: Config, run, task, validation, policy) -> list[str]:
     if cfg.estimator == "supervised":
         judged = "none: learns from the task's own answers"
     elif cfg.reward:
-        judged = " + ".join(f"{weight:g} x {name}" for name, weight in
-                            zip(cfg.reward, cfg.reward_weights or [1] * len(cfg.reward)))
+        weights = cfg.reward_weights or [1] * len(cfg.reward)
+        judged = " + ".join(f"{weight:g} x {name}" for name, weight in zip(cfg.reward, weights))
     else:
         judged = f"the verdict of task {cfg.task}"
-    ranks = f" on {distributed.world_size()} ranks" if distributed.world_size() > 1 else ""
+    world = distributed.world_size()
+    ranks = f" on {world} ranks" if world > 1 else ""
     goes_on = "ended" if run.reached else "goes on"
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}",
@@ -78,8 +80,9 @@ def next_command(script: str, cfg: Config, path: Path) -> str:
         words += ["--reward", ",".join(cfg.reward)]
     if cfg.max_prompt:
         words += ["--max-prompt", str(cfg.max_prompt)]
-    split = there_is(cfg, ("test", "validation", "train") if script == "eval.py" else ("validation", "train"))
-    if split not in ("test", "validation" if script == "sample.py" else ""):
+    splits = ("test", "validation", "train") if script == "eval.py" else ("validation", "train")
+    split = there_is(cfg, splits)
+    if split != splits[0]:
         words += ["--split", split]
     return shlex.join(words)
 
@@ -87,9 +90,7 @@ def next_command(script: str, cfg: Config, path: Path) -> str:
 def there_is(cfg: Config, splits: tuple[str, ...]) -> str:
     """The first of these splits that the task has: a file of one's own may be the training split alone."""
     for split in splits[:-1]:
-        try:
+        with contextlib.suppress(Exception):  # whatever a task of the user's raises where it has no such split
             if len(load_task(cfg.task, split, **cfg.task_options)):
                 return split
-        except Exception:  # whatever a task of the user's raises where it has no such split
-            continue
     return splits[-1]

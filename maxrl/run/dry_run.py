@@ -28,15 +28,13 @@ Not counted: the CUDA context, communication buffers, fragmentation; RESERVE of 
 """
 
 import contextlib
-import copy
-import functools
-import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, split_arguments
@@ -77,15 +75,10 @@ def shape(cfg: Config) -> torch.nn.Module:
             raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
                              f"config.json as --init, or one of {', '.join(PUBLISHED)}")
         labels = {"num_labels": 1000} if str(config.get("model_type")) not in FAMILIES else {}
-        return on_meta(json.dumps(labels | config))
+        with torch.device("meta"), Uninitialised():
+            return from_config(labels | config)
     except ValueError as error:
         raise UsageError(f"--init {cfg.init}: {error}") from None
-
-
-@functools.lru_cache(maxsize=8)
-def on_meta(config: str) -> torch.nn.Module:
-    with torch.device("meta"):
-        return from_config(json.loads(config))
 
 
 def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied: int = 0) -> int:
@@ -118,32 +111,48 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     """Bytes of one rank: {"always" or a moment: {what: bytes}}; mean: assumed length of a response, 0: half the longest."""
     if gpus < 1 or cfg.prompts % gpus:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
-    model, low, local, adam = shape(cfg), cfg.precision != "float32", cfg.prompts // gpus, cfg.optimizer == "adamw"
+    model = shape(cfg)
+    config = model.config
+    low = cfg.precision != "float32"
+    local = cfg.prompts // gpus
     if cfg.lora_rank:
-        model = add_lora(copy.deepcopy(model), cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    p, share = parameters(model), gpus if sharded else 1
-    always = {"weights": 4 * p // share, "gradients": 4 * trained // share,
-              "Adam" if adam else "momentum": (8 if adam else 4) * trained // share, "reference model": 4 * p * bool(cfg.beta)}
-    low_copy = {"weights in bfloat16" if low else "weights, gathered": 2 * p if low else 4 * p * sharded}
-    kept = low_copy if low else {}  # for the backward; gathered weights are let go before
-    update = {"temporaries": 4 * trained // share * adam}
+        add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
+    p = parameters(model)
+    reference = p * bool(cfg.beta)
+    share = gpus if sharded else 1
+    gradients = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
+    always = {"weights": 4 * p // share, "gradients": gradients}
+    if cfg.optimizer == "adamw":
+        always["Adam"] = 2 * gradients
+        update = {"temporaries": gradients}
+    else:
+        always["momentum"] = gradients
+        update = {"temporaries": 0}
+    always["reference model"] = 4 * reference
+    if low:
+        weights = kept = {"weights in bfloat16": 2 * p}
+    else:
+        weights = {"weights, gathered": 4 * p * sharded}
+        kept = {}  # for the backward: gathered weights are freed before
     if not is_language_model(model):
         images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
         return {"always": always, "training": kept | images, "update": update}
-    N, L, V, config = cfg.rollouts, cfg.max_response, model.config.vocab_size, model.config
+    N = cfg.rollouts
+    L = cfg.max_response
+    V = config.vocab_size
     row = cache_bytes(config, L, 2 if low else 4)
     rows = min(wave_groups(cfg, N, row), local) * N * (cfg.estimator != "supervised")
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
     copied = tokens // (mean or -(-L // 2)) * PROMPT
     activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
     if sharded:
-        table, layers = V * config.hidden_size, parameters(model.model.layers)
-        low_copy = low_copy | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
+        table = V * config.hidden_size
+        layers = parameters(model.model.layers)
+        weights = weights | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
         kept = kept | {"two layers and what is in none": 8 * (p - layers + 2 * layers // config.num_hidden_layers)}
     return {"always": always,
-            "sampling": low_copy | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
-            "training": kept | {"weights of the reference": 2 * p * low * bool(cfg.beta),
+            "sampling": weights | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
+            "training": kept | {"weights of the reference": 2 * reference * low,
                                 f"activations of {tokens:,} tokens": activations,
                                 "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20},
             "update": update}

@@ -24,8 +24,8 @@ import torch
 from tqdm import tqdm
 
 from maxrl import checkpoint, distributed
-from maxrl.advantages import ADVANTAGES, RewardError
 from maxrl.errors import UsageError
+from maxrl.estimator import RewardError
 from maxrl.evaluate import judge_samples
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named
@@ -99,10 +99,7 @@ def check_task(args: argparse.Namespace, task):
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
     args.estimators = args.estimators or [name for name in ESTIMATORS if task.classes or name != "supervised"]
     for name in args.estimators if args.gradient_norms else ():
-        try:
-            ADVANTAGES[name](torch.zeros(1, args.rollouts or args.samples or 2), **ESTIMATORS.get(name, {}))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"--estimators {name}: {error.args[0]}") from None
+        setup.check_estimator("--estimators", name, args.rollouts or args.samples or 2, ESTIMATORS.get(name, {}))
 
 
 def evaluate(args: argparse.Namespace) -> dict:

@@ -32,9 +32,14 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
 def side_by_side(left: str, right: str, gap: str = "    ") -> str:
     """Two texts next to each other; `left`'s width is that of its longest line without escapes."""
     rows = list(itertools.zip_longest(left.split("\n"), right.split("\n"), fillvalue=""))
-    widths = [len(re.sub(r"\x1b\[[^m]*m?", "", line)) for line, _ in rows]
+    widths = [len(plain(line)) for line, _ in rows]
     lines = [a + " " * (max(widths) - width) + gap + b for (a, b), width in zip(rows, widths)]
     return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """The text without its ANSI colours."""
+    return re.sub(r"\x1b\[[^m]*m?", "", text)
 
 
 def main(arguments: list[str]):

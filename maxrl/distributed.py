@@ -22,29 +22,31 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
-    rank, world, local = (from_launcher(name, number) for name, number in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0)))
+    rank = from_launcher("RANK", 0)
+    world = from_launcher("WORLD_SIZE", 1)
+    local = from_launcher("LOCAL_RANK", 0)
     if rank >= world:
         raise UsageError(f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, "
                          "or unset both")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
-    where = torch.device("cuda", local) if device == "cuda" else torch.device(device)
-    if where.type == "cuda":
-        torch.cuda.set_device(where)
+    gpu = None
+    if device == "cuda" or device == "auto" and torch.cuda.is_available():
+        if not torch.cuda.is_available():
+            raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
+        gpu = torch.device("cuda", local)
+        torch.cuda.set_device(gpu)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
         # An hour: a rank may wait that long for another one's rollouts or evaluation. One that has died is noticed at once, by
         # the launcher, which ends the others; the time-out ends those that wait for one that hangs.
-        store, hour = meet(rank, world), timedelta(hours=1)
+        hour = timedelta(hours=1)
+        store = meet(rank, world)
         store.set_timeout(hour)
-        dist.init_process_group("nccl" if where.type == "cuda" else "gloo", store=store, rank=rank, world_size=world,
-                                timeout=hour, device_id=where if where.type == "cuda" else None)
+        dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=world, timeout=hour,
+                                device_id=gpu)
         end_with_launcher()
-    return rank, world, where
+    return rank, world, gpu or torch.device("cpu")
 
 
 def from_launcher(name: str, default: int) -> int:

@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     parser.add_argument("--split", default=split, choices=("train", "validation", "test"),
                         help=f"({split or 'validation, or train where the task has no other'})")
     parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
-    parser.add_argument("--reward", action="append", default=[], metavar="FILE.py:F",
+    parser.add_argument("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
                         help="reward function for the task's verdict, or package.module:F; repeatable")
     add_list(parser, "--reward-weights", float, "W,W", "what each reward function counts in their sum (1 each)")
     parser.add_argument("--max-prompt", type=int, default=0,
@@ -68,7 +68,6 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argpa
     if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
         raise UsageError(f"--temperature {temperature} --top-k {args.top_k} --top-p {top_p} is no distribution: "
                          "temperature and top-k must not be negative, top-p lies in (0, 1]")
-    args.reward = tuple(function for text in args.reward for function in text.split(","))
     if args.reward_weights and not args.reward:
         raise UsageError("--reward-weights belongs to --reward")
     return args
@@ -84,19 +83,23 @@ def complete(args: argparse.Namespace, path: Path):
     except ValueError as error:
         raise UsageError(f"{error}: move that file away, and name the task with --task") from None
     args.zero_reward_at_limit = False
-    if not (args.task or trained):
+    task = args.task or trained.get("task")
+    if not task:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    same = not args.task or args.task == trained.get("task")
-    code = [] if args.task or ":" not in trained["task"] else ["--task", trained["task"]]
+    same = task == trained.get("task")
+    code = []
+    if ":" in task and not args.task:
+        code += ["--task", task]
     if same and trained["reward"] and not args.reward:
         code += ["--reward", ",".join(trained["reward"])]
     if code:
         raise UsageError(f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
                          f"as in {shlex.join(['python', *sys.argv, *code])}")
     if same:
-        args.task, args.task_options = trained["task"], trained["task_options"] | args.task_options
+        args.task = task
+        args.task_options = trained["task_options"] | args.task_options
         args.zero_reward_at_limit = trained["zero_reward_at_limit"]
-        if list(args.reward) == trained["reward"]:
+        if args.reward == trained["reward"]:
             args.reward_weights = args.reward_weights or trained["reward_weights"]
     args.precision = args.precision or trained.get("precision", "auto")
     args.own_max_response = trained.get("max_response")

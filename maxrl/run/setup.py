@@ -106,10 +106,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError(f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank")
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
-    try:
-        ADVANTAGES[cfg.estimator](torch.zeros(1, cfg.rollouts), **estimator_options(cfg))
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"--estimator {cfg.estimator}: {error.args[0]}") from None
+    check_estimator("--estimator", cfg.estimator, cfg.rollouts, estimator_options(cfg))
     check_kind(cfg, bool(task.classes))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
@@ -124,6 +121,14 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if cfg.warmup_epochs:
         cfg = replace(cfg, warmup_steps=round(cfg.warmup_epochs * per_epoch))
     return cfg
+
+
+def check_estimator(option: str, name: str, rollouts: int, options: dict):
+    """UsageError where there is none of that name, or not with these options."""
+    try:
+        ADVANTAGES[name](torch.zeros(1, rollouts), **options)
+    except (KeyError, ValueError, TypeError) as error:
+        raise UsageError(f"{option} {name}: {error.args[0]}") from None
 
 
 def check_kind(cfg: Config, classifier: bool):

@@ -1,5 +1,7 @@
 """What eval.py prints and draws of its results: tables, sentences, curves."""
 
+import math
+
 import numpy as np
 
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
@@ -89,8 +91,11 @@ def drawn(results: dict) -> str:
         f"the first {results['prompts']:,} of {results['of']:,}")
     if results["classes"]:
         return f"{count} images, exact"
-    cut = [f"top-{name} {results[f'top_{name}']}" for name, all_tokens in (("k", 0), ("p", 1))
-           if results[f"top_{name}"] != all_tokens]
+    cut = []
+    if results["top_k"]:
+        cut.append(f"top-k {results['top_k']}")
+    if results["top_p"] != 1:
+        cut.append(f"top-p {results['top_p']}")
     if results.get("no_verdict"):
         cut.append(f"{len(results['no_verdict'])} without a verdict left out")
     return ", ".join([f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}", *cut])
@@ -98,8 +103,8 @@ def drawn(results: dict) -> str:
 
 def print_faults(results: dict):
     """Of verifiers that work in processes of their own: what makes a right answer wrong is said, where it has happened."""
-    slow, died = (sum(row.get(f"rewards/verifier_{what}", 0) for row in results["checkpoints"])
-                  for what in ("timeouts", "deaths"))
+    slow = sum(row.get("rewards/verifier_timeouts", 0) for row in results["checkpoints"])
+    died = sum(row.get("rewards/verifier_deaths", 0) for row in results["checkpoints"])
     if slow or died:
         print(f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its processes died")
 
@@ -113,14 +118,19 @@ def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1
         counts = np.bincount(bins, minlength=len(edges))
         print(f"{row['name'] + ', prompts':30}" + "".join(f"{n:9}" for n in counts))
         for name, norms in row["norms"].items():
-            medians = [np.median(np.array(norms)[bins == i]) if n else np.nan for i, n in enumerate(counts)]
-            print(f"{row['name'] + ', ' + name:30}" + "".join(f"{'-' if np.isnan(m) else f'{m:.3g}':>9}" for m in medians))
+            norms = np.array(norms)
+            cells = [f"{np.median(norms[bins == i]):.3g}" if n else "-" for i, n in enumerate(counts)]
+            print(f"{row['name'] + ', ' + name:30}" + "".join(f"{cell:>9}" for cell in cells))
 
 
 def curves(results: dict) -> dict[str, dict]:
     """For the figure: every name's pass@k and standard error at k = 1, 2, 4, ... up to the number of samples (classes)."""
     ks = [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
-    points = {k: {name: mean_and_se(v) for name, v in per_prompt(results, k).items()} for k in ks}
-    se = {name: [points[k][name][1] for k in ks] for name in points[1]}  # of one prompt there is none
-    return {name: {"k": ks, "mean": [points[k][name][0] for k in ks], "se": [None if s != s else s for s in se[name]]}
-            for name in points[1]}
+    result = {}
+    for k in ks:
+        for name, values in per_prompt(results, k).items():
+            mean, se = mean_and_se(values)
+            curve = result.setdefault(name, {"k": ks, "mean": [], "se": []})
+            curve["mean"].append(mean)
+            curve["se"].append(None if math.isnan(se) else se)  # of one prompt there is none
+    return result

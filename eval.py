@@ -35,26 +35,27 @@ from maxrl.study import plots
 from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 
 
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
+def read_arguments(arguments: list[str]):
     parser = argparse.ArgumentParser("eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
-    parser.add_argument("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
+    add = parser.add_argument
+    add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
+    add("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
     sampling_options.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
-    parser.add_argument("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
+    add("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
     sampling_options.add_options(parser, "test")
-    parser.add_argument("--workers", type=int, default=0, help="processes that decode images (0: none)")
-    parser.add_argument("--against", help="row to which the others are compared (the last)")
-    parser.add_argument("--json", type=Path, help="write counts and table to this file")
-    parser.add_argument("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    parser.add_argument("--gradient-norms", action="store_true",
-                        help="study gradient norms instead of pass@k, in float32 unless told otherwise")
+    add("--workers", type=int, default=0, help="processes that decode images (0: none)")
+    add("--against", help="row to which the others are compared (the last)")
+    add("--json", type=Path, help="write counts and table to this file")
+    add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
+    add("--gradient-norms", action="store_true",
+        help="study gradient norms instead of pass@k, in float32 unless told otherwise")
     sampling_options.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
-    parser.add_argument("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
-                        "have with N rollouts (their limit of many)")
+    add("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
+        "have with N rollouts (their limit of many)")
     return check(sampling_options.read_options(parser, arguments))
 
 
-def check(args: argparse.Namespace) -> argparse.Namespace:
+def check(args):
     """Refuse what could not be evaluated before any sampling; `checkpoints` becomes a list of (name, directory)."""
     check_least("k", min(args.k), 1)
     if (args.estimators or args.rollouts) and not args.gradient_norms:
@@ -84,7 +85,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     return args
 
 
-def check_task(args: argparse.Namespace, task):
+def check_task(args, task):
     """What depends on whether the task is for a classifier: the defaults, and what means nothing to it."""
     if task.classes:
         if args.samples or args.temperature != 1:
@@ -102,7 +103,7 @@ def check_task(args: argparse.Namespace, task):
         setup.check_estimator("--estimators", name, args.rollouts or args.samples or 2, ESTIMATORS.get(name, {}))
 
 
-def evaluate(args: argparse.Namespace) -> dict:
+def evaluate(args) -> dict:
     """For every checkpoint, over the same prompts and the same noise: counts of right samples, a classifier's exact pass
     rates, or gradient norms."""
     rank, world, device = distributed.setup(args.device)

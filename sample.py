@@ -16,16 +16,17 @@ from maxrl.errors import UsageError
 from maxrl.run import cli, sampling_options, setup
 
 
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
+def read_arguments(arguments: list[str]):
     parser = argparse.ArgumentParser("sample.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", help="checkpoint or run directory")
-    parser.add_argument("--prompts", type=int, default=2, help="how many prompts to show (2)")
-    parser.add_argument("--first", type=int, default=0, help="place of the first of them in the split (0)")
-    parser.add_argument("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
-    parser.add_argument("--samples", type=int, default=32, help="rollouts of each; one right and one wrong are shown (32)")
+    add = parser.add_argument
+    add("checkpoint", help="checkpoint or run directory")
+    add("--prompts", type=int, default=2, help="how many prompts to show (2)")
+    add("--first", type=int, default=0, help="place of the first of them in the split (0)")
+    add("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
+    add("--samples", type=int, default=32, help="rollouts of each; one right and one wrong are shown (32)")
     sampling_options.add_options(parser, "")
-    parser.add_argument("--colour", default="auto", choices=("auto", "always", "never"),
-                        help="auto: in a terminal, unless NO_COLOR is set")
+    add("--colour", default="auto", choices=("auto", "always", "never"),
+        help="auto: in a terminal, unless NO_COLOR is set")
     return sampling_options.read_options(parser, arguments)
 
 

@@ -26,8 +26,8 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     world = from_launcher("WORLD_SIZE", 1)
     local = from_launcher("LOCAL_RANK", 0)
     if rank >= world:
-        raise UsageError(f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, "
-                         "or unset both")
+        raise UsageError(
+            f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, or unset both")
     gpu = None
     if device == "cuda" or device == "auto" and torch.cuda.is_available():
         if not torch.cuda.is_available():

@@ -42,6 +42,14 @@ class Run:
     .resumed is the checkpoint to go on from, or None; .stopped, after `due`, says that a signal has asked for the end.
     """
 
+    lock = None
+    signalled = None  # (signal, when) of the first that came
+    stopped = False
+    skipped = 0  # steps in a row whose gradient was not finite
+    # Of the checkpoint to resume from:
+    reached = False
+    steps = 0
+
     def __init__(self, cfg: Config, recipe: str, task, validation=None):
         """recipe: its name. task, validation: the splits, of which a resumed run must have the same."""
         self.cfg, self.recipe, self.path = cfg, recipe, Path(cfg.out)
@@ -49,15 +57,8 @@ class Run:
         if validation is not None:
             self.data["validation"] = validation.digest
         self.main = distributed.rank() == 0
-        self.lock = None
         self.old_handlers = {}
-        self.signalled = None  # (signal, when) of the first that came
-        self.stopped = False
-        self.skipped = 0  # steps in a row whose gradient was not finite
         self.earlier = []  # what recipe.json says of earlier starts of the run
-        # Of the checkpoint to resume from:
-        self.reached = False
-        self.steps = 0
 
     def __enter__(self):
         found, refusal, code = None, None, UsageError.code

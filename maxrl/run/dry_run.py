@@ -202,14 +202,16 @@ def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
 
 
 def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
-    model, mean = shape(cfg), mean or -(-cfg.max_response // 2)
+    model = shape(cfg)
+    language = is_language_model(model)
+    mean = mean or -(-cfg.max_response // 2)
     plans = {"replicated": plan(cfg, gpus, mean=mean)}
-    if gpus > 1 and is_language_model(model):
+    if gpus > 1 and language:
         plans["sharded"] = plan(cfg, gpus, True, mean)
     lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
              f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
              f"{cfg.prompts} prompts x {cfg.rollouts} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
-    if is_language_model(model):
+    if language:
         R = cfg.prompts * cfg.rollouts
         lines.append(f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}")
     lines += ["", f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in plans)]
@@ -218,11 +220,12 @@ def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
         return f"  {title:42}" + "".join(f"{size / 2**30:12.2f}" for size in sizes)
 
     for moment in plans["replicated"]:
-        items = dict.fromkeys(what for p in plans.values() for what in p[moment])
-        sizes = {what: [p[moment].get(what, 0) for p in plans.values()] for what in items}
-        lines += [line(f"{moment + ':':10}{what}", values) for what, values in sizes.items() if any(values)]
+        for what in dict.fromkeys(what for p in plans.values() for what in p[moment]):
+            sizes = [p[moment].get(what, 0) for p in plans.values()]
+            if any(sizes):
+                lines.append(line(f"{moment + ':':10}{what}", sizes))
     lines.append(line("peak", map(peak, plans.values())))
-    if is_language_model(model) and not cfg.gradient_checkpointing:
+    if language and not cfg.gradient_checkpointing:
         less = replace(cfg, gradient_checkpointing=True)
         lines.append(line("peak with gradient checkpointing", (peak(plan(less, gpus, s == "sharded", mean)) for s in plans)))
     return lines + [f"  fits {card} GPUs: {fits(cfg, gpus, size)}" for card, size in CARDS.items()]

@@ -63,17 +63,20 @@ class Logger:
         self.main = main
         if not main:
             return
-        self.path, self.now, self.said = Path(run) / "metrics.jsonl", {}, set()
+        run = Path(run)
+        self.path = run / "metrics.jsonl"
+        self.now = {}
+        self.said = set()
         self.shown = {key: name for key, name in SHOWN.items() if not (supervised and "reward" in key)}
         files.write_text(self.path, "".join(past(self.path, resumed)))
         self.open()
-        recipe = json.loads((Path(run) / "recipe.json").read_text()) if track else {}
-        self.trackers = [TRACKERS[tracker](Path(run), recipe, first_step) for tracker in dict.fromkeys(track)]
-        self.first, self.steps, self.bar = first_step, steps, None
+        recipe = json.loads((run / "recipe.json").read_text()) if track else {}
+        self.trackers = [TRACKERS[tracker](run, recipe, first_step) for tracker in dict.fromkeys(track)]
+        self.steps = steps
+        self.first = self.last_line_step = first_step
         self.began = self.last_line = time.monotonic()
-        self.last_line_step = first_step
-        if sys.stderr.isatty():
-            self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5)
+        # Without a terminal there is no bar: `line` takes its place.
+        self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5, disable=None)
 
     @classmethod
     def of(cls, run, first_step: int) -> "Logger":
@@ -112,11 +115,10 @@ class Logger:
             tracker.log(step, metrics)
         self.now |= {name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
                      for key, name in self.shown.items() if key in metrics}
-        if self.bar:
-            self.bar.set_postfix(self.now, refresh=False)
-            self.bar.update(1)
-        elif (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
-              or time.monotonic() - self.last_line > LINES):
+        self.bar.set_postfix(self.now, refresh=False)
+        self.bar.update(1)
+        if self.bar.disable and (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
+                                 or time.monotonic() - self.last_line > LINES):
             self.say(self.line(step + 1))
 
     def warn_of(self, metrics: dict[str, float]):
@@ -145,8 +147,7 @@ class Logger:
 
     def close(self):
         if self.main:
-            if self.bar:
-                self.bar.close()
+            self.bar.close()
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()

@@ -12,22 +12,23 @@ from maxrl.io.arguments import check_least, guess, parse, refuse_blanks, split_a
 
 def add_options(parser: argparse.ArgumentParser, split: str):
     """The options of both scripts; `split` is the default of --split, where it is "" the first that there is."""
-    parser.add_argument("--split", default=split, choices=("train", "validation", "test"),
-                        help=f"({split or 'validation, or train where the task has no other'})")
-    parser.add_argument("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
-    parser.add_argument("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
-                        help="reward function for the task's verdict, or package.module:F; repeatable")
+    add = parser.add_argument
+    add("--split", default=split, choices=("train", "validation", "test"),
+        help=f"({split or 'validation, or train where the task has no other'})")
+    add("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
+    add("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
+        help="reward function for the task's verdict, or package.module:F; repeatable")
     add_list(parser, "--reward-weights", float, "W,W", "what each reward function counts in their sum (1 each)")
-    parser.add_argument("--max-prompt", type=int, default=0,
-                        help="leave out prompts of more tokens and count them (0: all must fit)")
-    parser.add_argument("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
-    parser.add_argument("--temperature", type=float, help="of the sampling (the checkpoint's own eval_temperature, else 1)")
-    parser.add_argument("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
-    parser.add_argument("--top-p", type=float, help="sample from the smallest set of this probability, 1: all tokens (the "
-                        "checkpoint's own eval_top_p, else 1)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
+    add("--max-prompt", type=int, default=0,
+        help="leave out prompts of more tokens and count them (0: all must fit)")
+    add("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
+    add("--temperature", type=float, help="of the sampling (the checkpoint's own eval_temperature, else 1)")
+    add("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
+    add("--top-p", type=float, help="sample from the smallest set of this probability, 1: all tokens (the "
+        "checkpoint's own eval_top_p, else 1)")
+    add("--seed", type=int, default=0, help="of the samples")
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    add("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
 
 
 def is_number(word: str) -> bool:
@@ -48,7 +49,7 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: st
                         type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text))
 
 
-def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+def read_options(parser: argparse.ArgumentParser, arguments: list[str]):
     """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for a
     number that is too small and for what is no distribution to sample from."""
     refuse_blanks(arguments, ITEMS)
@@ -73,7 +74,7 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]) -> argpa
     return args
 
 
-def complete(args: argparse.Namespace, path: Path):
+def complete(args, path: Path):
     """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options and
     what becomes of cut responses (`zero_reward_at_limit`); the longest response (`own_max_response`); the precision;
     temperature and top-p of its evaluations. A task or reward functions of the user's are code, which runs only where the

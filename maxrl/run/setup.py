@@ -1,6 +1,5 @@
 """What the scripts work with: a task's splits, who judges its rollouts, the policy, the optimizer."""
 
-import argparse
 import inspect
 import math
 import sys
@@ -176,12 +175,11 @@ def start_model(cfg: Config, task: Task, resumed: Path | None):
             merge(model)  # where --init is an adapter
         elif not resumed:
             add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, checkpoint.base_name(cfg.init))
-    elif task.classes:
-        model, tokenizer, stop = from_config(cfg.model | {"num_labels": len(task.classes)}), None, []
     else:
-        model, tokenizer, stop = from_config(cfg.model), new_tokenizer(task), []
-        if task.tokenizer:
-            stop = [tokenizer.id(tokenizer.special("eos_token"))]
+        labels = {"num_labels": len(task.classes)} if task.classes else {}
+        model = from_config(cfg.model | labels)
+        tokenizer = new_tokenizer(task)
+        stop = [tokenizer.id(tokenizer.special("eos_token"))] if task.tokenizer else []
     if cfg.sync_batch_norm:
         model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model, tokenizer, stop
@@ -206,7 +204,7 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
 
 
 # ------------------------------------------------- of eval.py and sample.py -----------------------------------------
-def load_split(args: argparse.Namespace) -> Task:
+def load_split(args) -> Task:
     """The split that is asked; where none is, validation, or train where nothing else was named. Sets args.split."""
     if not args.split:
         try:
@@ -218,7 +216,7 @@ def load_split(args: argparse.Namespace) -> Task:
     return load_task(args.task, args.split, **args.task_options)
 
 
-def find_task(args: argparse.Namespace, path: Path) -> Task:
+def find_task(args, path: Path) -> Task:
     """The split that is asked, without the prompts that are longer than --max-prompt in the tokens of checkpoint `path`, and
     judged by the reward functions if there are any; sets args.max_response. UsageError where no prompt is left, where nothing
     can judge, and for an option that means nothing to the task."""
@@ -227,8 +225,8 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     if task.classes:
         if args.max_prompt or args.max_response or args.top_k or args.top_p != 1:
-            raise UsageError("a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and "
-                             "--top-p")
+            raise UsageError(
+                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")
         return task
     if not args.reward:
         probe(task)  # a package or reward functions that are missing are named before any sampling
@@ -247,7 +245,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     return task
 
 
-def load_policy(args: argparse.Namespace, path: Path, task, device, indices, **options):
+def load_policy(args, path: Path, task, device, indices, **options):
     """The policy of checkpoint `path` for a task; UsageError where they do not fit each other, or where one of the prompts
     `indices` leaves no room for the response."""
     try:

@@ -43,7 +43,7 @@ def read_arguments(arguments: list[str]):
     sampling_options.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
     add("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
     sampling_options.add_options(parser, "test")
-    add("--workers", type=int, default=0, help="processes that decode images (0: none)")
+    add("--workers", type=int, help="processes that decode images (0: none)")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
@@ -64,6 +64,7 @@ def check(args):
         if {args.temperature, args.top_p} - {None, 1} or args.top_k or args.against:
             raise UsageError("--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against")
         args.temperature = args.top_p = 1.0
+        args.precision = args.precision or "float32"
     if (args.rollouts or 0) > 8192:
         raise UsageError(f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
                          "limit of many rollouts, or use at most 8192")
@@ -79,8 +80,6 @@ def check(args):
     args.against = args.against or names[-1]
     if args.against not in names:
         raise UsageError(f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}")
-    if args.gradient_norms:
-        args.precision = args.precision or "float32"
     sampling_options.complete(args, args.checkpoints[0][1])
     return args
 
@@ -113,7 +112,7 @@ def evaluate(args) -> dict:
         raise UsageError("--gradient-norms runs in one process: start it without torchrun")
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.load_policy(args, path, task, device, range(args.prompts), workers=args.workers)
+        policy = setup.load_policy(args, path, task, device, range(args.prompts))
         row = {"name": name, "path": str(path)}
         with tqdm(total=args.prompts, desc=f"{name} ({path})", unit=" prompts", leave=False, disable=rank > 0) as bar:
             if args.gradient_norms:

@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 
 from maxrl import checkpoint, distributed
 from maxrl.config import FREE_ON_RESUME, Config
@@ -61,16 +60,16 @@ class Run:
         self.earlier = []  # what recipe.json says of earlier starts of the run
 
     def __enter__(self):
-        found, refusal, code = None, None, UsageError.code
+        found, refusal = "", ()
         if self.main:
             try:
                 found = str(self.acquire() or "")
             except (UsageError, OSError) as error:
                 self.release()
-                refusal, code = (self.disk_full_sentence(error), DISK_FULL) if disk_full(error) else (str(error), code)
-        found, refusal, code = distributed.from_main([found, refusal, code])
+                refusal = (self.disk_full_sentence(error), DISK_FULL) if disk_full(error) else (str(error),)
+        found, refusal = distributed.from_main([found, refusal])
         if refusal:
-            raise UsageError(refusal, code)
+            raise UsageError(*refusal)
         self.resumed = Path(found) if found else None
         return self
 
@@ -240,8 +239,8 @@ class Run:
 
 def disk_full(error) -> str:
     """What the system says where an error is that of a full disk, or of a file that may not grow; else ""."""
-    said = re.search(r"os error (\d+)", str(error)) if isinstance(error, SafetensorError) else None
-    number = int(said[1]) if said else error.errno if isinstance(error, OSError) else None
+    said = re.search(r"os error (\d+)", str(error))  # as safetensors says it
+    number = int(said[1]) if said else getattr(error, "errno", None)
     return os.strerror(number) if number in DISK_FULL_ERRORS else ""
 
 
@@ -263,20 +262,20 @@ def newest_intact(run: Path) -> Path | None:
     """The newest checkpoint that is what its checksums say; newer ones that are damaged get another name."""
     damaged = []
     for path in reversed(checkpoints(run)):
-        if not (why := files.first_problem(path)):
-            break
-        damaged.append((path, why))
-    else:
-        if damaged:
-            raise UsageError(f"{run} holds no checkpoint that is whole ({damaged[0][1]}): start another run with --out DIR")
-        return None
-    for bad, why in damaged:
-        aside = bad.with_name(f"{bad.name}.damaged")
-        while aside.exists():
-            aside = aside.with_name(aside.name + "_")
-        os.rename(bad, aside)
-        say(f"{why}: going on from {path.name}, what is damaged is now {aside}")
-    return path
+        why = files.first_problem(path)
+        if why:
+            damaged.append((path, why))
+            continue
+        for bad, why in damaged:
+            aside = bad.with_name(f"{bad.name}.damaged")
+            while aside.exists():
+                aside = aside.with_name(aside.name + "_")
+            bad.rename(aside)
+            say(f"{why}: going on from {path.name}, what is damaged is now {aside}")
+        return path
+    if damaged:
+        raise UsageError(f"{run} holds no checkpoint that is whole ({damaged[0][1]}): start another run with --out DIR")
+    return None
 
 
 def saved_state(checkpoint: Path) -> dict:
@@ -350,4 +349,5 @@ def lock(run: Path):
 def command() -> str:
     """What was typed to start this run."""
     world = distributed.world_size()
-    return " ".join(["python" if world == 1 else f"torchrun --nproc-per-node {world}", shlex.join(sys.argv)])
+    start = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
+    return f"{start} {shlex.join(sys.argv)}"

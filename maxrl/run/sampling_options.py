@@ -12,6 +12,9 @@ from maxrl.io.arguments import check_least, guess, parse, refuse_blanks, split_a
 
 def add_options(parser: argparse.ArgumentParser, split: str):
     """The options of both scripts; `split` is the default of --split, where it is "" the first that there is."""
+    # What else setup.choose_rewards and setup.build_policy ask of a Config.
+    parser.set_defaults(zero_reward_at_limit=False, reward_errors="stop", reward_timeout=0.0, out=".", workers=0,
+                        aggregation="sequence")
     add = parser.add_argument
     add("--split", default=split, choices=("train", "validation", "test"),
         help=f"({split or 'validation, or train where the task has no other'})")
@@ -83,7 +86,6 @@ def complete(args, path: Path):
         trained = checkpoint.recorded(path) if (path / "recipe.json").exists() else {}
     except ValueError as error:
         raise UsageError(f"{error}: move that file away, and name the task with --task") from None
-    args.zero_reward_at_limit = False
     task = args.task or trained.get("task")
     if not task:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")

@@ -37,15 +37,32 @@ def within(task: Task, split: str, tokenizer, limit: int) -> Task:
     return task
 
 
-def judge_by(judge: Rewards, task: Task, zero_at_limit: bool):
-    """The task's rewards() become the judge's, 0 for a response that is cut where `zero_at_limit` says so."""
-    task.rewards = finished_only(judge.judge) if zero_at_limit else judge.judge
-
-
 def load_checked(path):
     """Model, tokenizer and stop tokens of a checkpoint that is what its checksums say."""
     checkpoint.check_intact(path)
     return checkpoint.load_model(path)
+
+
+def choose_rewards(cfg, *tasks: Task | None) -> Rewards | None:
+    """Who judges the training split: the user's reward functions, if there are any, or the task itself; nobody judges a
+    classifier's draws. Each task's rewards() become the judge's, 0 for a response that is cut with zero_reward_at_limit."""
+    own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out) if cfg.reward else None
+    judges = []
+    for task in tasks:
+        if task is not None and not task.classes:
+            judge = own or Verdicts(task, cfg.reward_errors, cfg.out)
+            task.rewards = finished_only(judge.judge) if cfg.zero_reward_at_limit else judge.judge
+            judges.append(judge)
+    return judges[0] if judges else None
+
+
+def build_policy(cfg, model, tokenizer, stop, task, device, **options):
+    """The policy with the options of a Config, or of eval.py and sample.py, that it takes by their names."""
+    if not task.classes:
+        taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
+        options |= {name: value for name, value in vars(cfg).items() if name in taken} | {"max_tokens": cfg.max_response}
+    autocast = distributed.use_bfloat16(cfg.precision, device)
+    return make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers, autocast=autocast, **options)
 
 
 # -------------------------------------------------------- of train.py -----------------------------------------------
@@ -77,18 +94,6 @@ def new_tokenizer(task: Task) -> Tokenizer | None:
     if task.classes:
         return None
     return Tokenizer.load(task.tokenizer) if task.tokenizer else Tokenizer.from_vocabulary(task.vocabulary)
-
-
-def choose_rewards(cfg: Config, *tasks: Task | None) -> Rewards | None:
-    """Who judges the training split: the user's reward functions, if there are any, or the task itself; nobody judges a
-    classifier's draws. Each task's rewards() become the judge's."""
-    own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out) if cfg.reward else None
-    judges = []
-    for task in tasks:
-        if task is not None and not task.classes:
-            judges.append(own or Verdicts(task, cfg.reward_errors, cfg.out))
-            judge_by(judges[-1], task, cfg.zero_reward_at_limit)
-    return judges[0] if judges else None
 
 
 def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -> Config:
@@ -147,13 +152,9 @@ def start_policy(cfg: Config, task: Task, validation: Task | None, resumed: Path
     try:
         model, tokenizer, stop = start_model(cfg, task, resumed)
         options = {}
-        if not task.classes:
-            taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}  # options of that name
-            options = {name: value for name, value in vars(cfg).items() if name in taken} | {"max_tokens": cfg.max_response}
         if cfg.beta:
             options["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
-        policy = make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers,
-                             autocast=distributed.use_bfloat16(cfg.precision, device), **options)
+        policy = build_policy(cfg, model, tokenizer, stop, task, device, **options)
         for prompts in (task, validation):
             if prompts is not None and not task.classes:
                 longest = getattr(prompts, "longest", 0) or len(tokenizer.encode_prompt(prompts[0].prompt))
@@ -195,7 +196,8 @@ def make_optimizer(cfg: Config, model) -> torch.optim.Optimizer:
 def estimator_options(cfg: Config, rollouts=None) -> dict:
     """The recipe's options, and what else the estimator takes: of one group of zeros where there are no rollouts yet."""
     options = dict(cfg.estimator_options)
-    known = ADVANTAGES[cfg.estimator].known
+    # Of an unknown estimator there are none: check_estimator refuses it.
+    known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
     if "mean_log_probs" in known:
         options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, cfg.rollouts)
     if cfg.allow_fractional and "allow_fractional" in known:
@@ -240,19 +242,16 @@ def find_task(args, path: Path) -> Task:
             raise UsageError(f"{path}: {error}") from None
         if len(task) == 0:
             raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
-    judge = Rewards(args.reward, args.reward_weights) if args.reward else Verdicts(task)
-    judge_by(judge, task, args.zero_reward_at_limit)
+    choose_rewards(args, task)
     return task
 
 
-def load_policy(args, path: Path, task, device, indices, **options):
+def load_policy(args, path: Path, task, device, indices):
     """The policy of checkpoint `path` for a task; UsageError where they do not fit each other, or where one of the prompts
     `indices` leaves no room for the response."""
     try:
         model, tokenizer, stop = load_checked(path)
-        own = {} if task.classes else {"max_tokens": args.max_response, "aggregation": "sequence"}
-        policy = make_policy(model, tokenizer, stop, task, device, seed=args.seed,
-                             autocast=distributed.use_bfloat16(args.precision, device), **own, **options)
+        policy = build_policy(args, model, tokenizer, stop, task, device)
         if not task.classes:
             check_prompts(model, [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices], args.max_response)
         return policy

@@ -24,12 +24,14 @@ def per_prompt(results: dict, k: int) -> dict[str, list]:
 
 def print_table(results: dict, passes: list[int], against: str):
     """pass@k and majority vote (standard error over prompts), and each row's difference to `against`, paired over prompts."""
-    values = {f"pass@{k}": per_prompt(results, k) for k in passes}
+    passed = {k: per_prompt(results, k) for k in passes}
+    values = {f"pass@{k}": rates for k, rates in passed.items()}
     if results["classes"]:
         values["top-1"] = over_seeds(results, lambda row: np.array(row["top1"]))
     if all("majority" in row for row in results["checkpoints"]):
         values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: np.array(row["majority"]))
-    ks, names = list(values), list(values[f"pass@{passes[0]}"])
+    ks = list(values)
+    names = list(passed[passes[0]])
     width = max(map(len, names)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
     print(" " * width + "".join(f"{k:^17}" for k in ks))
@@ -40,7 +42,7 @@ def print_table(results: dict, passes: list[int], against: str):
         for name in names:
             if name != against:
                 print_row(name, width, [values[k][against] - values[k][name] for k in ks], "+.3f")
-    print(in_words({k: per_prompt(results, k) for k in passes}, against))
+    print(in_words(passed, against))
 
 
 def print_row(name: str, width: int, columns: list, form: str):

@@ -275,19 +275,23 @@ def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
 def load_optimizer(path, model, optimizer):
     """The reverse of `optimizer_tensors`, on the parameters' devices; ValueError for a file that is not of this model and
     optimizer, or damaged."""
-    file, trained = Path(path) / "optimizer.safetensors", {n: p for n, p in model.named_parameters() if p.requires_grad}
+    file = Path(path) / "optimizer.safetensors"
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: {path} is no checkpoint to resume from")
     wanted = {f"{name}.{key}" for name in trained for key in STATE[type(optimizer)]}
     with opened(path, file) as content:
-        if (names := set(content.keys())) and names != wanted:  # SGD without momentum has none
+        names = set(content.keys())
+        if names not in (set(), wanted):  # SGD without momentum has none
             raise ValueError(f"{file} is not of this model and optimizer: {min(names ^ wanted)} is in one of them only")
         for full_name in sorted(names):
             name, _, key = full_name.rpartition(".")
-            parameter, header = trained[name], content.get_slice(full_name)
+            parameter = trained[name]
+            header = content.get_slice(full_name)
+            found, dtype = tuple(header.get_shape()), header.get_dtype()
             shape = () if key == "step" else tuple(parameter.shape)
-            if tuple(header.get_shape()) != shape or header.get_dtype() not in FLOATS:
-                raise ValueError(f"{file}: {full_name} {tuple(header.get_shape())} {header.get_dtype()} is not {shape}")
+            if found != shape or dtype not in FLOATS:
+                raise ValueError(f"{file}: {full_name} {found} {dtype} is not {shape}")
             value = content.get_tensor(full_name)
             if key != "step":  # Adam counts on the CPU
                 value = sharding.placed_like(parameter, value)

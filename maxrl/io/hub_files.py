@@ -22,17 +22,17 @@ def find(path) -> Path:
             path = path / name
         if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
             return path
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise FileNotFoundError(f"{repr(path)[:80]} cannot be read: {str(error)[:100]}") from None
     raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
 
 
 def on_hub(path) -> bool:
-    name, path = str(path), Path(path)
-    return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name)) and not (
-        path.exists() or path.parent.exists() or name.startswith("runs/"))
+    """Whether it is OWNER/NAME, and nothing of that name lies here: runs/NAME may be a run that is not made yet."""
+    name = str(path)
+    return re.fullmatch(r"(?!runs/)[\w-][\w.-]*/[\w.-]+", name) is not None and not Path(name).parent.exists()
 
 
 def base_name(path) -> str:

@@ -133,11 +133,14 @@ class Logger:
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""
         now = time.monotonic()
-        each, mean = (now - self.last_line) / (done - self.last_line_step), (now - self.began) / (done - self.first)
-        self.last_line, self.last_line_step = now, done
-        values = "".join(f"  {name} {value}" for name, value in self.now.items())
-        left = f"  {duration(mean * (self.steps - done))} left" if done < self.steps else ""
-        return f"step {done}/{self.steps}{values}  {each:.2g} s{left}"
+        each = (now - self.last_line) / (done - self.last_line_step)
+        self.last_line = now
+        self.last_line_step = done
+        parts = [f"step {done}/{self.steps}", *(f"{name} {value}" for name, value in self.now.items()), f"{each:.2g} s"]
+        if done < self.steps:
+            mean = (now - self.began) / (done - self.first)
+            parts.append(f"{duration(mean * (self.steps - done))} left")
+        return "  ".join(parts)
 
     def say(self, *lines: str, once: bool = False):
         """To people, on lines of their own."""
@@ -165,12 +168,13 @@ def past(path: Path, resumed: Path | None) -> list[str]:
     checkpoint's copy, then what the file alone has. What was wrong with the file is said."""
     done = files.read_json(resumed / "state.json")["step"] if resumed else 0
     rows = [(step, line) for step, line in readable(path) if step < done]
-    found, copy = dict(rows), dict(readable(resumed / path.name)) if resumed else {}
+    found = dict(rows)
+    copy = dict(readable(resumed / path.name)) if resumed else {}
     kept = found | copy
-    for what, steps in {"lacked step {}, put back from the checkpoint": sorted(set(copy) - set(found)),
+    for what, steps in {"lacked step {}, put back from the checkpoint": sorted(copy.keys() - found),
                         "had another line for step {}, put right from the checkpoint": [
                             step for step, line in sorted(found.items()) if copy.get(step, line) != line],
-                        "lacks step {}, which no copy has": sorted(set(range(done)) - set(kept))}.items():
+                        "lacks step {}, which no copy has": sorted(set(range(done)).difference(kept))}.items():
         if steps:
             warnings.warn(f"{path} {what.format(spans(steps))}", stacklevel=2)
     if [step for step, _ in rows] != sorted(found):

@@ -46,7 +46,8 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
             check_values(called, rewards, domain)
             return formula(rewards, **options)
 
-        checked.known, checked.limit = known, limit
+        checked.known = known
+        checked.limit = limit
         ADVANTAGES[called] = checked
         return checked
     return register

@@ -91,7 +91,7 @@ def mean_and_se(values) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def pass_at_k_table(successes, n, ks) -> dict[int, tuple[float, float]]:
+def pass_at_k_table(successes, n, ks) -> dict:
     """{k: (mean pass@k, standard error over prompts)} from counts of right samples (P,) among n, a number or (P,)."""
     return {int(k): mean_and_se(pass_at_k(n, np.atleast_1d(_array(successes)), k)) for k in ks}
 
@@ -119,7 +119,7 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
     return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
 
 
-def group_sums(rewards) -> dict[str, float]:
+def group_sums(rewards) -> dict:
     """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them.
 
     reward                  mean reward
@@ -143,7 +143,7 @@ def group_sums(rewards) -> dict[str, float]:
     return {"groups": len(rewards), "rollouts": rewards.size} | sums
 
 
-def group_means(sums: dict[str, float]) -> dict[str, float]:
+def group_means(sums: dict) -> dict:
     """Sums of group_sums, added over ranks or not, to means over groups and the std over rollouts (NaN without any group)."""
     sums = dict(sums)
     groups = sums.pop("groups") or np.nan

@@ -20,7 +20,6 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +36,7 @@ GRACE = 1.0  # seconds after which a call that lets no other thread run is ended
 class Rewards:
     """Called with P prompts, P lists of N completions and columns of P values: rewards (P, N) and their statistics.
 
+    functions: callables, or where they are ("FILE.py:name", "package.module:name"); weights: one for each, or none for 1.
     errors: "stop", an exception or an answer that is no list of numbers ends the run with one sentence (UsageError), and the
     batch is in `directory`; "drop", the groups of that call are left out (NaN) and counted. timeout: seconds that one call
     may take, 0 for no limit; after that the process ends with the stack of the call.
@@ -44,8 +44,7 @@ class Rewards:
 
     judges = "the reward function"  # who speaks in a sentence
 
-    def __init__(self, functions: Sequence[Callable | str], weights: Sequence[float] = (), errors: str = "stop",
-                 timeout: float = 0.0, directory: str | Path = "."):
+    def __init__(self, functions, weights=(), errors: str = "stop", timeout: float = 0.0, directory="."):
         self.functions = {}
         seen = Counter()
         for function in functions:
@@ -109,8 +108,8 @@ class Rewards:
         for name, function in self.functions.items():
             values, error = self.call(name, function, batch)
             failed += bool(error)
-            results.append(torch.tensor(values, dtype=torch.float64).view(P, N))  # NaN where there is none
-        stacked = torch.stack(results)                                                         # (functions, P, N)
+            results.append(values)
+        stacked = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)  # NaN: no verdict
         weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
         rewards = (weights * stacked).nansum(0)                                                # (P, N)
         # If no function has a verdict on a rollout, its group has no rewards; after a failed call none has.
@@ -220,7 +219,7 @@ class Verdicts(Rewards):
 
     judges = "the task"
 
-    def __init__(self, task, errors: str = "stop", directory: str | Path = "."):
+    def __init__(self, task, errors: str = "stop", directory="."):
         super().__init__([task.rewards], errors=errors, directory=directory)
         self.task = task
         self.rewards = task.rewards

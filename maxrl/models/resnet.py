@@ -43,7 +43,10 @@ class ResNetConfig:
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
         """Read a parsed config.json; ValueError for keys that are unknown or missing."""
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items() if k != "model_type"}
+        given = {}
+        for key, value in config.items():
+            if key != "model_type":
+                given[key] = tuple(value) if isinstance(value, list) else value
         unknown = given.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             raise ValueError(f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))[:80]}")

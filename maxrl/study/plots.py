@@ -163,10 +163,10 @@ def smooth(values, window: int):
 
 def gradient_norms(rows: list[dict], file: Path, caption: str):
     """One point per prompt: gradient norm against pass rate; a panel for each checkpoint and estimator, of one scale."""
-    panels = [(row, name, norms) for row in rows for name, norms in row["norms"].items()]
+    panels = [(row, name) for row in rows for name in row["norms"]]
     fig, axes = figure(len(panels), sharey=True)
-    for ax, (row, name, norms) in zip(axes, panels):
-        ax.plot(row["pass_rates"], norms, ".", ms=3, alpha=0.4, color=colour(name))
+    for ax, (row, name) in zip(axes, panels):
+        ax.plot(row["pass_rates"], row["norms"][name], ".", ms=3, alpha=0.4, color=colour(name))
         ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", xlim=(-0.02, 1.02),
                title=f"{called(row['name'])}: gradient of {called(name)}")
     save(fig, [], file, caption)

@@ -106,12 +106,11 @@ def group_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
-def all_reduce(numbers: dict[str, float], op: str = "sum", device=None) -> dict[str, float]:
+def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
     """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
     if not (numbers and dist.is_initialized()):
         return numbers
-    device = device or group_device()
-    values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=device)
+    values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=group_device())
     dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
     return dict(zip(sorted(numbers), values.tolist()))
 
@@ -123,7 +122,7 @@ def peak_memory(device: torch.device) -> dict[str, float]:
         torch.cuda.reset_peak_memory_stats(device)
     else:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {"memory/peak_gb": all_reduce({"peak": peak / 2**30}, "max", device)["peak"]}
+    return {"memory/peak_gb": all_reduce({"peak": peak / 2**30}, "max")["peak"]}
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:

@@ -47,7 +47,7 @@ class Clock:
 
 def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
-    means = group_means(distributed.all_reduce(group_sums(rewards), device=rewards.device))
+    means = group_means(distributed.all_reduce(group_sums(rewards)))
     return means | (judge.over_ranks() if judge else {}) | rollouts.statistics()
 
 

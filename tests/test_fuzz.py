@@ -11,7 +11,7 @@ from test_maze import CORRIDOR, OPEN
 
 import eval as evaluation
 import sample
-from data import jsonl as converter
+from data import text_sets as converter
 from maxrl import verifiers
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded

@@ -339,7 +339,8 @@ def test_ctrl_c(capsys, monkeypatch, workers):
     """The signal itself, in the middle of the pool's work, where an exception could make the pool wait for ever."""
     folders(source, 8)
     submit, shard = common.ProcessPoolExecutor.submit, prepare.write_shard
-    handler, submitted = signal.getsignal(signal.SIGINT), []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    submitted = []
 
     def interrupted(*args):
         submitted.append(signal.raise_signal(signal.SIGINT))
@@ -347,7 +348,8 @@ def test_ctrl_c(capsys, monkeypatch, workers):
 
     monkeypatch.setattr(*(common.ProcessPoolExecutor, "submit") if workers > 1 else (prepare, "write_shard"), interrupted)
     assert run(capsys, source, out, "--workers", workers, "--shard-images", 5)[0] == 130
-    assert len(submitted) == workers - 1 and signal.getsignal(signal.SIGINT) is handler and not list(out.iterdir())
+    kept = signal.signal(signal.SIGINT, before)
+    assert len(submitted) == workers - 1 and kept is signal.default_int_handler and not list(out.iterdir())
     monkeypatch.undo()
 
 

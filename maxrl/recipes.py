@@ -135,8 +135,9 @@ def gsm8k_smollm2() -> Config:
 
 
 def polaris_qwen3_1_7b() -> Config:
-    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun, or on one
-    of 80 GB (64 GiB)."""
+    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun.
+
+    On one GPU of 80 GB (64 GiB) the objective and the batch are the same, with more micro-batches a step."""
     return Config(
         task="math", task_options={"train": "polaris", "validation": "math500"}, init="Qwen/Qwen3-1.7B-Base",  # Table 6
         estimator="maxrl", aggregation="token",  # App. F

@@ -104,7 +104,7 @@ def test_files_have_the_modes_that_the_umask_leaves(tmp_path, umask, mode):
 def test_a_name_that_transformers_does_not_believe(tmp_path):
     """transformers 5 distrusts the tokenizer_class of every qwen2 checkpoint: AutoTokenizer takes Qwen2's byte-level
     rules, whatever tokenizer.json and tokenizer_config.json say, and reads a maze as nothing at all, in the published
-    maze checkpoint as in ours. The class that tokenizer_config.json names reads it (above), as README.md says. Should
+    maze checkpoint as in ours. The class that tokenizer_config.json names reads it (above), as maxrl/run/README.md says. Should
     this test fail one day, AutoTokenizer has become right, and that sentence can go."""
     save(tmp_path / "a", tiny.model(torch.float32))
     assert (

@@ -142,3 +142,9 @@ def test_what_follows_a_list_may_be_a_checkpoint():
                           "--reward a.py:f b:g": "--reward a.py:f,b:g"}.items():
         with pytest.raises(UsageError, match=f"a list is written with commas, {mended}$"):
             refuse_blanks(words.split(), sampling_options.ITEMS)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipes_first_line_is_a_sentence(name):
+    """It is what `train.py --help` lists."""
+    assert RECIPES[name].__doc__.splitlines()[0].endswith(".")

@@ -91,14 +91,15 @@ def check_colours(out, split, count, order=tuple(COLOURS)):
     assert sorted(seen) == sorted([*COLOURS] * count)
 
 
+@pytest.mark.parametrize("above", ["", "Data/CLS-LOC", "ILSVRC/Data/CLS-LOC"])
 @pytest.mark.parametrize("val", ["val", "validation"])
-def test_train_and_val_folders(tmp_path, capsys, val):
-    folders(source / "train", 4)
-    folders(source / val, 2)
+def test_train_and_val_folders(tmp_path, capsys, val, above):
+    folders(source / above / "train", 4)
+    folders(source / above / val, 2)
     for hidden in (".DS_Store", "ant/._ant_0.JPEG", ".cache/x"):
-        put(source / "train" / hidden, b"?")
-    os.symlink("ant_0.JPEG", source / "train/ant/linked.JPEG")
-    (source / "train/ant/ant_1.JPEG").unlink()
+        put(source / above / "train" / hidden, b"?")
+    os.symlink("ant_0.JPEG", source / above / "train/ant/linked.JPEG")
+    (source / above / "train/ant/ant_1.JPEG").unlink()
     said = f"wrote 12 + 6 images of 3 classes to {out} (0.0 GiB), skipped 0\n"
     assert run(capsys, source, out) == (0, said)
     known = {"encoding": "jpeg", "classes": list(COLOURS), "counts": {"train": 12, "validation": 6}, "size": 32, "skipped": []}
@@ -414,7 +415,7 @@ def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
     (tmp_path / "some" / "emu").mkdir()
     folders(tmp_path / "flat/train", 1)
     put(tmp_path / "flat/val/ILSVRC2012_val_00000001.JPEG", encoded(COLOURS["ant"]))
-    words = {"empty": "no images", "one": "at least 2", "some": "'emu'", "differ": "'emu' in val/", "flat": "'ant' in train/",
+    words = {"empty": "no images", "one": "at least 2", "some": "'emu'", "differ": "'emu' in val/", "flat": "val has no class folders",
              "train_only": "neither val/ nor", "val_only": "no train/"}  # fmt: skip
     for name, word in words.items():
         code, said = run(capsys, tmp_path / name, tmp_path / "out")

@@ -3,7 +3,8 @@
 Makes every short side at most --size pixels and packs the images into shards, in the format of maxrl/tasks/images.py, in
 data/imagenet/SIZE/: reading file by file and decoding at full size are too slow to feed GPUs. SOURCE is one of
 
-    train/ and val/, each with class folders, as ILSVRC, the 1,000 classes of ImageNet, is usually unpacked
+    train/ and val/, each with class folders, as ILSVRC, the 1,000 classes of ImageNet, is usually unpacked; there or in
+    Kaggle's ILSVRC/Data/CLS-LOC/ (its flat val/ has to be sorted into class folders first)
         python -m data.imagenet.prepare --source /data/ILSVRC2012
     any directory of class folders; --validation-share of the images are held out
         python -m data.imagenet.prepare --source /data/flowers --out data/flowers
@@ -47,7 +48,7 @@ from data.common import (
 )
 from maxrl.tasks.images import DATA, FORMATS, check_images, pillow, write_shard
 
-VERSION = 2  # of the conversion: other bytes are another version
+VERSION = 1  # of the conversion: other bytes are another version
 PIXELS = 100_000_000  # of an image at most: a small file that says more is more likely a mistake or an attack
 Row = tuple[str, Path | bytes, int]  # an image's name, its file or the bytes of one, its label
 
@@ -94,6 +95,7 @@ def divide(rows: list[Row], share: float) -> dict[str, list[Row]]:
 
 
 def from_folders(root: Path, args: argparse.Namespace) -> Source:
+    root = next((folder for folder in (root / "ILSVRC/Data/CLS-LOC", root / "Data/CLS-LOC") if folder.is_dir()), root)
     train = root / "train"
     val = next((folder for folder in (root / "val", root / "validation") if folder.is_dir()), None)
     if train.is_dir() != (val is not None):
@@ -103,6 +105,8 @@ def from_folders(root: Path, args: argparse.Namespace) -> Source:
     classes = class_folders(top)
     if len(classes) < 2:
         refuse(f"no images in at least 2 class folders were found in {top} ({len(classes)} folder(s)): give another --source")
+    if val and not class_folders(val):
+        refuse(f"{val} has no class folders: sort its images into class folders first")
     if val and (extra := sorted({*classes} ^ {*class_folders(val)})):
         refuse(f"{len(extra)} class folder(s) are in only one of train/ and {val.name}/, such as {extra[0]!r} in "
                f"{'train' if extra[0] in classes else val.name}/: give a --source with the same class folders in both")

@@ -415,7 +415,8 @@ def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
     (tmp_path / "some" / "emu").mkdir()
     folders(tmp_path / "flat/train", 1)
     put(tmp_path / "flat/val/ILSVRC2012_val_00000001.JPEG", encoded(COLOURS["ant"]))
-    words = {"empty": "no images", "one": "at least 2", "some": "'emu'", "differ": "'emu' in val/", "flat": "val has no class folders",
+    words = {"empty": "no images", "one": "at least 2", "some": "'emu'", "differ": "'emu' in val/",
+             "flat": "val has no class folders",
              "train_only": "neither val/ nor", "val_only": "no train/"}  # fmt: skip
     for name, word in words.items():
         code, said = run(capsys, tmp_path / name, tmp_path / "out")

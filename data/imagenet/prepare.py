@@ -106,7 +106,7 @@ def from_folders(root: Path, args: argparse.Namespace) -> Source:
     if len(classes) < 2:
         refuse(f"no images in at least 2 class folders were found in {top} ({len(classes)} folder(s)): give another --source")
     if val and not class_folders(val):
-        refuse(f"{val} has no class folders: sort its images into class folders first")
+        refuse(f"{val} has no class folders: sort its images into some, or give another --source")
     if val and (extra := sorted({*classes} ^ {*class_folders(val)})):
         refuse(f"{len(extra)} class folder(s) are in only one of train/ and {val.name}/, such as {extra[0]!r} in "
                f"{'train' if extra[0] in classes else val.name}/: give a --source with the same class folders in both")

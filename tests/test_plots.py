@@ -118,3 +118,11 @@ def test_what_exists_is_a_path(tmp_path, monkeypatch):
     Path("lr=1e-4/run").mkdir(parents=True)
     assert named("lr=1e-4/run") == ("run", "lr=1e-4/run") and named("a=lr=1e-4/run") == ("a", "lr=1e-4/run")
     assert named("a=b") == ("a", "b") and named("org/model") == ("model", "org/model")
+
+
+def test_a_name_has_one_colour(drawn):
+    """Pale and strong, and another one for each name, also for names that are no method's."""
+    rewards = np.linspace(0, 1, 40).tolist()
+    lines = drawn({"seed0": [rewards], "seed1": [rewards]})[0].axes[0].lines
+    colours = [line.get_color() for line in lines]
+    assert colours[0] == colours[1] != colours[2] == colours[3]

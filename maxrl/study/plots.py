@@ -123,11 +123,11 @@ def training(runs: dict, file: Path, caption: str, panels, window: int):
     told = set()
     for ax, key in zip(axes, panels):
         evaluation = key.startswith("eval/")
-        for name, seeds in runs.items():
+        for place, (name, seeds) in enumerate(runs.items()):
             steps, values = over_steps(seeds, key)                                   # (steps,), (seeds, steps)
             if not len(steps):
                 continue
-            style = {"color": colour(name)}
+            style = {"color": colour(name) or f"C{place}"}  # one for a name, pale and strong, in every panel
             if window > 1 and len(steps) >= 30 and not evaluation:
                 ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, **style)
                 values = smooth(values, window)

@@ -46,10 +46,9 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger.of(run, first_step)
-    logger.say(*banner.opening(cfg, run, task, validation, policy))
+    logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    reached = False
     for step in range(first_step, cfg.steps):                    # Algorithm 1
         clock = Clock()
         examples = next(batches)                                 # P_local prompts of this rank
@@ -69,68 +68,61 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         if len(rewards):
             advantages = ADVANTAGES[cfg.estimator](rewards, **options)   # (P_local, N)
         clock.lap("reward")
-
-        stats = update(cfg, policy, optimizer, judged, advantages, step)
+        # The importance ratio of several updates compares with the policy before the first.
+        stats = {}
+        if cfg.minibatches * cfg.passes > 1:
+            stats = policy.record(judged)
+        updates = []
+        for groups in minibatches(cfg, len(advantages), step):
+            result = policy.backward(judged, advantages, groups)     # line 8, over all ranks
+            updates.append(result | update(cfg, policy, optimizer, result, step))    # line 9
+        stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")
-        # Ends the run after --max-skipped steps in a row whose gradient was not finite.
-        run.count_skipped(step, stats["skipped_updates"], judged, rewards, advantages)
+        run.count_skipped(step, stats, judged, rewards, advantages)
+        evaluated = evaluation(cfg, step, policy, validation)    # if it is due after this step
         # Every rank must come by here: the sums over ranks are collectives.
-        metrics = step_metrics(rewards, rollouts, judge)
-        metrics |= stats | clock.metrics(policy.unit, stats)
-        metrics |= evaluation(cfg, step, policy, validation)     # if it is due after this step
-        metrics |= judge.faults() if judge else {}
-        metrics |= distributed.peak_memory(policy.device)
+        metrics = step_metrics(rewards, rollouts, judge) | stats
+        metrics |= clock.metrics(policy, stats) | evaluated
         logger.log(step, metrics)
         # due() asks all ranks: a signal to one of them saves and stops all, here and not before.
-        reached = 0 < cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
-        finished = reached or step + 1 == cfg.steps
-        if run.due(step, finished):
-            run.save(policy, optimizer, step, reached, logger)
-        if finished or run.stopped:
+        if run.due(step, metrics):
+            run.save(policy, optimizer, step, logger)
+        if run.reached or run.stopped:
             break
-    logger.say(*banner.closing(cfg, run, first_step, reached))
+    logger.say(*banner.closing(run, first_step))
     logger.close()
-    distributed.barrier()
 
 
-def update(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> dict[str, float]:
-    """One optimizer step from all rollouts of a batch, or several from shares of them.
+def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict:
+    """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
-    rollouts    those of this rank's P_local prompts
-    advantages  (P_local, N)
-    step        which step of the run it is: the learning rate depends on it
+    stats  what policy.backward returned
+    step   which step of the run it is: the learning rate depends on it
 
-    Returns the updates' mean statistics over all ranks; tokens or images are summed over a pass.
+    Returns the statistics of this update, the same on all ranks.
     """
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
+    norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+    norm = float(sharding.unsharded(norm))
 
-    # The importance ratio of several updates compares with the policy before the first.
+    # Norm and loss are the same on all ranks, so all of them skip or none does.
+    finite = math.isfinite(norm) and math.isfinite(stats["loss"])
+    if not finite:
+        policy.restore_buffers()
+    # Without any verdict weight decay and momentum must not move the weights either.
+    elif stats[policy.unit]:
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return {"grad_norm": norm, "lr": lr, "skipped_updates": 1.0 - finite}
+
+
+def means(cfg: Config, unit: str, updates: list[dict]) -> dict:
+    """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
     result = {}
-    if cfg.minibatches * cfg.passes > 1:
-        result |= policy.record(rollouts)
-    updates = []
-    for groups in minibatches(cfg, len(advantages), step):
-        optimizer.zero_grad(set_to_none=True)
-        stats = policy.backward(rollouts, advantages, groups)    # line 8, over all ranks
-        norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-        norm = float(sharding.unsharded(norm))
-
-        # Norm and loss are the same on all ranks, so all of them skip or none does.
-        finite = math.isfinite(norm) and math.isfinite(stats["loss"])
-        if not finite:
-            policy.restore_buffers()
-        # Without any verdict weight decay and momentum must not move the weights either.
-        elif stats[policy.unit]:
-            optimizer.step()                                     # line 9
-        stats["grad_norm"] = norm
-        stats["lr"] = lr
-        stats["skipped_updates"] = 1.0 - finite
-        updates.append(stats)
-    # Tokens and images are summed over a pass, everything else is a mean over the updates.
     for name in updates[0]:
-        count = cfg.passes if name == policy.unit else len(updates)
+        count = cfg.passes if name == unit else len(updates)
         result[name] = sum(stats[name] for stats in updates) / count
     return result
 
@@ -180,6 +172,7 @@ def main(arguments: list[str]):
         policy = setup.start_policy(cfg, task, validation, run.resumed, device)
         optimizer = setup.make_optimizer(cfg, policy.model)
         train(cfg, run, task, validation, judge, policy, optimizer)
+        distributed.barrier()
     # The exit code tells a scheduler that there is more to do.
     if run.stopped:
         cli.leave(STOPPED)

@@ -320,10 +320,16 @@ def test_an_update_of_nothing_leaves_all_as_it_is():
     policy, cfg = tiny.policy(tiny.model(torch.float32)), replace(RECIPES["tiny"](), weight_decay=0.1)
     rollouts = tiny.rollouts(dtype=torch.float32)
     optimizer = make_optimizer(cfg, policy.model)
-    train.update(cfg, policy, optimizer, rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
+
+    def update(rollouts, advantages, step):
+        optimizer.zero_grad()
+        stats = policy.backward(rollouts, advantages)
+        return stats | train.update(cfg, policy, optimizer, stats, step)
+
+    update(rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
     before = [p.detach().clone() for p in policy.model.parameters()]
     nothing = rollouts.select(torch.zeros(4, dtype=torch.bool))
-    stats = train.update(cfg, policy, optimizer, nothing, torch.zeros(0, 4), 1)
+    stats = update(nothing, torch.zeros(0, 4), 1)
     assert all(map(torch.equal, before, policy.model.parameters())) and stats["tokens"] == stats["skipped_updates"] == 0
 
 

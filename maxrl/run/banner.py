@@ -9,8 +9,9 @@ from maxrl.config import Config
 from maxrl.tasks import load_task
 
 
-def opening(cfg: Config, run, task, validation, policy) -> list[str]:
+def opening(run, task, validation, policy) -> list[str]:
     """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
+    cfg = run.cfg
     every = sum(p.numel() for p in policy.model.parameters())
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     origin = f"from {cfg.init}" if cfg.init else "from scratch"
@@ -47,9 +48,10 @@ def precision(cfg: Config, policy) -> str:
     return f"{name}: this CPU has {'' if policy.autocast else 'no '}AMX"
 
 
-def closing(cfg: Config, run, first_step: int, reached: bool) -> list[str]:
+def closing(run, first_step: int) -> list[str]:
     """What was written, or why there was nothing to do; and what to type next: commands that work as they are printed."""
-    missed = cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or reached)
+    cfg = run.cfg
+    missed = cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or run.reached)
     said = [f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps"] if missed else []
     return said + (ending(cfg, run, first_step) if run.main else [])
 
@@ -60,12 +62,12 @@ def ending(cfg: Config, run, first_step: int) -> list[str]:
     newest = run.path / (run.path / "latest").read_text().strip()
     if run.stopped:
         return [f"saved {newest}; the same command with --resume auto goes on"]
-    if run.reached:
-        said = f"{run.path} had reached --stop-at-pass {cfg.stop_at_pass} already: nothing to do"
-    elif first_step >= cfg.steps:
-        said = f"{run.path} has {run.steps:,} steps and --steps is {cfg.steps:,}: it is finished, nothing to do"
-    else:
+    if first_step < cfg.steps:
         said = f"wrote {newest}, metrics in {run.path / 'metrics.jsonl'}"
+    elif run.reached:
+        said = f"{run.path} had reached --stop-at-pass {cfg.stop_at_pass} already: nothing to do"
+    else:
+        said = f"{run.path} has {run.steps:,} steps and --steps is {cfg.steps:,}: it is finished, nothing to do"
     return [said,
             f"  look     {next_command('sample.py', cfg, run.path)}",
             f"  test     {next_command('eval.py', cfg, run.path)}"]

@@ -173,8 +173,10 @@ class Run:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def due(self, step: int, finished: bool) -> bool:
-        """Whether to save after this step; all ranks agree on it, and on whether to stop."""
+    def due(self, step: int, metrics: dict) -> bool:
+        """Whether to save after this step; all ranks agree on it, on whether to stop and on whether pass@1 is reached."""
+        self.reached = 0 < self.cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
+        finished = self.reached or step + 1 == self.cfg.steps
         minutes = self.main and self.cfg.save_every_minutes
         asked = distributed.all_reduce({
             "stop": self.signalled is not None, "save": minutes and time.monotonic() - self.saved >= 60 * minutes}, "max")
@@ -182,10 +184,10 @@ class Run:
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
         return bool(finished or every or asked["stop"] or asked["save"])
 
-    def save(self, policy, optimizer, step: int, reached: bool, logger):
+    def save(self, policy, optimizer, step: int, logger):
         """A checkpoint of after `step`; then `latest` names it, then the oldest ones may go."""
         name = f"step-{step + 1:06d}"
-        state = {"step": step + 1, "reached": reached, "skipped": self.skipped, "ranks": distributed.world_size()}
+        state = {"step": step + 1, "reached": self.reached, "skipped": self.skipped, "ranks": distributed.world_size()}
         whole = policy.gathered_state(optimizer) if self.cfg.shard else {"optimizer": optimizer}  # by all ranks together
         if self.main:
             history = logger.history()  # on disk before the checkpoint that follows it
@@ -201,9 +203,9 @@ class Run:
             for old in checkpoints(self.path)[: -self.cfg.keep]:
                 files.remove(old)
 
-    def count_skipped(self, step: int, skipped: float, rollouts, rewards, advantages):
+    def count_skipped(self, step: int, stats: dict, rollouts, rewards, advantages):
         """Counts the steps in a row that had an update whose gradient was not finite; keeps the batch of the first."""
-        self.skipped = self.skipped + 1 if skipped else 0
+        self.skipped = self.skipped + 1 if stats["skipped_updates"] else 0
         if self.skipped == 1:
             file = self.path / f"not_finite_step{step:06d}_rank{distributed.rank()}.jsonl"
             rows = ({"reward": float(rewards[i, j]), "advantage": float(advantages[i, j]), **rollouts.row(i, j)}

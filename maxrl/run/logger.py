@@ -38,17 +38,19 @@ class Clock:
         self.seconds[part] = now - self.last
         self.last = now
 
-    def metrics(self, unit: str, stats: dict[str, float]) -> dict[str, float]:
-        """unit: "tokens" or "images", which `stats` counts."""
+    def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
+        """Seconds, the policy's tokens or images per second, which `stats` counts, and the most memory of a rank."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
-        return {"seconds": total, f"{unit}_per_second": stats[unit] / total} | parts
+        rate = {f"{policy.unit}_per_second": stats[policy.unit] / total}
+        return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
 def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
     means = group_means(distributed.all_reduce(group_sums(rewards)))
-    return means | (judge.over_ranks() if judge else {}) | rollouts.statistics()
+    judged = judge.over_ranks() | judge.faults() if judge else {}
+    return means | judged | rollouts.statistics()
 
 
 class Logger:

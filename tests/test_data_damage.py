@@ -201,7 +201,7 @@ def test_the_usual_options_ask_for_mazes_that_exist():
     """Where info.json cannot be read the command has no counts."""
     for size in (7, 9):
         usual = maze.defaults(size)
-        assert sum(usual[split] for split in maze.SPLITS) < .73 * maze.count_mazes(size) or size == 7
+        assert sum(usual[split] for split in maze.SPLITS) < .73 * maze.EXIST[size] or size == 7
         maze.check(argparse.Namespace(size=size, source=None, **dict.fromkeys(maze.DEFAULTS)), {})
     assert maze.defaults(9)["train"] == 70_000 and maze.defaults(17)["train"] == 1_000_000
 

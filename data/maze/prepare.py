@@ -31,34 +31,18 @@ from maxrl.io.files import checksum
 from maxrl.tasks.maze import DIRECTORY, USUAL, generate
 
 DEFAULTS = USUAL | {"train": 1_000_000, "workers": os.cpu_count()}
+# Of small sizes: the draws find about seven in ten of the mazes of 9x9, the rest are rare.
+FEWER = {5: {"train": 2, "test": 0, "validation": 0}, 7: {"train": 100, "test": 19, "validation": 19}, 9: {"train": 70_000}}
+# How many perfect mazes there are: spanning trees of the c x c grid (OEIS A007341). Beyond 17x17 nobody asks for as many.
+EXIST = {5: 4, 7: 192, 9: 100_352, 11: 557_568_000, 13: 32_565_539_635_200, 15: 19_872_369_301_840_986_112,
+         17: 126_231_322_912_498_539_682_594_816}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
 TRIES, FEWEST_TRIES = 20, 1_000_000  # draws per maze wanted, and the least: the rarest 7x7 comes once in 33,000
 
 
-def count_mazes(size: int) -> int:
-    """The number of perfect mazes, spanning trees of the c x c grid: any cofactor of its Laplacian (Kirchhoff).
-
-    The determinant in exact integers by Bareiss' elimination; every division is without remainder.
-    """
-    c = (size - 1) // 2
-    path = np.diag([1] * (c - 1), 1) + np.diag([1] * (c - 1), -1)
-    adjacent = np.kron(path, np.eye(c, dtype=int)) + np.kron(np.eye(c, dtype=int), path)
-    matrix = (np.diag(adjacent.sum(0)) - adjacent)[1:, 1:].astype(object)  # Python's integers
-    pivot = 1
-    while len(matrix):
-        last, pivot = pivot, matrix[0, 0]  # never 0: the matrix is positive definite
-        matrix = (pivot * matrix[1:, 1:] - np.outer(matrix[1:, 0], matrix[0, 1:])) // last
-    return pivot
-
-
 def defaults(size: int) -> dict[str, int]:
-    """DEFAULTS, and less where few mazes exist: the draws find about seven in ten of the 100,352 of 9x9, the rest are rare."""
-    if size > 9 or (exist := count_mazes(size)) > 2 * DEFAULTS["train"]:  # 11x11 has half a billion
-        return DEFAULTS
-    train = 7 * exist // 10
-    digit = 10 ** (len(str(train)) - 1)
-    return DEFAULTS | {"train": train // digit * digit} | {name: min(DEFAULTS[name], exist // 10) for name in HELD_OUT}
+    return DEFAULTS | FEWER.get(size, {})
 
 
 def _chunk(job: tuple[int, int, int]) -> np.ndarray:
@@ -91,9 +75,9 @@ def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
     vars(args).update({name: value for name, value in (DEFAULTS if files else defaults(args.size)).items()
                        if getattr(args, name) is None})
     check_limits(args, {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1})
-    # Beyond 17x17 there are more than 10^26, and counting them takes time.
     wanted = args.test + args.validation + args.train
-    if not files and args.size <= 17 and wanted > (exist := count_mazes(args.size)):
+    exist = EXIST.get(args.size, wanted)
+    if wanted > exist and not files:
         refuse(f"only {exist:,} distinct mazes of {args.size}x{args.size} exist, {wanted:,} were asked for (--test "
                f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size")
 

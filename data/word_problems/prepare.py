@@ -42,38 +42,38 @@ class Template:
     out (12+7=19). Letters of `small` are drawn small: they multiply or divide."""
 
     problem: str
-    steps: tuple[str, ...]
+    steps: str  # one or two, a blank in between
     solution: str
     small: str = ""
 
 
 TEMPLATES = (
     Template("{n} has {a} {t}. {m} gives {n} {b} more {t}. How many {t} does {n} have now?",
-             ("a+b",), "{n} has {1} {t}."),
+             "a+b", "{n} has {1} {t}."),
     Template("There are {a} {t} on the table and {b} {t} on the floor. How many {t} are there in total?",
-             ("a+b",), "There are {1} {t}."),
+             "a+b", "There are {1} {t}."),
     Template("{n} has {a} {t} and loses {b} of them. How many {t} are left?",
-             ("a-b",), "There are {1} {t} left."),
+             "a-b", "There are {1} {t} left."),
     Template("{n} has {a} {t} and {m} has {b} {t}. How many more {t} does {n} have than {m}?",
-             ("a-b",), "{n} has {1} more {t}."),
+             "a-b", "{n} has {1} more {t}."),
     Template("{n} has {a} {g} with {b} {t} each. How many {t} does {n} have?",
-             ("a*b",), "{n} has {1} {t}.", "ab"),
+             "a*b", "{n} has {1} {t}.", "ab"),
     Template("{n} puts {a} {t} into {b} {g}, the same number into each. How many {t} does each of the {g} hold?",
-             ("a/b",), "Each holds {1} {t}.", "b"),
+             "a/b", "Each holds {1} {t}.", "b"),
     Template("{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. How many {t} does {n} have now?",
-             ("a+b", "x-c"), "{n} had {1} {t} and then {2} {t}."),
+             "a+b x-c", "{n} had {1} {t} and then {2} {t}."),
     Template("{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. How many {t} does {n} have now?",
-             ("a-b", "x+c"), "{n} had {1} {t} and then {2} {t}."),
+             "a-b x+c", "{n} had {1} {t} and then {2} {t}."),
     Template("{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. How many {t} are there in total?",
-             ("a*b", "x+c"), "The {g} hold {1} {t}. There are {2} {t}.", "ab"),
+             "a*b x+c", "The {g} hold {1} {t}. There are {2} {t}.", "ab"),
     Template("{n} has {a} {g} with {b} {t} each and sells {c} {t}. How many {t} are left?",
-             ("a*b", "x-c"), "The {g} hold {1} {t}. There are {2} {t} left.", "ab"),
+             "a*b x-c", "The {g} hold {1} {t}. There are {2} {t} left.", "ab"),
     Template("{n} has {a} {t}. {m} has {b} more {t} than {n}. How many {t} do they have together?",
-             ("a+b", "a+x"), "{m} has {1} {t}. Together they have {2} {t}."),
+             "a+b a+x", "{m} has {1} {t}. Together they have {2} {t}."),
     Template("{n} has {a} {t}. {m} has {b} times as many. How many {t} do they have together?",
-             ("a*b", "a+x"), "{m} has {1} {t}. Together they have {2} {t}.", "b"),
+             "a*b a+x", "{m} has {1} {t}. Together they have {2} {t}.", "b"),
     Template("{n} and {m} find {a} and {b} {t} and share them equally. How many {t} does each of them get?",
-             ("a+b", "x/2"), "They find {1} {t}. Each gets {2} {t}."),
+             "a+b x/2", "They find {1} {t}. Each gets {2} {t}."),
 )
 
 
@@ -90,11 +90,12 @@ def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
 def draw(rng: random.Random) -> dict:
     """A problem: a template and words, then numbers until every step works out."""
     template = rng.choice(TEMPLATES)
+    steps = template.steps.split()
     words = dict(zip("nm", rng.sample(NAMES, 2))) | {"t": rng.choice(THINGS), "g": rng.choice(BOXES)}
     while True:
         values = {letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN) for letter in "abc"}
         equations = {}
-        for number, (step, name) in enumerate(zip(template.steps, "xy"), 1):
+        for number, (step, name) in enumerate(zip(steps, "xy"), 1):
             if (done := compute(step, values)) is None:
                 break
             values[name], equations[str(number)] = done
@@ -104,8 +105,8 @@ def draw(rng: random.Random) -> dict:
     def fill(text: str) -> str:
         return re.sub(r"\{(\w)\}", lambda place: str((words | values | equations)[place[1]]), text)
 
-    return {"problem": fill(template.problem), "answer": str(values["xy"[len(template.steps) - 1]]),
-            "solution": fill(template.solution), "source": f"word-problems-{len(template.steps)}"}
+    return {"problem": fill(template.problem), "answer": str(values["xy"[len(steps) - 1]]),
+            "solution": fill(template.solution), "source": f"word-problems-{len(steps)}"}
 
 
 def stream(seed: int) -> Iterator[dict]:

@@ -30,17 +30,6 @@ DIRECTORY = DATA / "maze"
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 
 
-def _neighbours(c: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each of S = c * c cells and each of MOVES: the cell there (S: none) and the opening in between (E: none)."""
-    number = np.pad(np.arange(c * c).reshape(c, c), 1, constant_values=c * c)
-    cells = np.stack([number[:-2, 1:-1], number[2:, 1:-1], number[1:-1, :-2], number[1:-1, 2:]], -1)
-    half = c * (c - 1)
-    right = np.pad(np.arange(half).reshape(c, c - 1), ((0, 0), (1, 1)), constant_values=2 * half)
-    down = np.pad(half + np.arange(half).reshape(c - 1, c), ((1, 1), (0, 0)), constant_values=2 * half)
-    openings = np.stack([down[:-1], down[1:], right[:, :-1], right[:, 1:]], -1)
-    return cells.reshape(-1, 4), openings.reshape(-1, 4)  # (S, 4), (S, 4)
-
-
 def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
     """`count` mazes as packed rows, uint8 (M, bytes); not necessarily distinct.
 
@@ -49,31 +38,32 @@ def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
     For 17x17 that gives paths of 29.05 moves (sd 2.09) and 22.05 dead ends (sd 2.15), start and goal among them (Prim
     over frontier walls: 29.2 and 20.7; over cells from a random start: 30.1 and 22.7). All M mazes grow together.
     """
-    c = (size - 1) // 2
-    cells, openings = _neighbours(c)
+    state = np.full((count, size + 1, size), OUTSIDE, np.uint8)  # a row too many: no cell's neighbour is beyond it
+    state[:, 1:size:2, 1::2] = UNTOUCHED
+    squares = state.reshape(count, -1)
     rows = np.arange(count)
-    state = np.full((count, c * c + 1), UNTOUCHED, np.uint8)
-    state[:, -1] = OUTSIDE
-    frontier = np.zeros((count, c * c), np.int32)  # a list per maze, in its first `waiting` places
+    steps = np.array([down * size + right for down, right in MOVES.values()])
+    frontier = np.zeros((count, size * size // 4), np.int32)  # a list of cells per maze, in its first `waiting` places
     waiting = np.zeros(count, np.int64)
-    opened = np.zeros((count, 2 * c * (c - 1)), bool)
-    cell = np.zeros(count, np.int64)
-    for step in range(c * c):
-        if step > 0:
+    cell = np.full(count, size + 1)
+    for turn in range((size - 1) ** 2 // 4):
+        if turn > 0:
             pick = (rng.random(count) * waiting).astype(np.int64)
             cell = frontier[rows, pick]  # (M,)
             waiting -= 1
             frontier[rows, pick] = frontier[rows, waiting]  # the last one fills the gap
-            carved = state[rows[:, None], cells[cell]] == CARVED  # (M, 4)
+            near = cell[:, None] + 2 * steps
+            carved = squares[rows[:, None], near] == CARVED  # (M, 4)
             side = (carved + rng.random((count, 4))).argmax(1)  # a random one of the carved
-            opened[rows, openings[cell, side]] = True
-        state[rows, cell] = CARVED
-        for near in cells[cell].T:
-            new = np.flatnonzero(state[rows, near] == UNTOUCHED)
-            state[new, near[new]] = FRONTIER
+            squares[rows, cell + steps[side]] = CARVED
+        squares[rows, cell] = CARVED
+        for step in steps:
+            near = cell + 2 * step
+            new = np.flatnonzero(squares[rows, near] == UNTOUCHED)
+            squares[new, near[new]] = FRONTIER
             frontier[new, waiting[new]] = near[new]
             waiting[new] += 1
-    return np.packbits(opened, axis=1)
+    return pack(state[:, :size] != CARVED)
 
 
 def unpack(packed: np.ndarray, size: int) -> np.ndarray:
@@ -90,22 +80,26 @@ def unpack(packed: np.ndarray, size: int) -> np.ndarray:
 
 def pack(walls: np.ndarray) -> np.ndarray:
     """The reverse of `unpack`: the openings of walls (M, n, n) as packed rows, uint8 (M, bytes); nothing else is looked at."""
-    right, down = ~walls[:, 1::2, 2:-1:2], ~walls[:, 2:-1:2, 1::2]
-    return np.packbits(np.concatenate([right.reshape(len(walls), -1), down.reshape(len(walls), -1)], 1), axis=1)
+    between = [walls[:, 1::2, 2:-1:2], walls[:, 2:-1:2, 1::2]]
+    between = [part.reshape(len(walls), -1) for part in between]
+    return np.packbits(~np.concatenate(between, 1), axis=1)
 
 
 def solve(walls: np.ndarray) -> list[str]:
     """The moves of the shortest path from start to goal; walls (n, n). Breadth first from the goal, so no reversal."""
-    n, wall = len(walls), walls.ravel().tolist()
-    start, goal = n + 1, n * n - n - 2
+    n = len(walls)
+    wall = walls.ravel().tolist()
+    goal = n * n - n - 2
     onward = {goal: None}  # square -> (move, next square) towards the goal
     queue = [goal]
     for here in queue:
-        for move, there in (("UP", here + n), ("DOWN", here - n), ("LEFT", here + 1), ("RIGHT", here - 1)):
+        for move, (down, right) in MOVES.items():
+            there = here - down * n - right
             if not wall[there] and there not in onward:
                 onward[there] = move, here
                 queue.append(there)
-    moves, here = [], start
+    moves = []
+    here = n + 1
     while here != goal:
         move, here = onward[here]
         moves.append(move)

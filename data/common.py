@@ -16,8 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
+
+from tqdm import tqdm
 
 from maxrl.errors import UsageError
 from maxrl.io.files import read_info, read_json, sealed, write_text
@@ -27,6 +30,7 @@ HELD_OUT = {"test": "test", "validation": "val"}  # how the names of their files
 # What a smaller set would leave of a larger one: shards, and files that earlier versions wrote.
 SHARDS = re.compile(rf"request\.json|({'|'.join(SPLITS)})-(\d{{5}}|[1-9]\d{{5,}})\.(bin|npy|json)")
 AHEAD = 8  # jobs of each worker that may be done before their results are used
+progress = partial(tqdm, unit_scale=True, disable=None)  # a bar where there is a terminal
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:
@@ -60,6 +64,12 @@ def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) ->
     args = parser.parse_args(words)
     args.again = f"{parser.prog} {shlex.join(words)} --overwrite"
     return args
+
+
+def add_options(parser: argparse.ArgumentParser, usual: dict, about: dict[str, str]):
+    """An option for each of the usual values, of their type; about: what they are, for --help."""
+    for name, value in usual.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value, help=f"{about[name]} (default %(default)s)")
 
 
 def check_limits(args: argparse.Namespace, least: dict[str, float], **most: float):

@@ -8,6 +8,7 @@ import argparse
 import http.client
 import json
 import os
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
@@ -136,10 +137,8 @@ def download(source: Source, folder: Path) -> Path:
     try:
         with urllib.request.urlopen(source.url, timeout=30) as page, open(temporary, "wb") as out:
             size = int(page.headers.get("Content-Length") or 0)
-            with tqdm(total=size or None, unit="B", unit_scale=True, desc=source.name, disable=None) as bar:
-                while block := page.read(1 << 16):
-                    out.write(block)
-                    bar.update(len(block))
+            with tqdm.wrapattr(page, "read", total=size or None, desc=source.name, disable=None) as watched:
+                shutil.copyfileobj(watched, out)
         if size and temporary.stat().st_size != size:
             refuse(f"the download of {source.name} ended early: run this again, or {by_hand}")
     except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors

@@ -125,7 +125,7 @@ def count_mazes(size):
 
 def test_number_of_mazes():
     """By the matrix-tree theorem; 5x5 and 7x7 also by looking at all sets of c * c - 1 openings."""
-    assert prepare.EXIST == {size: count_mazes(size) for size in SIZES}
+    assert {size: count_mazes(size) for size in SIZES} == prepare.EXIST
     for size, edges in ((5, 4), (7, 12)):
         bits = (np.arange(2**edges)[:, None] >> np.arange(edges)) & 1
         walls = unpack(np.packbits(bits.astype(bool), axis=1), size)

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from data.common import SPLITS, check_limits, make_set, one_line_errors, parallel, parse_arguments
+from data.common import SPLITS, add_options, check_limits, make_set, one_line_errors, parallel, parse_arguments, progress
 from maxrl.tasks.images import DATA, DRAWN, check_images, write_shard
 
 VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
 SHARD = 50  # blocks in a file
 STROKES = 4
-HELP = {"size": "pixels, square; ", "train": "training images; ", "noise": "its standard deviation, black 0, white 1; ",
-        "jitter": "how much images of a class differ; ", "seed": "decides classes and images; "}
+ABOUT = {"classes": "kinds of glyph", "size": "pixels, square", "train": "training images", "validation": "held out",
+         "test": "held out", "noise": "its standard deviation, black 0, white 1", "jitter": "how much images of a class differ",
+         "seed": "decides classes and images", "workers": "processes"}
 
 
 def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -36,10 +36,12 @@ def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
 
 def draw(classes: dict, labels: np.ndarray, size: int, noise: float, jitter: float, rng: np.random.Generator) -> np.ndarray:
     """Images uint8 (M, size, size, 3) of the labels (M,); every edge is softened over a pixel and a half."""
-    M, f = len(labels), np.float32
+    M = len(labels)
+    f = np.float32
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     grid = np.stack(np.meshgrid(axis, axis), -1).reshape(1, -1, 2)                            # (1, pixels, 2) of (x, y)
-    turn, scale = rng.normal(0, 0.25 * jitter, M), np.exp(rng.normal(0, 0.15 * jitter, M))
+    turn = rng.normal(0, 0.25 * jitter, M)
+    scale = np.exp(rng.normal(0, 0.15 * jitter, M))
     rotation = np.stack([np.cos(turn), -np.sin(turn), np.sin(turn), np.cos(turn)], -1).reshape(M, 2, 2) / scale[:, None, None]
     where = ((grid - rng.normal(0, 0.15 * jitter, (M, 1, 2))) @ rotation).astype(f)           # (M, pixels, 2) in the glyph
     ends = (classes["ends"][labels] + rng.normal(0, 0.06 * jitter, (M, STROKES, 2, 2))).astype(f)
@@ -47,8 +49,8 @@ def draw(classes: dict, labels: np.ndarray, size: int, noise: float, jitter: flo
     image = np.broadcast_to(rng.uniform(0, 1, (M, 1, 3)).astype(f), (M, size * size, 3)).copy()
 
     shape = {name: classes[name][labels].astype(f) for name in ("centre", "radius", "corners", "angle", "width")}
-    parts = [polygon(where, shape)] + [stroke(where, ends[:, s], shape["width"][:, s]) for s in range(STROKES)]
-    for part, distance in zip([STROKES, *range(STROKES)], parts):
+    strokes = [stroke(where, ends[:, s], shape["width"][:, s]) for s in range(STROKES)]
+    for part, distance in enumerate([polygon(where, shape), *strokes], -1):  # the polygon's colour is the last
         cover = np.clip(0.5 - distance * f(size / 3), 0, 1)[..., None]                        # (M, pixels, 1)
         image += cover * (colour[:, part, None] - image)
     image = image + rng.standard_normal(image.shape, f) * f(noise)
@@ -84,7 +86,7 @@ def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> dic
     """All shards; a block is a job for a worker."""
     jobs = [(args, split, n, min(BLOCK, count - n * BLOCK))
             for split, count in counts.items() for n in range(-(-count // BLOCK))]
-    with tqdm(total=sum(counts.values()), unit=" images", unit_scale=True, disable=None) as bar:
+    with progress(total=sum(counts.values()), unit=" images") as bar:
         shard = []
         for (_, split, n, _), (images, labels) in zip(jobs, parallel(_block, jobs, args.workers)):
             shard += [(image.tobytes(), label) for image, label in zip(images, labels.tolist())]
@@ -98,10 +100,8 @@ def write(folder: Path, args: argparse.Namespace, counts: dict[str, int]) -> dic
 @one_line_errors()
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.glyphs.prepare", description="Draw a set of images from a seed.")
-    for name, default in DRAWN.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{HELP.get(name, '')}default %(default)s")
+    add_options(parser, DRAWN | {"workers": os.cpu_count()}, ABOUT)
     parser.add_argument("--out", type=Path, help="directory to write (default data/glyphs/CLASSESxSIZE)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
     args = parse_arguments(parser, argv)
     check_limits(args, {"classes": 2, "size": 4, "train": 1, "validation": 0, "test": 0, "noise": 0, "jitter": 0, "seed": 0,
                         "workers": 1})

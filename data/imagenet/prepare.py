@@ -34,9 +34,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from data.common import (
+    add_options,
     check_limits,
     make_set,
     one_line_errors,
@@ -44,12 +44,15 @@ from data.common import (
     parquet_rows,
     parquet_splits,
     parse_arguments,
+    progress,
     refuse,
 )
-from maxrl.tasks.images import DATA, FORMATS, check_images, pillow, write_shard
+from maxrl.tasks.images import CONVERTED, DATA, FORMATS, check_images, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version
 PIXELS = 100_000_000  # of an image at most: a small file that says more is more likely a mistake or an attack
+ABOUT = {"size": "short side at most, in pixels", "quality": "of the JPEGs, 1 to 95", "seed": "shuffles the images of folders",
+         "shard-images": "images in a file", "validation-share": "where there is no split", "workers": "processes"}
 Row = tuple[str, Path | bytes, int]  # an image's name, its file or the bytes of one, its label
 
 
@@ -179,29 +182,32 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
     return out.getvalue()
 
 
-def convert(size: int, quality: int, row: tuple[str, Path | bytes, int]) -> tuple[str, int, bytes, str]:
+def convert(size: int, quality: int, row: Row) -> tuple[str, int, bytes, str]:
     """(name, label, JPEG, why it was skipped or ""); OSError where not only the file but its folder cannot be read."""
-    Image, (name, data, label) = pillow(), row
-    if isinstance(data, Path):
-        try:
-            data = data.read_bytes() if stat.S_ISREG(data.stat().st_mode) else b""  # a pipe would wait forever
-        except OSError as error:
-            os.listdir(data.parent)  # raises where the source has gone, a disk or a share: then no image is to blame
-            return name, label, b"", f"cannot be read ({error.strerror})"
+    Image = pillow()
+    name, data, label = row
+    jpeg = b""
     try:
-        return (name, label, to_jpeg(data, size, quality), "") if data else (name, label, b"", "empty")
+        if isinstance(data, Path):
+            data = data.read_bytes() if stat.S_ISREG(data.stat().st_mode) else b""  # a pipe would wait forever
+        reason = "" if data else "empty"
+        jpeg = data and to_jpeg(data, size, quality)
     except Image.DecompressionBombError:
         reason = f"more than {PIXELS // 10**6} megapixels"
     except Image.UnidentifiedImageError:  # its message has an address in memory, another each time
         reason = "not an image"
     except Exception as error:  # a damaged file makes Pillow raise nearly anything, and must not stop a million others
         reason = f"damaged ({str(error).partition(chr(10))[0]})"
-    return name, label, b"", reason
+        if isinstance(data, Path):  # not even read
+            os.listdir(data.parent)  # raises where the source has gone, a disk or a share: then no image is to blame
+            reason = f"cannot be read ({error.strerror})"
+    return name, label, jpeg, reason
 
 
 def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
     """All shards, and what info.json says of them."""
-    counts, skipped = dict.fromkeys(source.splits, 0), []
+    counts = dict.fromkeys(source.splits, 0)
+    skipped = []
 
     def images(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
         for name, label, data, reason in parallel(partial(convert, args.size, args.quality), rows, args.workers):
@@ -211,7 +217,7 @@ def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
             else:
                 skipped.append({"name": name, "reason": reason or f"label {label}"})
 
-    with tqdm(total=source.count, unit=" images", unit_scale=True, disable=None) as bar:
+    with progress(total=source.count, unit=" images") as bar:
         for split, rows in source.splits.items():
             remaining = images(rows)
             while shard := list(itertools.islice(remaining, args.shard_images)):
@@ -240,12 +246,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m data.imagenet.prepare", description="Pack images in classes into shards.")
     parser.add_argument("--source", type=Path, required=True, help="directory of images or of parquet files, see above")
     parser.add_argument("--out", type=Path, help="directory to write (default data/imagenet/SIZE)")
-    parser.add_argument("--size", type=int, default=256, help="short side at most, in pixels (default %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes (default %(default)s)")
-    parser.add_argument("--quality", type=int, default=90, help="of the JPEGs, 1 to 95 (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="shuffles the images of folders (default %(default)s)")
-    parser.add_argument("--shard-images", type=int, default=20_000, help="images in a file (default %(default)s)")
-    parser.add_argument("--validation-share", type=float, default=0.1, help="where there is no split (default %(default)s)")
+    add_options(parser, CONVERTED | {"workers": os.cpu_count()}, ABOUT)
     args = parse_arguments(parser, argv)
     args.out = args.out or DATA / "imagenet" / str(args.size)
     check(args)

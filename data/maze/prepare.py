@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from data.common import (
     HELD_OUT,
@@ -24,6 +23,7 @@ from data.common import (
     parallel,
     parquet_splits,
     parse_arguments,
+    progress,
     refuse,
 )
 from data.maze.published import read_mazes
@@ -55,7 +55,7 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     most = max(TRIES * wanted, FEWEST_TRIES)
     seen = {}  # a dict keeps the order of first appearance
     jobs = ((size, seed, number) for number in range(-(-most // CHUNK)))
-    with tqdm(total=wanted, unit=" mazes", unit_scale=True, disable=None) as bar:
+    with progress(total=wanted, unit=" mazes") as bar:
         for rows in parallel(_chunk, jobs, workers):
             seen.update(dict.fromkeys(rows.view(f"V{rows.shape[1]}").ravel().tolist()))
             bar.update(min(len(seen), wanted) - bar.n)
@@ -68,12 +68,12 @@ def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
     """Refuse what cannot be made, before any work; fills in the defaults."""
     if args.size < 5 or args.size % 2 == 0:
         refuse(f"a maze has an odd size of at least 5, got --size {args.size}: try --size {max(5, args.size | 1)}")
-    for name in ("train", "seed", "workers", *HELD_OUT):
-        if files and getattr(args, name) is not None and (name not in HELD_OUT or files[name]):
-            refuse(f"--{name} {getattr(args, name)} means nothing to --source {args.source}, which is taken as it is: "
-                   "leave it out")
-    vars(args).update({name: value for name, value in (DEFAULTS if files else defaults(args.size)).items()
-                       if getattr(args, name) is None})
+    for name, usual in (DEFAULTS if files else defaults(args.size)).items():
+        given = getattr(args, name)
+        if given is None:
+            setattr(args, name, usual)
+        elif files and (name not in HELD_OUT or files[name]):
+            refuse(f"--{name} {given} means nothing to --source {args.source}, which is taken as it is: leave it out")
     check_limits(args, {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1})
     wanted = args.test + args.validation + args.train
     exist = EXIST.get(args.size, wanted)
@@ -89,8 +89,8 @@ def made(args: argparse.Namespace, counts: dict[str, int]) -> dict[str, np.ndarr
     if len(rows) < wanted:
         refuse(f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
                "for: lower --train", code=1)
-    ends = np.cumsum([0, *counts.values()])
-    return {split: rows[a:b] for split, a, b in zip(counts, ends, ends[1:], strict=False)}
+    ends = np.cumsum([*counts.values()])
+    return dict(zip(counts, np.split(rows, ends[:-1])))
 
 
 @one_line_errors()

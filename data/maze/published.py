@@ -12,9 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from data.common import parquet_rows, refuse
+from data.common import parquet_rows, progress, refuse
 from maxrl.tasks.maze import pack, to_prompt, unpack, verify
 
 ROWS = 1024  # judged at once
@@ -72,7 +71,7 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
     held_out: how many of the first training mazes the splits get that have no files of their own.
     """
     splits, seen, left_out = {split: [] for split in files}, set(), Counter()
-    with tqdm(unit=" rows", unit_scale=True, disable=None) as bar:
+    with progress(unit=" rows") as bar:
         for split, file in [(split, file) for split, some in files.items() for file in some]:  # held-out ones first
             number = -1
             infos = (row["extra_info"] for row in parquet_rows(file, "extra_info"))

@@ -19,12 +19,14 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from data.common import SPLITS, check_limits, one_line_errors, parse_arguments
+from data.common import SPLITS, add_options, check_limits, one_line_errors, parse_arguments
 from data.text_sets import lines, options, write_set
 from maxrl.io.tokenizer import SPECIAL, Tokenizer
 from maxrl.tasks.gsm8k import REQUEST
 
 FOLDER = Path(__file__).parent
+USUAL = {"train": 20_000, "validation": 256, "test": 256, "seed": 0}
+ABOUT = {"train": "training problems", "validation": "held out", "test": "held out", "seed": "decides the problems"}
 MOST = 1_000_000  # problems of a split
 VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
@@ -136,10 +138,7 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
 @one_line_errors()
 def main(arguments: list[str] | None = None):
     parser = options(__doc__, FOLDER)
-    parser.add_argument("--train", type=int, default=20_000, help="training problems (%(default)s)")
-    parser.add_argument("--validation", type=int, default=256, help="validation problems (%(default)s)")
-    parser.add_argument("--test", type=int, default=256, help="test problems (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides the problems (%(default)s)")
+    add_options(parser, USUAL, ABOUT)
     args = parse_arguments(parser, arguments)
     check_limits(args, dict.fromkeys(SPLITS, 1) | {"seed": 0}, **dict.fromkeys(SPLITS, MOST))
     counts = {split: getattr(args, split) for split in SPLITS}

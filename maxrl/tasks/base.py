@@ -102,7 +102,7 @@ class Task:
         return "\n".join(parts)
 
 
-class Within(Task):
+class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others, and
     `left_out_words` says so in words if there are any; `longest` is the length of the longest one here."""
 
@@ -119,11 +119,11 @@ class Within(Task):
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        for name in ("vocabulary", "tokenizer", "stop_tokens", "classes", "digest", "final", "verify", "verify_all", "rewards",
-                     "responses", "show", "faults", "source"):
-            setattr(self, name, getattr(task, name))
-        self.left_out_words = (f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
-                     if self.left_out else "")
+        said = f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
+        self.left_out_words = said if self.left_out else ""
+
+    def __getattr__(self, name: str):
+        return getattr(self.task, name)
 
     def __len__(self) -> int:
         return len(self.places)

@@ -50,9 +50,7 @@ class ImageBatch:
 def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]):
     """One .bin of the images' bytes and its .npy of INDEX; the index last, so that a shard with an index is whole."""
     name = directory / f"{split}-{number:05d}"
-    index = np.zeros(len(images), INDEX)
-    index["length"], index["label"] = [len(data) for data, _ in images], [label for _, label in images]
-    index["crc"] = [zlib.crc32(data) for data, _ in images]
+    index = np.array([(0, len(data), label, zlib.crc32(data)) for data, label in images], INDEX)
     index["offset"][1:] = np.cumsum(index["length"][:-1], dtype=np.uint64)
     with open(f"{name}.bin.incomplete", "wb") as file:
         file.writelines(data for data, _ in images)
@@ -66,16 +64,18 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
 
 def fix_command(folder: Path) -> str:
     """What to do about a damaged set: the command that makes it again, with the options that info.json still has."""
-    name, usual, options = "imagenet", CONVERTED, {"source": "SOURCE"}
-    if "glyphs" in folder.parts:
-        name, usual, options = "glyphs", DRAWN, {}
+    drawn = "glyphs" in folder.parts
+    info = {}
     with contextlib.suppress(ValueError, OSError, LookupError, TypeError):  # info.json may be what is damaged
         info = read_json(folder / "info.json")
-        if "drawn" in info:
-            name, usual, options = "glyphs", DRAWN, {}
+        drawn |= "drawn" in info
+        if drawn:
             info = {"classes": len(info["classes"]), "size": int(info["shape"][0])} | info["counts"] | info["drawn"]
-        options |= {option: info[key] for option in usual if (key := option.replace("-", "_")) in info}
-    return f"{command(f'data.{name}.prepare', options | {'out': folder}, usual)} --overwrite makes it again"
+    usual = DRAWN if drawn else CONVERTED
+    options = {} if drawn else {"source": "SOURCE"}
+    options |= {option: info[key] for option in usual if (key := option.replace("-", "_")) in info}
+    module = f"data.{'glyphs' if drawn else 'imagenet'}.prepare"
+    return f"{command(module, options | {'out': folder}, usual)} --overwrite makes it again"
 
 
 class Shards:
@@ -102,7 +102,8 @@ class Shards:
             raise UsageError(f"{file} cannot be read ({error}): {self.fix}") from None
         if index.dtype != INDEX:
             raise UsageError(f"{file} is no index of images, or one of an earlier version: {self.fix}")
-        size, says = shard.stat().st_size if shard.exists() else 0, index["length"].sum(dtype=np.int64)
+        size = shard.stat().st_size if shard.exists() else 0
+        says = index["length"].sum(dtype=np.int64)
         if size != says:
             raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.fix}")
         return index
@@ -209,9 +210,12 @@ class Images(Task):
         verdict = f"right: {response}" if response == example.answer else f"wrong: {response}, not {example.answer}"
         if not colour:
             return verdict
-        pixels = example.columns["pixels"][:: -(-self.size // 48), :: -(-self.size // 48)].tolist()
-        rows = ["".join("\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b) for a, b in zip(upper, lower)) + "\x1b[0m"
-                for upper, lower in zip(pixels[::2], pixels[1::2])]
+        step = -(-self.size // 48)
+        pixels = example.columns["pixels"][::step, ::step].tolist()
+        rows = []
+        for upper, lower in zip(pixels[::2], pixels[1::2]):
+            blocks = ["\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b) for a, b in zip(upper, lower)]
+            rows.append("".join([*blocks, "\x1b[0m"]))
         return "\n".join([*rows, verdict])
 
 
@@ -228,24 +232,27 @@ def centre_box(width: int, height: int) -> tuple[float, float, float, float]:
 
     Whole pixels of the resized image, as torchvision rounds them: half a pixel more would blur the image.
     """
-    short = min(width, height)
-    box = []
-    for side in (width, height):
-        resized = int(256 * side / short)
-        first = round((resized - 224) / 2)
-        box.append((first * side / resized, (first + 224) * side / resized))
-    (left, right), (upper, lower) = box
-    return left, upper, right, lower
+    sides = np.array([width, height])
+    resized = (256 * sides / sides.min()).astype(int)
+    first = np.round((resized - 224) / 2)
+    box = np.stack([first, first + 224]) * sides / resized
+    return tuple(box.ravel().tolist())
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
     """A box of 8 to 100 % of the area and an aspect of 3/4 to 4/3 (log-uniform); the centre where ten tries do not fit."""
     for _ in range(10):
-        area, aspect = width * height * rng.uniform(0.08, 1), np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
-        w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+        area = width * height * rng.uniform(0.08, 1)
+        aspect = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+        w = round(np.sqrt(area * aspect))
+        h = round(np.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
-            left, upper = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
-            return left, upper, left + w, upper + h
-    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
-    left, upper = (width - w) // 2, (height - h) // 2
+            left = int(rng.integers(width - w + 1))
+            upper = int(rng.integers(height - h + 1))
+            break
+    else:
+        w = min(width, round(height * 4 / 3))
+        h = min(height, round(width * 4 / 3))
+        left = (width - w) // 2
+        upper = (height - h) // 2
     return left, upper, left + w, upper + h

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The protocol of README.md as commands; every run resumes where it was interrupted. One thread a run, JOBS of them at a time.
+#   bash results/headline/protocol.sh bases      warm-ups: weak (pass@1 .015) and strong (.08)
+#   bash results/headline/protocol.sh one-rate   1e-4 for all methods, the paper's: weak base seeds 0-4, strong base seeds 0-2
+#   bash results/headline/protocol.sh rates      four rates per method at full length, weak base, seeds 100 and 101
+#   bash results/headline/protocol.sh own-rate   every method at the rate chosen (MAXRL=, GRPO=, RLOO=), weak base, seeds 0-2
+#   bash results/headline/protocol.sh clipping   MaxRL and GRPO without norm clipping, weak base, seed 0
+#   bash results/headline/protocol.sh test       256 test mazes x 1,024 samples, once, of everything above that is finished
+set -euo pipefail
+python=${PYTHON:-python}
+out=runs/headline
+export OMP_NUM_THREADS=1
+
+base() { # weak or strong, seed
+    level=.015
+    if [ "$1" = strong ]; then level=.08; fi
+    $python train.py maze9_laptop_sft --seed "$2" --stop-at-pass $level --out "$out/$1/seed$2/base" --resume auto
+}
+run() { # weak or strong, seed, method, learning rate, what to add to the run's name, its options
+    from=$out/$1/seed$2; estimator=$3 rate=$4 name=$3-lr$4$5
+    shift 5
+    $python train.py maze9_laptop --steps 1000 --estimator "$estimator" --lr "$rate" --seed "${from##*seed}" --init "$from/base" \
+        --out "$from/$name" --eval-every 100 --save-every-minutes 3 --resume auto "$@"
+}
+export -f base run
+export python out
+
+many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
+
+case $1 in
+bases)
+    python -m data.maze.prepare --size 9 --train 70000
+    printf '%s\n' "base weak "{0,1,2,3,4,100,101} "base strong "{0,1,2} | many
+    ;;
+one-rate)
+    printf '%s\n' "run weak "{0,1,2}" "{maxrl,grpo,rloo}" 1e-4 ''" "run strong "{0,1,2}" "{maxrl,grpo,rloo}" 1e-4 ''" \
+        "run weak "{3,4}" "{maxrl,grpo,rloo}" 1e-4 ''" | many
+    ;;
+rates)
+    printf '%s\n' "run weak "{100,101}" "{maxrl,grpo,rloo}" "{3e-5,1e-4,3e-4,1e-3}" ''" | many
+    ;;
+own-rate)
+    printf '%s\n' "run weak "{0,1,2}" maxrl $MAXRL ''" "run weak "{0,1,2}" grpo $GRPO ''" "run weak "{0,1,2}" rloo $RLOO ''" | many
+    ;;
+clipping)
+    printf '%s\n' "run weak 0 "{maxrl,grpo}" 1e-4 -unclipped --max-grad-norm 1e9" | many
+    ;;
+test)
+    for study in $out/weak $out/strong; do
+        # eval.py takes the runs of one name as seeds of one method.
+        runs=()
+        for latest in "$study"/seed[0-4]/*/latest; do
+            folder=$(dirname "$latest")
+            if [ "$(cat "$latest")" = step-001000 ] || [[ $folder == */base ]]; then runs+=("$(basename "$folder")=$folder"); fi
+        done
+        $python eval.py "${runs[@]}" --split test --prompts 256 --samples 1024 --k 1,8,64,256,1024 --json "$study-test.json"
+    done
+    ;;
+esac

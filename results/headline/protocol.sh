@@ -29,7 +29,7 @@ many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
 case $1 in
 bases)
-    python -m data.maze.prepare --size 9 --train 70000
+    $python -m data.maze.prepare --size 9 --train 70000
     printf '%s\n' "base weak "{0,1,2,3,4,100,101} "base strong "{0,1,2} | many
     ;;
 one-rate)

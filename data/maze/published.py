@@ -5,7 +5,6 @@ prompt and path. A row is left out, named and counted, if it is no perfect maze 
 answer, or if its maze is there already: of a maze that is held out too, the held-out one stays.
 """
 
-import itertools
 import json
 import sys
 from collections import Counter
@@ -14,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from data.common import parquet_rows, progress, refuse
-from maxrl.tasks.maze import pack, to_prompt, unpack, verify
+from maxrl.tasks.maze import onward, pack, squares, to_prompt, unpack, verify
 
-ROWS = 1024  # judged at once
 NAMED = 20  # rows that are named when they are left out; all are counted
 
 
@@ -31,38 +29,26 @@ def texts(info) -> tuple[str, str]:
     return question, answer.rpartition("PATH_START")[2]
 
 
-def squares(prompt: str) -> list[str]:
-    """The words of a prompt's grid, NEWLINE between the rows."""
-    words = prompt.partition("GRID_START")[2].partition("GRID_END")[0].split()
-    return words[:-1] if words[-1:] == ["NEWLINE"] else words
+def is_tree(walls: np.ndarray) -> bool:
+    """Whether a maze (n, n) of our form is perfect: in one piece, with one opening fewer than cells."""
+    c = (len(walls) - 1) // 2
+    return len(onward(walls)) == (~walls).sum() == 2 * c * c - 1
 
 
-def is_tree(walls: np.ndarray) -> np.ndarray:
-    """Which mazes (M, n, n) of our form are perfect: in one piece, with one opening fewer than cells; bool (M,)."""
-    reached, before = np.zeros_like(walls), None
-    reached[:, 1, 1] = True
-    while before is None or (reached != before).any():  # a step in each direction from all that is reached
-        before, near = reached, np.pad(reached, ((0, 0), (1, 1), (1, 1)))
-        reached = (near[:, :-2, 1:-1] | near[:, 2:, 1:-1] | near[:, 1:-1, :-2] | near[:, 1:-1, 2:] | before) & ~walls
-    c = (walls.shape[1] - 1) // 2
-    return (reached == ~walls).all((1, 2)) & ((~walls).sum((1, 2)) == 2 * c * c - 1)
-
-
-def convert(infos: list, size: int) -> list[tuple[bytes, str]]:
-    """For each extra_info its packed row, and why it is left out ("" for a good one)."""
-    reasons, walls = [], np.ones((len(infos), size, size), bool)                               # (M, n, n)
-    for i, (question, answer) in enumerate(map(texts, infos)):
-        grid = squares(question)
-        cells = np.array([word == "WALL" for word in grid if word != "NEWLINE"], bool)
-        if cells.size == size * size:
-            walls[i] = unpack(pack(cells.reshape(1, size, size)), size)[0]
-        if squares(to_prompt(walls[i])) != grid:  # another size, an opening in the border, START elsewhere, ...
-            reasons.append(f"no {size}x{size} maze of our form")
-        else:
-            reasons.append("" if verify(question, answer) else "its answer is wrong")
-    trees = is_tree(walls)                                                                     # (M,)
-    return [(row.tobytes(), why if tree or why.startswith("no ") else "no perfect maze")
-            for row, why, tree in zip(pack(walls), reasons, trees)]
+def convert(info, size: int) -> tuple[bytes, str]:
+    """The packed row of an extra_info, and why it is left out ("" for a good one)."""
+    question, answer = texts(info)
+    grid = squares(question)
+    cells = np.array([word == "WALL" for word in grid if word != "NEWLINE"], bool)
+    walls = np.ones((1, size, size), bool)
+    if cells.size == walls.size:
+        walls = unpack(pack(cells.reshape(walls.shape)), size)
+    row = pack(walls).tobytes()
+    if squares(to_prompt(walls[0])) != grid:  # another size, an opening in the border, START elsewhere, ...
+        return row, f"no {size}x{size} maze of our form"
+    if not is_tree(walls[0]):
+        return row, "no perfect maze"
+    return row, "" if verify(question, answer) else "its answer is wrong"
 
 
 def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]) -> dict[str, np.ndarray]:
@@ -70,26 +56,26 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
 
     held_out: how many of the first training mazes the splits get that have no files of their own.
     """
-    splits, seen, left_out = {split: [] for split in files}, set(), Counter()
+    splits = {split: [] for split in files}
+    seen = set()
+    left_out = Counter()
     with progress(unit=" rows") as bar:
         for split, file in [(split, file) for split, some in files.items() for file in some]:  # held-out ones first
-            number = -1
-            infos = (row["extra_info"] for row in parquet_rows(file, "extra_info"))
-            while some := list(itertools.islice(infos, ROWS)):
-                bar.update(len(some))
-                for row, why in convert(some, size):
-                    number += 1
-                    why = why or "its maze is there already" * (row in seen)
-                    if not why:
-                        seen.add(row)
-                        splits[split].append(row)
-                        continue
-                    left_out[why] += 1
-                    if left_out.total() <= NAMED:
-                        bar.write(f"{file}, row {number}, is left out: {why}", file=sys.stderr)
+            for number, row in enumerate(parquet_rows(file, "extra_info")):
+                bar.update()
+                maze, why = convert(row["extra_info"], size)
+                why = why or "its maze is there already" * (maze in seen)
+                if not why:
+                    seen.add(maze)
+                    splits[split].append(maze)
+                    continue
+                left_out[why] += 1
+                if left_out.total() <= NAMED:
+                    bar.write(f"{file}, row {number}, is left out: {why}", file=sys.stderr)
     print(f"{left_out.total():,} rows left out" + "".join(f"; {count:,}: {why}" for why, count in left_out.most_common()))
     for split, count in held_out.items():
-        splits[split], splits["train"] = splits["train"][:count], splits["train"][count:]
+        splits[split] = splits["train"][:count]
+        del splits["train"][:count]
     if not splits["train"]:
         refuse("no training maze is left: name other files with --source, or lower --test and --validation", code=1)
     width = len(splits["train"][0])

@@ -11,7 +11,6 @@ validation, then training, so that the held-out problems are the same whatever -
 import itertools
 import json
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,16 +31,15 @@ VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
 LARGEST, LARGEST_DRAWN, LARGEST_SMALL = 20, 10, 5  # of results, of the numbers drawn, and of those that multiply
 
-NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Karen", "Leo", "Mia", "Noah",
-         "Olga", "Paul")
-THINGS = ("apples", "books", "cards", "coins", "cookies", "eggs", "flowers", "marbles", "pencils", "shells", "stamps", "toys")
-BOXES = ("bags", "baskets", "boxes", "drawers", "jars", "rows")
+NAMES = "Anna Ben Clara David Emma Felix Grace Henry Iris Jack Karen Leo Mia Noah Olga Paul".split()
+THINGS = "apples books cards coins cookies eggs flowers marbles pencils shells stamps toys".split()
+BOXES = "bags baskets boxes drawers jars rows".split()
 
 
 @dataclass(frozen=True)
 class Template:
-    """A kind of problem: a, b, c are drawn, x is the result of the first step, y of the second, {1} and {2} those written
-    out (12+7=19). Letters of `small` are drawn small: they multiply or divide."""
+    """A kind of problem: a, b, c are drawn, x is the result of the first step, y of the second, {e} and {f} those
+    written out (12+7=19). Letters of `small` are drawn small: they multiply or divide."""
 
     problem: str
     steps: str  # one or two, a blank in between
@@ -51,31 +49,31 @@ class Template:
 
 TEMPLATES = (
     Template("{n} has {a} {t}. {m} gives {n} {b} more {t}. How many {t} does {n} have now?",
-             "a+b", "{n} has {1} {t}."),
+             "a+b", "{n} has {e} {t}."),
     Template("There are {a} {t} on the table and {b} {t} on the floor. How many {t} are there in total?",
-             "a+b", "There are {1} {t}."),
+             "a+b", "There are {e} {t}."),
     Template("{n} has {a} {t} and loses {b} of them. How many {t} are left?",
-             "a-b", "There are {1} {t} left."),
+             "a-b", "There are {e} {t} left."),
     Template("{n} has {a} {t} and {m} has {b} {t}. How many more {t} does {n} have than {m}?",
-             "a-b", "{n} has {1} more {t}."),
+             "a-b", "{n} has {e} more {t}."),
     Template("{n} has {a} {g} with {b} {t} each. How many {t} does {n} have?",
-             "a*b", "{n} has {1} {t}.", "ab"),
+             "a*b", "{n} has {e} {t}.", "ab"),
     Template("{n} puts {a} {t} into {b} {g}, the same number into each. How many {t} does each of the {g} hold?",
-             "a/b", "Each holds {1} {t}.", "b"),
+             "a/b", "Each holds {e} {t}.", "b"),
     Template("{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. How many {t} does {n} have now?",
-             "a+b x-c", "{n} had {1} {t} and then {2} {t}."),
+             "a+b x-c", "{n} had {e} {t} and then {f} {t}."),
     Template("{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. How many {t} does {n} have now?",
-             "a-b x+c", "{n} had {1} {t} and then {2} {t}."),
+             "a-b x+c", "{n} had {e} {t} and then {f} {t}."),
     Template("{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. How many {t} are there in total?",
-             "a*b x+c", "The {g} hold {1} {t}. There are {2} {t}.", "ab"),
+             "a*b x+c", "The {g} hold {e} {t}. There are {f} {t}.", "ab"),
     Template("{n} has {a} {g} with {b} {t} each and sells {c} {t}. How many {t} are left?",
-             "a*b x-c", "The {g} hold {1} {t}. There are {2} {t} left.", "ab"),
+             "a*b x-c", "The {g} hold {e} {t}. There are {f} {t} left.", "ab"),
     Template("{n} has {a} {t}. {m} has {b} more {t} than {n}. How many {t} do they have together?",
-             "a+b a+x", "{m} has {1} {t}. Together they have {2} {t}."),
+             "a+b a+x", "{m} has {e} {t}. Together they have {f} {t}."),
     Template("{n} has {a} {t}. {m} has {b} times as many. How many {t} do they have together?",
-             "a*b a+x", "{m} has {1} {t}. Together they have {2} {t}.", "b"),
+             "a*b a+x", "{m} has {e} {t}. Together they have {f} {t}.", "b"),
     Template("{n} and {m} find {a} and {b} {t} and share them equally. How many {t} does each of them get?",
-             "a+b x/2", "They find {1} {t}. Each gets {2} {t}."),
+             "a+b x/2", "They find {e} {t}. Each gets {f} {t}."),
 )
 
 
@@ -97,18 +95,15 @@ def draw(rng: random.Random) -> dict:
     while True:
         values = {letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN) for letter in "abc"}
         equations = {}
-        for number, (step, name) in enumerate(zip(steps, "xy"), 1):
+        for step, result, equation in zip(steps, "xy", "ef"):
             if (done := compute(step, values)) is None:
                 break
-            values[name], equations[str(number)] = done
+            values[result], equations[equation] = done
         else:
             break
-
-    def fill(text: str) -> str:
-        return re.sub(r"\{(\w)\}", lambda place: str((words | values | equations)[place[1]]), text)
-
-    return {"problem": fill(template.problem), "answer": str(values["xy"[len(steps) - 1]]),
-            "solution": fill(template.solution), "source": f"word-problems-{len(steps)}"}
+    known = words | values | equations
+    return {"problem": template.problem.format_map(known), "answer": str(values["xy"[len(steps) - 1]]),
+            "solution": template.solution.format_map(known), "source": f"word-problems-{len(steps)}"}
 
 
 def stream(seed: int) -> Iterator[dict]:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import torch
 
+from maxrl import verifiers
 from maxrl.errors import UsageError
+from maxrl.io.files import checksum
+from maxrl.tasks.read_jsonl import read_jsonl
 
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
@@ -200,8 +203,11 @@ class BoxedAnswers(Task):
     """What the tasks share whose `rows` {"problem", "answer", perhaps "solution"} are answered within a box. `verdict` is
     "boxed", judge() on the last box, or "published", what the paper's code says of the whole response."""
 
-    rows: list[dict]
     verdict: str
+
+    def read(self, file: Path):
+        self.digest = checksum(file)
+        self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -214,21 +220,18 @@ class BoxedAnswers(Task):
         return self.verify_all([response], [example])[0]
 
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
-        from maxrl.verifiers import verify_published_batch
-        judge = verify_published_batch if self.verdict == "published" else self.judge
+        judge = verifiers.verify_published_batch if self.verdict == "published" else self.judge
         return judge(responses, [example.columns["answer"] for example in examples])
 
     def faults(self) -> dict[str, float]:
-        from maxrl.verifiers import take_counts
-        return take_counts()
+        return verifiers.take_counts()
 
     def final(self, response: str) -> str | None:
         r"""What a majority vote counts: the number in the last box, exactly (0.50 and \frac12 are both 1/2), else normal().
         Under the published verdict, what math-verify reads in the whole response."""
-        from maxrl.verifiers import final_number, read_published
         if self.verdict == "published":
-            return read_published(response)
-        number = final_number(response)
+            return verifiers.read_published(response)
+        number = verifiers.final_number(response)
         return self.normal(response) if number is None else str(number)
 
     def normal(self, response: str) -> str | None:

@@ -6,9 +6,9 @@ system message comes first where it has one); for a tokenizer without a template
 
 from pathlib import Path
 
-from maxrl.io.files import checksum, command, read_info
+from maxrl.io.files import command, read_info
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
-from maxrl.tasks.read_jsonl import read_jsonl
+from maxrl.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
 
@@ -37,8 +37,7 @@ class Gsm8k(BoxedAnswers):
             split = "test"
         if split == "test":
             self.source = str(self.info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
-        self.digest = checksum(file := folder / f"{split}.jsonl")
-        self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
+        self.read(folder / f"{split}.jsonl")
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
@@ -46,7 +45,6 @@ class Gsm8k(BoxedAnswers):
         return Example(prompt, self.demonstration(row), row)
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
-        from maxrl.verifiers import verify_number
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]
 
     def faults(self) -> dict[str, float]:

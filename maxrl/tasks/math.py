@@ -10,9 +10,9 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 
 from pathlib import Path
 
-from maxrl.io.files import checksum, command, read_info
+from maxrl.io.files import command, read_info
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
-from maxrl.tasks.read_jsonl import read_jsonl
+from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
 SETS = {"polaris": "polaris/train.jsonl", "aime2024": "aime/2024.jsonl", "aime2025": "aime/2025.jsonl",
@@ -40,9 +40,8 @@ class Math(BoxedAnswers):
         if name in SETS:
             fix = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
             read_info(file.parent, (file.name,), fix)
-        self.digest = checksum(file)
         self.system = [{"role": "system", "content": str(system)}] if system else []
-        self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
+        self.read(file)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
@@ -50,12 +49,10 @@ class Math(BoxedAnswers):
         return Example(prompt, self.demonstration(row), row)
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
-        from maxrl.verifiers import verify_math_batch
         return verify_math_batch(responses, answers)
 
     def normal(self, response: str) -> str | None:
         r"""The text of the last box but for blanks, \left and \right, and the size of fractions (normal_form). math-verify is
         not asked: it compares pairs, and finds some equal that this counts apart, such as (x+1)^2 and x^2+2x+1. Of the
         published verdict that is true as well."""
-        from maxrl.verifiers import last_boxed, normal_form
         return normal_form(last_boxed(response) or "") or None

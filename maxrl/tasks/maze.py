@@ -19,8 +19,8 @@ from maxrl.io.files import checksum, command, read_info, read_json
 from maxrl.tasks.base import DATA, Example, Task, check_split
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
-    *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
-    *("PATH", "WALL", "GOAL", "START", "NEWLINE", "UP", "DOWN", "LEFT", "RIGHT", "\n"),
+    *"<pad> <bos> <eos> <unk> GRID_START GRID_END PATH_START DONE PATH WALL GOAL START NEWLINE UP DOWN LEFT RIGHT".split(),
+    "\n",
     *(f"RESERVED_{i}" for i in range(14)),
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
@@ -40,7 +40,7 @@ def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
     """
     state = np.full((count, size + 1, size), OUTSIDE, np.uint8)  # a row too many: no cell's neighbour is beyond it
     state[:, 1:size:2, 1::2] = UNTOUCHED
-    squares = state.reshape(count, -1)
+    flat = state.reshape(count, -1)
     rows = np.arange(count)
     steps = np.array([down * size + right for down, right in MOVES.values()])
     frontier = np.zeros((count, size * size // 4), np.int32)  # a list of cells per maze, in its first `waiting` places
@@ -53,14 +53,14 @@ def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
             waiting -= 1
             frontier[rows, pick] = frontier[rows, waiting]  # the last one fills the gap
             near = cell[:, None] + 2 * steps
-            carved = squares[rows[:, None], near] == CARVED  # (M, 4)
+            carved = flat[rows[:, None], near] == CARVED  # (M, 4)
             side = (carved + rng.random((count, 4))).argmax(1)  # a random one of the carved
-            squares[rows, cell + steps[side]] = CARVED
-        squares[rows, cell] = CARVED
+            flat[rows, cell + steps[side]] = CARVED
+        flat[rows, cell] = CARVED
         for step in steps:
             near = cell + 2 * step
-            new = np.flatnonzero(squares[rows, near] == UNTOUCHED)
-            squares[new, near[new]] = FRONTIER
+            new = np.flatnonzero(flat[rows, near] == UNTOUCHED)
+            flat[new, near[new]] = FRONTIER
             frontier[new, waiting[new]] = near[new]
             waiting[new] += 1
     return pack(state[:, :size] != CARVED)
@@ -85,23 +85,32 @@ def pack(walls: np.ndarray) -> np.ndarray:
     return np.packbits(~np.concatenate(between, 1), axis=1)
 
 
-def solve(walls: np.ndarray) -> list[str]:
-    """The moves of the shortest path from start to goal; walls (n, n). Breadth first from the goal, so no reversal."""
+def onward(walls: np.ndarray) -> dict[int, tuple[str, int] | None]:
+    """By square, for all that can reach the goal: the move and the next square towards it, of the goal None; walls (n, n).
+
+    Breadth first from the goal.
+    """
     n = len(walls)
     wall = walls.ravel().tolist()
     goal = n * n - n - 2
-    onward = {goal: None}  # square -> (move, next square) towards the goal
+    ways = {goal: None}
     queue = [goal]
     for here in queue:
         for move, (down, right) in MOVES.items():
             there = here - down * n - right
-            if not wall[there] and there not in onward:
-                onward[there] = move, here
+            if not wall[there] and there not in ways:
+                ways[there] = move, here
                 queue.append(there)
+    return ways
+
+
+def solve(walls: np.ndarray) -> list[str]:
+    """The moves of the shortest path from start to goal; walls (n, n)."""
+    ways = onward(walls)
     moves = []
-    here = n + 1
-    while here != goal:
-        move, here = onward[here]
+    here = len(walls) + 1
+    while ways[here]:
+        move, here = ways[here]
         moves.append(move)
     return moves
 
@@ -115,13 +124,19 @@ def to_prompt(walls: np.ndarray) -> str:
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
 
-def _grid(prompt: str) -> dict[tuple[int, int], str] | None:
-    """The squares of a prompt as {(row, column): name}; None where it is no rectangle with one START and one GOAL."""
+def squares(prompt: str) -> list[str]:
+    """The words of a prompt's grid, NEWLINE between the rows; none if there is no grid."""
     words = prompt.split()
     if "GRID_START" not in words or "GRID_END" not in words:
-        return None
+        return []
     body = words[words.index("GRID_START") + 1 : words.index("GRID_END")]
-    rows = [row.split() for row in " ".join(body).removesuffix("NEWLINE").split("NEWLINE")]
+    return body[:-1] if body[-1:] == ["NEWLINE"] else body
+
+
+def _grid(prompt: str) -> dict[tuple[int, int], str] | None:
+    """The squares of a prompt as {(row, column): name}; None where it is no rectangle with one START and one GOAL."""
+    body = squares(prompt)
+    rows = [row.split() for row in " ".join(body).split("NEWLINE")]
     known = not {*body} - {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
     if not known or len({len(row) for row in rows}) != 1 or body.count("START") != 1 or body.count("GOAL") != 1:
         return None

@@ -97,7 +97,7 @@ class Config:
     # the machine
     seed: int = option(0, "Fixes initial weights, order of prompts and rollouts.")
     device: str = free_option("auto", "cpu, cuda, or auto: cuda where there is one.", choices=("auto", "cpu", "cuda"))
-    precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and on CPUs with AMX.",
+    precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and CPUs with AMX or AVX512-BF16.",
                             choices=("auto", "float32", "bfloat16"))
     micro_batch_tokens: int = free_option(32768, "Padded tokens of one training forward; changes memory, not the gradient.",
                                           above=0, only=SEQUENCES)

@@ -131,7 +131,18 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
         return precision == "bfloat16"
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
+    return bool(bfloat16_unit())
+
+
+def bfloat16_unit() -> str:
+    """What this CPU multiplies bfloat16 with, by its flags; "" where it has nothing that is faster than float32.
+
+    A cap on what a library may use (ONEDNN_MAX_CPU_ISA) is not asked: bfloat16 is then slow, and right.
+    """
+    for unit, flag in (("AMX", "_is_amx_tile_supported"), ("AVX512-BF16", "_is_avx512_bf16_supported")):
+        if getattr(torch.cpu, flag, bool)():  # bool() is False: for a torch that does not ask
+            return unit
+    return ""
 
 
 def sum_tensor(values: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ from maxrl.tasks.maze import VOCABULARY  # noqa: E402
 torch.set_num_threads(int(os.environ.get("MAXRL_TEST_THREADS", "1")))  # matrices this small are slower on several
 if "MAXRL_TEST_BFLOAT16" in os.environ:  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
+    torch.cpu._is_avx512_bf16_supported = bool
 LONG = ("shard", "torture", "faults", "distributed", "reward_faults", "invariance", "verifiers", "classifier")
 
 

@@ -26,7 +26,7 @@ ROWS = {
     "onednn-avx2": {ONEDNN: "AVX2"},
     "mkl-avx2": {MKL: "AVX2"},
     "threads-2": {"MAXRL_TEST_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"},  # two processes x two threads: none spins
-    "float32": {"MAXRL_TEST_BFLOAT16": "0"},  # where this machine has no AMX that is what it chooses anyway
+    "float32": {"MAXRL_TEST_BFLOAT16": "0"},  # what a machine without AMX and AVX512-BF16 chooses anyway
     "bfloat16": {"MAXRL_TEST_BFLOAT16": "1"},
     "busy": {},  # two other processes at work
     "python": {},  # another Python, --other

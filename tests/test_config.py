@@ -109,6 +109,12 @@ def test_the_paper_s_language_model_recipes():
         assert (cfg.max_grad_norm == 0.3) == name.startswith("polaris_"), name
 
 
+def test_what_was_measured_on_a_laptop_names_its_precision():
+    """Results in float32 stay what they are on a CPU on which `auto` would take bfloat16."""
+    assert {name for name, recipe in RECIPES.items() if recipe().precision == "float32"} >= {
+        "maze9_laptop_sft", "maze9_laptop", "images_laptop", "gsm8k_laptop_sft", "gsm8k_laptop"}  # fmt: skip
+
+
 def test_every_field_has_its_sentence():
     for f in dataclasses.fields(Config):
         assert f.metadata["help"].endswith("."), f.name

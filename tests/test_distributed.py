@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -15,6 +16,8 @@ from safetensors.torch import load_file
 
 import train
 from maxrl import checkpoint, distributed
+from maxrl.config import Config
+from maxrl.run.banner import precision
 
 
 def torchrun(script, *arguments, code=0):
@@ -172,6 +175,24 @@ def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda where: peaks[0] if where == device else 0)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda where: peaks.pop(0))
     assert [distributed.peak_memory(device)["memory/peak_gb"] for _ in range(2)] == [3.0, 0.5] and not peaks
+
+
+FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+
+
+@pytest.mark.parametrize("has, unit", [((True, True), "AMX"), ((False, True), "AVX512-BF16"), ((False, False), ""), ((), "")])
+def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, unit, monkeypatch):
+    """A torch that does not ask for a flag (the last case) takes float32. What is asked for by name is never changed."""
+    for name, value in zip(FLAGS, has or (None, None)):
+        monkeypatch.setattr(torch.cpu, name, lambda value=value: value, raising=False)
+        if not has:
+            monkeypatch.delattr(torch.cpu, name)
+    cpu = torch.device("cpu")
+    assert distributed.bfloat16_unit() == unit
+    assert distributed.use_bfloat16("auto", cpu) == bool(unit)
+    assert distributed.use_bfloat16("bfloat16", cpu) and not distributed.use_bfloat16("float32", cpu)
+    said = precision(Config(), SimpleNamespace(autocast=bool(unit), device=cpu))
+    assert said == f"{'bfloat16' if unit else 'float32'}: this CPU has {unit or 'neither AMX nor AVX512-BF16'}"
 
 
 def test_one_process_needs_no_group():

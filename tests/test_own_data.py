@@ -182,7 +182,7 @@ def test_a_mended_command_is_not_blocked(own, shell):
 
 def test_what_a_run_says(own, shell, monkeypatch):
     """Six lines at its start; steps as lines where there is no terminal; at its end commands that work as they are printed."""
-    monkeypatch.setattr("maxrl.distributed.use_bfloat16", lambda precision, device: False)
+    monkeypatch.setattr("maxrl.distributed.bfloat16_unit", str)
     ask = ("train.py", *own, "--reward", "rewards.py:correct", "--precision", "auto", "--device", "cpu", "--out", "run")
     only = [*ask[:4], *ask[8:]]  # no validation and no test file
     code, said = shell(*only)
@@ -190,7 +190,8 @@ def test_what_a_run_says(own, shell, monkeypatch):
     start = next(i for i, line in enumerate(lines) if line.startswith("prompts maxrl: 2 steps of 4 prompts x 4 rollouts"))
     assert code == 0 and "\r" not in said and [line[:10].split()[0] for line in lines[start + 1 : start + 6]] == [
         "model", "device", "prompts", "rewards", "writes"], said  # fmt: skip
-    for words in ("float32: this CPU has no AMX", "24 of prompts", "1 x rewards.py:correct", "writes   run", "parameters from"):
+    for words in ("float32: this CPU has neither AMX nor AVX512-BF16",
+                  "24 of prompts", "1 x rewards.py:correct", "writes   run", "parameters from"):  # fmt: skip
         assert words in "\n".join(lines[start : start + 6]), words
     steps = [line for line in lines if line.startswith("step ")]
     assert steps[0].startswith("step 1/2  reward ") and "unsolved" in steps[0] and steps[0].endswith(" left")

@@ -45,7 +45,7 @@ def precision(cfg: Config, policy) -> str:
         return f"{name} (--precision {name})"
     if policy.device.type == "cuda":
         return f"{name}: this GPU {'multiplies' if policy.autocast else 'does not multiply'} in bfloat16"
-    return f"{name}: this CPU has {'' if policy.autocast else 'no '}AMX"
+    return f"{name}: this CPU has {distributed.bfloat16_unit() or 'neither AMX nor AVX512-BF16'}"
 
 
 def closing(run, first_step: int) -> list[str]:

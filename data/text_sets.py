@@ -67,7 +67,8 @@ def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
         missing = [name for name in (source.problem, source.answer) if name not in row]
         if missing:
             refuse(f"{where}, row {i} has no column {missing[0]!r}; it has {', '.join(map(repr, row)) or 'none'}")
-        problem, answer = _text(row[source.problem]), _text(row[source.answer])
+        problem = _text(row[source.problem])
+        answer = _text(row[source.answer])
         if problem and answer:
             new = {"problem": problem, "answer": answer, "source": source.name}
             new |= {name: row[name] for name in source.keep if row.get(name) is not None}

@@ -47,13 +47,12 @@ class Draws:
         """
         log_probs, p, right = outcomes(self.logits, self.labels)
         entropy = torch.special.entr(log_probs.exp())
-        sums = {
+        sums = distributed.all_reduce({
             "pass_rate": float(p.sum()),
             "top1": float(right.sum()),
             "entropy": float(entropy.sum()),
             "images": len(p),
-        }
-        sums = distributed.all_reduce(sums)
+        })
         images = sums.pop("images")
         return {name: total / images for name, total in sums.items()}
 

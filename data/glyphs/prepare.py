@@ -67,7 +67,8 @@ def polygon(where: np.ndarray, shape: dict) -> np.ndarray:
 
 def stroke(where: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray:
     """Distance (M, pixels) of the points (M, pixels, 2) to a line with round ends (M, 2, 2) and half width (M,)."""
-    a, b = ends[:, 0, None], ends[:, 1, None]                                                 # (M, 1, 2)
+    a = ends[:, 0, None]                                                                      # (M, 1, 2)
+    b = ends[:, 1, None]                                                                      # (M, 1, 2)
     along = np.clip(((where - a) * (b - a)).sum(-1) / ((b - a) ** 2).sum(-1).clip(1e-6), 0, 1)
     x, y = (where - a - along[..., None] * (b - a)).transpose(2, 0, 1)
     return np.hypot(x, y) - width[:, None]

@@ -138,7 +138,8 @@ def read_rows(files: list[Path], low: float = 0, high: float = 1) -> Iterator[Ro
     """The images of parquet files whose chance lies between two shares."""
     for file in files:
         for number, row in enumerate(parquet_rows(file, "image.bytes", "label")):
-            name, label = f"{file.name}:{number}", row["label"]
+            name = f"{file.name}:{number}"
+            label = row["label"]
             if low <= chance(name) < high:
                 yield name, (row.get("image") or {}).get("bytes") or b"", label if isinstance(label, int) else -1
 

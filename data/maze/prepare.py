@@ -10,6 +10,7 @@ is read of a published set, and which of its rows are left out: data/maze/publis
 import argparse
 import itertools
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,15 +39,15 @@ EXIST = {5: 4, 7: 192, 9: 100_352, 11: 557_568_000, 13: 32_565_539_635_200, 15: 
          17: 126_231_322_912_498_539_682_594_816}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
-TRIES, FEWEST_TRIES = 20, 1_000_000  # draws per maze wanted, and the least: the rarest 7x7 comes once in 33,000
+TRIES = 20  # draws per maze wanted
+FEWEST_TRIES = 1_000_000  # draws at least: the rarest 7x7 comes once in 33,000
 
 
 def defaults(size: int) -> dict[str, int]:
     return DEFAULTS | FEWER.get(size, {})
 
 
-def _chunk(job: tuple[int, int, int]) -> np.ndarray:
-    size, seed, number = job
+def _chunk(size: int, seed: int, number: int) -> np.ndarray:
     return generate(size, CHUNK, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,))))
 
 
@@ -54,9 +55,9 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     """The first `wanted` distinct mazes of the stream (wanted, bytes); fewer where the draws run out."""
     most = max(TRIES * wanted, FEWEST_TRIES)
     seen = {}  # a dict keeps the order of first appearance
-    jobs = ((size, seed, number) for number in range(-(-most // CHUNK)))
+    jobs = range(-(-most // CHUNK))
     with progress(total=wanted, unit=" mazes") as bar:
-        for rows in parallel(_chunk, jobs, workers):
+        for rows in parallel(partial(_chunk, size, seed), jobs, workers):
             seen.update(dict.fromkeys(rows.view(f"V{rows.shape[1]}").ravel().tolist()))
             bar.update(min(len(seen), wanted) - bar.n)
             if len(seen) >= wanted:

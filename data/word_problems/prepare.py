@@ -29,11 +29,14 @@ ABOUT = {"train": "training problems", "validation": "held out", "test": "held o
 MOST = 1_000_000  # problems of a split
 VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
-LARGEST, LARGEST_DRAWN, LARGEST_SMALL = 20, 10, 5  # of results, of the numbers drawn, and of those that multiply
+LARGEST = 20  # of the results
+LARGEST_DRAWN = 10  # of the numbers drawn
+LARGEST_SMALL = 5  # of those that multiply
 
-NAMES = "Anna Ben Clara David Emma Felix Grace Henry Iris Jack Karen Leo Mia Noah Olga Paul".split()
-THINGS = "apples books cards coins cookies eggs flowers marbles pencils shells stamps toys".split()
-BOXES = "bags baskets boxes drawers jars rows".split()
+NAMES = ("Anna", "Ben", "Clara", "David", "Emma", "Felix", "Grace", "Henry", "Iris", "Jack", "Karen", "Leo", "Mia", "Noah",
+         "Olga", "Paul")
+THINGS = ("apples", "books", "cards", "coins", "cookies", "eggs", "flowers", "marbles", "pencils", "shells", "stamps", "toys")
+BOXES = ("bags", "baskets", "boxes", "drawers", "jars", "rows")
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ TEMPLATES = (
 def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
     """The result of a step such as "x-c" and its text, "19-4=15"; None unless it is a whole number in 1..LARGEST."""
     left, operator, right = step
-    p, q = values[left], values[right] if right in values else int(right)
+    p = values[left]
+    q = values[right] if right in values else int(right)
     if operator == "/" and p % q:
         return None
     result = {"+": p + q, "-": p - q, "*": p * q, "/": p // q}[operator]
@@ -108,7 +112,8 @@ def draw(rng: random.Random) -> dict:
 
 def stream(seed: int) -> Iterator[dict]:
     """Distinct problems without end."""
-    rng, seen = random.Random(seed), set()
+    rng = random.Random(seed)
+    seen = set()
     while True:
         row = draw(rng)
         if row["problem"] not in seen:

@@ -57,6 +57,10 @@ class Task:
     def __getitem__(self, index: int) -> Example:
         raise NotImplementedError
 
+    def check_index(self, index: int):
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+
     def batch(self, indices, seeds=None):
         """The examples of a step: a list, or of a classification task an ImageBatch (maxrl/tasks/images.py). `seeds`, one
         for each, are for what is random in them (augmentation)."""
@@ -194,8 +198,7 @@ class Generated(Task):
         return self.size
 
     def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.size:
-            raise IndexError(f"example {index} of {self.size}")
+        self.check_index(index)
         return self.example(drawn(self.draw, self.split, self.seed, index))
 
 

@@ -85,7 +85,7 @@ class Shards:
         self.fix = fix_command(directory)
         self.files = sorted(directory.glob(f"{split}-*.npy"))
         indices = [self.read_index(file) for file in self.files]
-        self.index = np.concatenate(indices) if indices else np.zeros(0, INDEX)
+        self.index = np.concatenate([np.zeros(0, INDEX), *indices])
         if len(self.index) != count:
             raise UsageError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.fix}")
         if count and not 0 <= self.index["label"].min() <= self.index["label"].max() < classes:
@@ -151,7 +151,9 @@ class Images(Task):
             raise ValueError(f"augment must be true or false, got {augment!r}")
         try:
             info = read_info(folder, (f"{split}-",), fix_command(folder).removesuffix(" makes it again"))
-            counts, self.classes, self.encoding = info["counts"], tuple(info["classes"]), info["encoding"]
+            counts = info["counts"]
+            self.classes = tuple(info["classes"])
+            self.encoding = info["encoding"]
             self.shape = info["shape"] if self.encoding == "raw" else None
         except DataError as error:
             raise UsageError(f"{error}") from None
@@ -159,7 +161,9 @@ class Images(Task):
             raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): {fix_command(folder)}") from None
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
-        self.split, self.size, self.augment = split, size, augment and split == "train"
+        self.split = split
+        self.size = size
+        self.augment = augment and split == "train"
         self.shards = Shards(folder, split, counts[split], len(self.classes))
         self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
         if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
@@ -173,8 +177,7 @@ class Images(Task):
 
     def __getitem__(self, index: int) -> Example:
         """For people: the class by name, and the image as it is scored, uint8 (H, W, 3)."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
+        self.check_index(index)
         label = int(self.shards.index["label"][index])
         return Example(f"{self.split} image {index}", self.classes[label], {"pixels": self.pixels(index, None), "label": label})
 

@@ -32,14 +32,15 @@ class Math(BoxedAnswers):
         self.verdict = check_verdict(verdict)
         self.source = {"train": train, "validation": validation, "test": test}[split]
         name = self.source
-        if name not in SETS and not str(name).endswith(".jsonl"):
-            raise ValueError(f"there is no set {name!r}; use {', '.join(SETS)}, or a file that ends in .jsonl")
-        file = Path(directory) / SETS[name] if name in SETS else Path(name)
-        if name in SETS and not file.exists():
-            raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
+        file = Path(str(name))
         if name in SETS:
+            file = Path(directory) / SETS[name]
+            if not file.exists():
+                raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
             fix = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
             read_info(file.parent, (file.name,), fix)
+        elif file.suffix != ".jsonl":
+            raise ValueError(f"there is no set {name!r}; use {', '.join(SETS)}, or a file that ends in .jsonl")
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.read(file)
 

@@ -8,6 +8,7 @@ first those to the right, then those downwards, row by row: 112 bits = 14 bytes 
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from maxrl.io.files import checksum, command, read_info, read_json
 from maxrl.tasks.base import DATA, Example, Task, check_split
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
-    *"<pad> <bos> <eos> <unk> GRID_START GRID_END PATH_START DONE PATH WALL GOAL START NEWLINE UP DOWN LEFT RIGHT".split(),
-    "\n",
+    *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
+    *("PATH", "WALL", "GOAL", "START", "NEWLINE", "UP", "DOWN", "LEFT", "RIGHT", "\n"),
     *(f"RESERVED_{i}" for i in range(14)),
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
@@ -119,7 +120,8 @@ def to_prompt(walls: np.ndarray) -> str:
     """The text of a maze (n, n): n * (n + 1) + 4 tokens, 310 for 17x17."""
     n = len(walls)
     cells = ["WALL" if wall else "PATH" for wall in walls.ravel().tolist()]
-    cells[n + 1], cells[-n - 2] = "START", "GOAL"
+    cells[n + 1] = "START"
+    cells[-n - 2] = "GOAL"
     rows = [" ".join(cells[i : i + n]) for i in range(0, n * n, n)]
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
@@ -187,7 +189,8 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
                          "expected (P, n, n), (P, N, L), (P, N)")
     n += 2  # a ring of walls, so that no step leaves the grid, whatever its border is
     blocked = pad(walls, (1, 1, 1, 1), value=True).flatten(1)  # (P, n * n)
-    start, goal = 2 * n + 2, n * n - 2 * n - 3
+    start = 2 * n + 2
+    goal = n * n - 2 * n - 3
     written = torch.arange(tokens.shape[2], device=tokens.device) < lengths.unsqueeze(2)  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
     before = done.cumsum(2) == 0  # (P, N, L), before the first DONE; where none is written the verdict is 0 anyway
@@ -206,18 +209,18 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
 
 def fix_command(folder: Path, size: int) -> str:
     """The command that makes a damaged set again, or a missing one: with its own options where info.json still says them."""
-    options, out = {"size": size}, {} if folder == DIRECTORY / f"{size}x{size}" else {"out": folder}
-    try:
+    usual = USUAL | {"out": DIRECTORY / f"{size}x{size}"}
+    options = {"size": size}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         info = read_json(folder / "info.json")
         options["size"] = int(info["size"])
         if sources := info.get("source"):  # files of a published set
-            told = {"source": os.path.commonpath(sources)} | info["held_out"]
+            options |= {"source": os.path.commonpath(sources)} | info["held_out"]
         else:
-            told = {name: int(info["counts"][name]) for name in ("train", "test", "validation")} | {"seed": int(info["seed"])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = {}
+            counts = {name: int(info["counts"][name]) for name in ("train", "test", "validation")}
+            options |= counts | {"seed": int(info["seed"])}
     remains = folder.is_dir() and any(file.name == "info.json" or file.suffix == ".npy" for file in folder.iterdir())
-    return command("data.maze.prepare", options | told | out, USUAL) + " --overwrite" * remains
+    return command("data.maze.prepare", options | {"out": folder}, usual) + " --overwrite" * remains
 
 
 class Maze(Task):
@@ -231,7 +234,8 @@ class Maze(Task):
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
-        file, info = folder / f"{split}.npy", folder / "info.json"  # without info.json, written last, it is half a set
+        file = folder / f"{split}.npy"
+        info = folder / "info.json"  # without it, written last, it is half a set
         fix = fix_command(folder, size)
         if not file.exists() or not info.exists():
             raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {fix}")
@@ -239,14 +243,14 @@ class Maze(Task):
         if (found := info.get("size")) != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
         self.digest = checksum(file)
-        self.size, self.mazes = size, np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
+        self.size = size
+        self.mazes = np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:
         return len(self.mazes)
 
     def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < len(self):
-            raise IndexError(f"maze {index} of {len(self)}")
+        self.check_index(index)
         maze = np.array(self.mazes[index])
         walls = unpack(maze[None], self.size)[0]
         return Example(to_prompt(walls), " ".join([*solve(walls), "DONE", "<eos>"]), {"maze": maze})
@@ -277,10 +281,12 @@ def draw(prompt: str, response: str, colour: bool) -> str:
     if grid is None:
         return "wrong: the prompt holds no maze"
     path, failed, why = follow(grid, response)
-    look = dict(grid)
-    look |= {square: "walked" for square in path if grid[square] == "PATH"}
-    look |= {failed: "failed"} if failed else {}
+    for square in path:
+        if grid[square] == "PATH":
+            grid[square] = "walked"
+    if failed:
+        grid[failed] = "failed"
     lines = {}
-    for (r, _), name in look.items():
+    for (r, _), name in grid.items():
         lines[r] = lines.get(r, "") + (COLOURED if colour else PLAIN)[name]
     return "\n".join([*lines.values(), f"wrong: {why}" if why else f"right: {len(path) - 1} moves"])

@@ -27,19 +27,18 @@ def read_jsonl(file: str | Path, columns: dict[str, tuple[type, ...]]) -> list[d
 def _row(line: bytes, columns: dict[str, tuple[type, ...]], where: str) -> dict:
     try:
         row = parse(line, where)
-    except ValueError as error:
-        raise DataError(str(error)) from None
-    try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeError:  # half of a surrogate pair, which no tokenizer takes
         raise DataError(f"{where} is not UTF-8") from None
+    except ValueError as error:
+        raise DataError(str(error)) from None
     if not isinstance(row, dict):
         raise DataError(f"{where} holds no object but {line[:40]!r}")
     for name, types in columns.items():
         if name not in row:
             raise DataError(f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}")
         if not isinstance(row[name], types):
-            wanted = " or ".join({str: "text", list: "a list", dict: "an object"}[t] for t in types)
+            wanted = " or ".join({str: "text", list: "a list"}[t] for t in types)
             raise DataError(f"{where}: {name!r} must be {wanted}, not {str(row[name])[:40]!r}")
         if not row[name]:
             raise DataError(f"{where}: {name!r} is empty")

@@ -7,7 +7,8 @@ import re
 
 from maxrl.tasks.base import Example, Generated, check_split
 
-CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+CONSONANTS = "bdfgklmnprstvz"
+VOWELS = "aeiou"
 
 
 def verify(text: str, response: str) -> float:
@@ -27,7 +28,12 @@ class ReverseText(Generated):
         if not 1 <= words <= 1000 or not 1 <= syllables <= 100 or size < 1:
             raise ValueError(f"reverse_text takes 1 to 1000 words of 1 to 100 syllables, size of at least 1; not words "
                              f"{words}, syllables {syllables}, size {size}")
-        self.split, self.size, self.words, self.syllables, self.seed, self.plain = split, size, words, syllables, seed, plain
+        self.split = split
+        self.size = size
+        self.words = words
+        self.syllables = syllables
+        self.seed = seed
+        self.plain = plain
         if plain:
             self.vocabulary = ("<pad>", "<bos>", "<eos>", "<unk>", "reversed", "_", *CONSONANTS, *VOWELS)
             self.stop_tokens = ("<eos>",)

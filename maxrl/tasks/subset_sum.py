@@ -37,8 +37,13 @@ class SubsetSum(Generated):
         if not 1 <= numbers <= 64 or not 1 <= largest <= 10**6 or not 0 <= elements <= numbers or size < 1:
             raise ValueError(f"subset_sum takes 1 to 64 numbers up to 10**6, elements among them, size of at least 1; not "
                              f"numbers {numbers}, largest {largest}, elements {elements}, size {size}")
-        self.split, self.size, self.numbers, self.largest = split, size, numbers, largest
-        self.elements, self.seed, self.plain = elements, seed, plain
+        self.split = split
+        self.size = size
+        self.numbers = numbers
+        self.largest = largest
+        self.elements = elements
+        self.seed = seed
+        self.plain = plain
         if plain and largest * numbers > 10_000:
             raise ValueError(f"a plain subset_sum has a word for every sum, up to 10,000, not {largest * numbers}")
         if plain:
@@ -53,7 +58,8 @@ class SubsetSum(Generated):
 
     def example(self, parts: tuple[list[int], list[int]]) -> Example:
         numbers, subset = parts
-        listed, target = " ".join(map(str, numbers)), sum(subset)
+        listed = " ".join(map(str, numbers))
+        target = sum(subset)
         how_many = f"exactly {self.elements}" if self.elements else "some"
         answer = " ".join(map(str, subset))
         columns = {"numbers": numbers, "target": target, "answer": answer}

@@ -139,8 +139,8 @@ def _grid(prompt: str) -> dict[tuple[int, int], str] | None:
     """The squares of a prompt as {(row, column): name}; None where it is no rectangle with one START and one GOAL."""
     body = squares(prompt)
     rows = [row.split() for row in " ".join(body).split("NEWLINE")]
-    known = not {*body} - {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
-    if not known or len({len(row) for row in rows}) != 1 or body.count("START") != 1 or body.count("GOAL") != 1:
+    unknown = {*body} - {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
+    if unknown or len({len(row) for row in rows}) != 1 or body.count("START") != 1 or body.count("GOAL") != 1:
         return None
     return {(r, q): cell for r, row in enumerate(rows) for q, cell in enumerate(row)}
 
@@ -200,10 +200,9 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
     well_formed = done.any(2) & ~(before & (step == 0)).any(2)  # (P, N)
     here = torch.full_like(lengths, start)  # (P, N)
     walking = torch.ones_like(lengths, dtype=torch.bool)  # (P, N), neither in a wall nor at the goal
-    for t in range(tokens.shape[2]):
-        there = here + step[:, :, t] * (walking & before[:, :, t])
-        walking = walking & ~blocked.gather(1, there) & (there != goal)
-        here = there
+    for move in (step * before).unbind(2):  # (P, N)
+        here = here + move * walking
+        walking = walking & ~blocked.gather(1, here) & (here != goal)
     return (well_formed & (here == goal)).float()
 
 

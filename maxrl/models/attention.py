@@ -142,7 +142,8 @@ class Cache:
             for i, own in enumerate(self.own):
                 longer = F.pad(own, (0, 0, 0, more))
                 self.own[i] = longer
-        self.own_bias[self.length] = 0
+        # A method, because the item 0 assigned would be copied from the host.
+        self.own_bias[self.length].zero_()
         self.length += 1
 
     def attend(self, layer: int, q, k, v):

@@ -1,5 +1,10 @@
 """One function per experiment. Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
-published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states."""
+published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states.
+
+What a recipe leaves out has the default of maxrl/config.py. For the optimizer, AdamW with betas .9 and .999, weight decay .01
+and gradients clipped at 1, these are the defaults of verl, on which the published code ran: the paper does not state them. The
+loss of a language model is a mean over the tokens of the whole batch (App. F; code in the warm-up).
+"""
 
 import difflib
 from dataclasses import replace
@@ -8,25 +13,26 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
 
+SMALL = dict(  # what the models from scratch have in common
+    model_type="qwen2", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6, tie_word_embeddings=True)
+
 
 def maze17_sft() -> Config:
     """Supervised warm-up on 17x17 mazes: teaches the format, leaves a pass rate above 0 (paper: pass@1 1.2 %)."""
     return Config(
         task="maze",
         task_options={"size": 17},  # Sec. 6.2
-        model=dict(  # E.1.2; 3,944,704 parameters
-            model_type="qwen2", vocab_size=32, hidden_size=256, intermediate_size=1024, num_hidden_layers=4,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-6,
-            rope_theta=1e6, tie_word_embeddings=True,
+        model=SMALL | dict(  # E.1.2; 3,944,704 parameters
+            vocab_size=32, hidden_size=256, intermediate_size=1024, num_hidden_layers=4,
+            max_position_embeddings=512, rope_theta=1e6,
             initializer_range=1 / 16),  # ours, 1/sqrt(256): with code's .02 walls are not read by step 1,500
         estimator="supervised",
-        aggregation="token",  # code: mean over the path's tokens
         prompts=32, rollouts=1, lr=5e-4,  # E.1.3
         steps=4000, stop_at_pass=0.012,  # E.1.3 has 1,500 steps; ours end where the paper's base stands (Figure 17)
         eval_every=25, eval_from=1000, eval_prompts=256, eval_samples=32, eval_k=(1, 32),  # ours
         save_every=250, keep=1,  # ours
         max_response=180,  # code
-        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,  # code
+        betas=(0.9, 0.95),  # code, with the default's weight decay and clipping
         schedule="constant",  # code: a cosine over 10 epochs of which 1,500 steps are the flat start
     )
 
@@ -38,10 +44,8 @@ def maze17() -> Config:
         task="maze", task_options=sft.task_options, model=sft.model,
         init="runs/maze17_sft",
         estimator="maxrl",
-        aggregation="token",  # App. F, over the whole batch
         prompts=32, rollouts=128, steps=20_000, lr=1e-4,  # E.1.3
         max_response=180,  # code
-        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
         eval_every=500, eval_prompts=256, eval_samples=256, eval_k=(1, 32, 128, 256),  # Figure 17's k; samples ours
         save_every=1000,  # ours
     )
@@ -51,16 +55,15 @@ def maze9_laptop_sft() -> Config:
     """Warm-up of the laptop demo, 9x9 mazes and 308,448 parameters: a reduced scale, every number is ours."""
     return Config(
         task="maze", task_options={"size": 9},
-        model=dict(
-            model_type="qwen2", vocab_size=32, hidden_size=96, intermediate_size=256, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6,
-            rope_theta=1e6, tie_word_embeddings=True,
+        model=SMALL | dict(
+            vocab_size=32, hidden_size=96, intermediate_size=256, num_hidden_layers=3,
+            max_position_embeddings=256, rope_theta=1e6,
             initializer_range=0.1),  # 1/sqrt(96); with the .02 of wide models RL hardly learns (results/maze9_laptop)
-        estimator="supervised", aggregation="token",
+        estimator="supervised",
         prompts=32, rollouts=1, steps=400, lr=1e-3, max_response=48,
-        eval_every=10, eval_prompts=64, eval_samples=64, eval_k=(1, 8, 64),
+        eval_every=10,
         stop_at_pass=0.015,  # a weak base, as the paper's is with .012; about 100 steps
-        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,
+        betas=(0.9, 0.95),
         precision="float32",  # as in all laptop recipes: their results then do not depend on what a CPU multiplies in bfloat16
     )
 
@@ -71,13 +74,12 @@ def maze9_laptop() -> Config:
     return Config(
         task="maze", task_options=sft.task_options, model=sft.model,
         init="runs/maze9_laptop_sft",
-        estimator="maxrl", aggregation="token",
+        estimator="maxrl",
         prompts=16, rollouts=32, steps=400, max_response=48,
         lr=1e-4,  # one rate for all methods, the paper's
         schedule="cosine", decay_ratio=0.5,  # so that the last step is no lottery
-        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,
         precision="float32", micro_batch_tokens=8192, wave_rows=2048,
-        eval_every=80, eval_prompts=64, eval_samples=64, eval_k=(1, 8, 64),
+        eval_every=80,
     )
 
 
@@ -107,7 +109,7 @@ def images_laptop() -> Config:
         estimator="maxrl", aggregation="sequence",
         estimator_defaults={"grpo": {"ddof": 0}},  # D.1
         prompts=256, rollouts=1024, steps=400,  # 3.4 passes over 30,000 images
-        optimizer="sgd", momentum=0.9, schedule="cosine", warmup_steps=20, weight_decay=1e-4, max_grad_norm=1e5,
+        optimizer="sgd", schedule="cosine", warmup_steps=20, weight_decay=1e-4, max_grad_norm=1e5,
         lr=1.0,  # the best of five for cross-entropy, and one for all methods (results/images_laptop)
         precision="float32",
         eval_every=20, eval_prompts=2000, eval_samples=0, eval_k=(1, 25),  # k: an eighth of the classes, as 128 of 1,000
@@ -122,12 +124,11 @@ def gsm8k_smollm2() -> Config:
     """
     return Config(
         task="gsm8k", init="HuggingFaceTB/SmolLM2-360M-Instruct",  # Table 5
-        estimator="maxrl", aggregation="token",  # App. F
+        estimator="maxrl",
         prompts=256, rollouts=128, steps=1500, lr=1e-5,  # Table 5
         max_prompt=512, max_response=2048,  # Table 5
         zero_reward_at_limit=True,  # code
         micro_batch_tokens=32768, kv_memory_gb=40.0,  # ours: 51 GiB of 80 by --dry-run
-        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,  # not stated; the defaults of verl, which it ran on
         eval_every=29, eval_prompts=1319, eval_samples=16, eval_k=(1, 16),  # an epoch is 29 batches; samples ours
         eval_temperature=0.6, eval_top_p=0.95,  # Table 5
         save_every=145,  # ours: five epochs
@@ -140,11 +141,10 @@ def polaris_qwen3_1_7b() -> Config:
     On one GPU of 80 GB (64 GiB) the objective and the batch are the same, with more micro-batches a step."""
     return Config(
         task="math", task_options={"train": "polaris", "validation": "math500"}, init="Qwen/Qwen3-1.7B-Base",  # Table 6
-        estimator="maxrl", aggregation="token",  # App. F
+        estimator="maxrl",
         prompts=256, rollouts=16, steps=1000, lr=1e-6,  # Table 6
         max_prompt=1024, max_response=4096,  # Table 6
         micro_batch_tokens=8192, kv_memory_gb=35.0,  # ours: 64 GiB of 80 by --dry-run
-        betas=(0.9, 0.999), weight_decay=0.01,  # not stated; the defaults of verl, which it ran on
         max_grad_norm=0.3,  # code
         eval_every=50, eval_prompts=500, eval_samples=32, eval_k=(1, 32),  # E.3: 32 samples a problem; the rest ours
         eval_temperature=0.6, eval_top_p=0.95,  # Table 6, E.3
@@ -168,7 +168,7 @@ def polaris_qwen3_4b_1gpu() -> Config:
 
 def prompts() -> Config:
     """A data set and reward functions of your own: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
-    return Config(task="prompts", estimator="maxrl", aggregation="token", prompts=32, rollouts=16, steps=500, lr=1e-6,
+    return Config(task="prompts", estimator="maxrl", prompts=32, rollouts=16, steps=500, lr=1e-6,
                   max_prompt=1024, max_response=1024, micro_batch_tokens=8192, kv_memory_gb=12.0,
                   save_every=100)  # all ours: a place to start from
 
@@ -177,14 +177,13 @@ def gsm8k_laptop_sft() -> Config:
     """Warm-up of the GSM8K path on a laptop: generated word problems, a model from scratch; every number is ours."""
     return Config(
         task="gsm8k", task_options={"directory": "word_problems"},
-        model=dict(  # 657,024 parameters
-            model_type="qwen2", vocab_size=512, hidden_size=128, intermediate_size=384, num_hidden_layers=3,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-6,
-            rope_theta=1e4, tie_word_embeddings=True, initializer_range=0.09),  # 1/sqrt(128)
-        estimator="supervised", aggregation="token",
+        model=SMALL | dict(  # 657,024 parameters
+            vocab_size=512, hidden_size=128, intermediate_size=384, num_hidden_layers=3,
+            max_position_embeddings=128, rope_theta=1e4, initializer_range=0.09),  # 1/sqrt(128)
+        estimator="supervised",
         prompts=64, rollouts=1, steps=1500, lr=2e-3, warmup_steps=50, max_response=48,
-        eval_every=25, eval_prompts=64, eval_samples=32, eval_k=(1, 8, 32), stop_at_pass=0.15,
-        betas=(0.9, 0.95), weight_decay=0.01, max_grad_norm=1.0,
+        eval_every=25, eval_samples=32, eval_k=(1, 8, 32), stop_at_pass=0.15,
+        betas=(0.9, 0.95),
         precision="float32",
     )
 
@@ -195,11 +194,10 @@ def gsm8k_laptop() -> Config:
     return Config(
         task="gsm8k", task_options=sft.task_options, model=sft.model,
         init="runs/gsm8k_laptop_sft",
-        estimator="maxrl", aggregation="token",
+        estimator="maxrl",
         prompts=32, rollouts=16, steps=160, max_response=48, lr=3e-4,
-        betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=1.0,
         precision="float32", micro_batch_tokens=8192, wave_rows=2048,
-        eval_every=40, eval_prompts=64, eval_samples=32, eval_k=(1, 8, 32),
+        eval_every=40, eval_samples=32, eval_k=(1, 8, 32),
     )
 
 

@@ -7,6 +7,7 @@ may change it. A new option is one line here.
 import dataclasses
 import difflib
 import functools
+import json
 import math
 import typing
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from maxrl.io.arguments import check_least, dashed, guess, parse, refuse_blanks,
 from maxrl.models.lora import PROJECTIONS
 
 TRACKERS = ("tensorboard", "wandb")
+FIXED = {"temperature": 1, "top_k": 0, "top_p": 1}  # of the sampling in training
 SEQUENCES, CLASSIFIERS = "language models", "classifiers"
 
 
@@ -31,6 +33,7 @@ def option(default, help: str, *, above=None, least=0, choices=(), only="", free
 
 free_option = functools.partial(option, free=True)
 language_option = functools.partial(option, only=SEQUENCES)
+free_language_option = functools.partial(option, only=SEQUENCES, free=True)
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class Config:
     lora_alpha: float = language_option(32.0, "What the adapter adds is scaled by lora_alpha / lora_rank.", above=0)
     lora_projections: tuple[str, ...] = language_option(PROJECTIONS, "Which projections of every layer have an adapter.",
                                                         choices=PROJECTIONS)
-    lora_merge: bool = free_option(False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.",
-                                   only=SEQUENCES)
+    lora_merge: bool = free_language_option(
+        False, "Checkpoints hold the merged model, and the adapter in lora/; otherwise the adapter.")
     # the estimator
     estimator: str = option("maxrl", "By name, or FILE.py:FUNCTION; supervised trains on the reference answers.")
     estimator_options: dict = option({}, "What the estimator takes; --estimator.order 4 sets one of them.")
@@ -76,9 +79,6 @@ class Config:
     beta: float = language_option(0.0, "KL penalty (k3) to the frozen model of --init.")
     entropy_bonus: float = language_option(
         0.0, "Weight of the response tokens' entropy, divided as the loss is: with token their mean.", least=None)
-    temperature: float = option(1.0, "Sampling temperature in training; must be 1.", least=None)
-    top_k: int = option(0, "Must be 0 in training.", least=None)
-    top_p: float = option(1.0, "Must be 1 in training.", least=None)
     # the optimizer
     optimizer: str = option("adamw", "adamw or sgd.", choices=("adamw", "sgd"))
     steps: int = free_option(1000, "Optimizer steps, one per batch of rollouts.")
@@ -86,12 +86,11 @@ class Config:
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option("constant", "constant or cosine (to 0 after the last step), after warmup_steps of linear increase.",
                            choices=("constant", "cosine"))
-    decay_ratio: float = option(1.0, "Of --schedule cosine: the share of the steps, the last ones, over which the rate falls.",
-                                least=None)
+    decay_ratio: float = option(1.0, "Of --schedule cosine: the share of the steps, the last ones, over which the rate falls.")
     warmup_steps: int = option(0, "Steps of linear increase of the learning rate.")
     warmup_epochs: float = option(0.0, "When above 0, sets warmup_steps to that many passes over the task's prompts.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    momentum: float = option(0.9, "SGD's momentum, without Nesterov.", least=None)
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(0.01, "AdamW's decoupled weight decay or SGD's L2 term, on all parameters.")
     max_grad_norm: float = option(1.0, "The gradient is scaled down to this norm where it is longer.", above=0)
     # the machine
@@ -99,16 +98,16 @@ class Config:
     device: str = free_option("auto", "cpu, cuda, or auto: cuda where there is one.", choices=("auto", "cpu", "cuda"))
     precision: str = option("auto", "Forward in bfloat16 or float32; auto: bfloat16 on CUDA and CPUs with AMX or AVX512-BF16.",
                             choices=("auto", "float32", "bfloat16"))
-    micro_batch_tokens: int = free_option(32768, "Padded tokens of one training forward; changes memory, not the gradient.",
-                                          above=0, only=SEQUENCES)
-    wave_rows: int = free_option(4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.",
-                                 above=0, only=SEQUENCES)
-    kv_memory_gb: float = free_option(
-        0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.", only=SEQUENCES)
-    shard: bool = free_option(False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.",
-                              only=SEQUENCES)
-    gradient_checkpointing: bool = free_option(False, "Makes each layer again in the backward: less memory, a third more work.",
-                                               only=SEQUENCES)
+    micro_batch_tokens: int = free_language_option(
+        32768, "Padded tokens of one training forward; changes memory, not the gradient.", above=0)
+    wave_rows: int = free_language_option(
+        4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.", above=0)
+    kv_memory_gb: float = free_language_option(
+        0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.")
+    shard: bool = free_language_option(
+        False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.")
+    gradient_checkpointing: bool = free_language_option(
+        False, "Makes each layer again in the backward: less memory, a third more work.")
     workers: int = free_option(0, "Processes that make batches ahead of time (0: none); images need some.")
     deterministic: bool = free_option(False, "Only CUDA kernels that give the same bits every time: slower.")
     sync_batch_norm: bool = option(False, "Batch-norm over the images of all ranks (CUDA only); otherwise per rank.",
@@ -118,12 +117,12 @@ class Config:
     eval_from: int = free_option(0, "No evaluation before so many steps.")
     eval_prompts: int = free_option(64, "Validation prompts.")
     eval_samples: int = free_option(64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.")
-    eval_temperature: float = free_option(
-        1.0, "Sampling temperature of these evaluations, and eval.py's own for this checkpoint.", only=SEQUENCES, least=None)
-    eval_top_p: float = free_option(1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).",
-                                    only=SEQUENCES, least=None)
+    eval_temperature: float = free_language_option(
+        1.0, "Sampling temperature of these evaluations, and eval.py's own for this checkpoint.")
+    eval_top_p: float = free_language_option(
+        1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).")
     eval_k: tuple[int, ...] = free_option((1, 8, 64), "The k of pass@k.")
-    stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.", least=None)
+    stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = free_option(0, "Steps between checkpoints (0: only at the end).")
     save_every_minutes: float = free_option(0.0, "Minutes between checkpoints, beside save_every (0: none by the clock).")
     keep: int = free_option(0, "Checkpoints that stay, the newest ones (0: all).")
@@ -141,14 +140,9 @@ class Config:
             check_option(f, getattr(self, f.name))
         if self.seed >= 2**31:
             raise UsageError(f"--seed {self.seed} is too large: it must be below 2**31")
-        if (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise UsageError("training samples from the distribution that it scores, temperature 1 without top-k or "
-                             f"top-p; with temperature {self.temperature}, top-k {self.top_k}, top-p {self.top_p} the "
-                             "estimators are biased (evaluations have --eval-temperature and --eval-top-p)")
-        if not (self.eval_temperature >= 0 and 0 < self.eval_top_p <= 1):
-            raise UsageError(f"--eval-temperature {self.eval_temperature} --eval-top-p {self.eval_top_p} is no distribution: "
-                             "the temperature must not be negative (0: greedy), top-p lies in (0, 1]")
-        if not 0 <= self.stop_at_pass <= 1:
+        if not 0 < self.eval_top_p <= 1:
+            raise UsageError(f"--eval-top-p {self.eval_top_p} is no distribution: top-p lies in (0, 1]")
+        if self.stop_at_pass > 1:
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} is no pass rate: it lies in [0, 1]")
         if self.stop_at_pass and not (self.eval_every and 1 in self.eval_k):
             raise UsageError(f"--stop-at-pass {self.stop_at_pass} needs --eval-every above 0 and 1 among --eval-k")
@@ -158,14 +152,18 @@ class Config:
             raise UsageError(f"--minibatches {self.minibatches} must divide --prompts {self.prompts}")
         if self.beta and not self.init:
             raise UsageError(f"--beta {self.beta} needs --init, the model that it keeps near to")
-        self.check_lora()
+        if self.lora_rank and not self.init:
+            raise UsageError(f"--lora-rank {self.lora_rank} needs --init, the model that it is added to")
+        for name in ("lora_alpha", "lora_projections", "lora_merge"):
+            if not self.lora_rank and getattr(self, name) != getattr(Config, name):
+                raise UsageError(f"--{dashed(name)} means nothing without --lora-rank")
         if self.estimator == "supervised" and (self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus):
             raise UsageError("--estimator supervised takes none of --minibatches, --passes, --beta and --entropy-bonus")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UsageError(f"--betas takes two numbers in [0, 1), not {','.join(map(str, self.betas))}")
         if not 0 < self.decay_ratio <= 1:
             raise UsageError(f"--decay-ratio {self.decay_ratio} must lie in (0, 1]")
-        if not 0 <= self.momentum < 1:
+        if self.momentum >= 1:
             raise UsageError(f"--momentum {self.momentum} must lie in [0, 1)")
         if not self.eval_every:
             return
@@ -175,19 +173,13 @@ class Config:
         if 0 < self.eval_samples < max(self.eval_k):
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
 
-    def check_lora(self):
-        if self.lora_rank and not self.init:
-            raise UsageError(f"--lora-rank {self.lora_rank} needs --init, the model that it is added to")
-        for name in ("lora_alpha", "lora_projections", "lora_merge"):
-            if not self.lora_rank and getattr(self, name) != getattr(Config, name):
-                raise UsageError(f"--{dashed(name)} means nothing without --lora-rank")
-
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""
         return self.eval_every > 0 and step + 1 >= self.eval_from and (step + 1) % self.eval_every == 0
 
     def to_dict(self) -> dict:
-        return dataclasses.asdict(self)
+        """As JSON has it: a tuple is a list."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
 
 
 # What a resumed run may have otherwise than the run that it resumes.
@@ -196,7 +188,8 @@ FREE_ON_RESUME = {f.name for f in dataclasses.fields(Config) if f.metadata["free
 
 def check_option(field: dataclasses.Field, value):
     """UsageError for a value that the option cannot have, whatever the others are."""
-    about, name = field.metadata, dashed(field.name)
+    about = field.metadata
+    name = dashed(field.name)
     if isinstance(value, int | float):
         if about["above"] is not None and not value > about["above"]:
             raise UsageError(f"--{name} {value} must be above {about['above']}")
@@ -227,6 +220,11 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
         name, dot, inner = key.replace("-", "_").partition(".")
         if inner and name in given:
             given[name][inner] = guess(text)
+        elif name in FIXED:
+            if parse(float, key, text) != FIXED[name]:
+                raise UsageError(f"--{key} {text}: training samples from the distribution that it scores, with temperature 1 "
+                                 "and without top-k or top-p; with any other the estimators are biased (evaluations have "
+                                 "--eval-temperature and --eval-top-p)")
         elif dot or name not in types or types[name] is dict:
             names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
             near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)

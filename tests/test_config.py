@@ -10,7 +10,7 @@ from maxrl.errors import UsageError
 from maxrl.io.arguments import refuse_blanks
 from maxrl.recipes import RECIPES
 from maxrl.run import sampling_options
-from maxrl.run.command_line import describe, help_of
+from maxrl.run.command_line import help_of
 
 
 def parsed(*arguments):
@@ -119,7 +119,8 @@ def test_every_field_has_its_sentence():
     for f in dataclasses.fields(Config):
         assert f.metadata["help"].endswith("."), f.name
     options = [f.name for f in dataclasses.fields(Config) if f.type is not dict]
-    assert all(f"--{name.replace('_', '-')} " in describe(Config(), {}, (), {}) for name in options)
+    said = help_of(Config()) + help_of(Config(task="images"))
+    assert all(f"--{name.replace('_', '-')} " in said for name in options)
 
 
 def test_help_can_be_typed_as_it_is_printed():

@@ -330,7 +330,7 @@ def test_one_gpu_recipes_change_memory_alone(name, card):
     is the plan's, on the card that it names."""
     one_gpu = RECIPES.get(f"{name}_1gpu", RECIPES[name])
     published, variant = RECIPES[name](), one_gpu()
-    fields = {f for f, value in published.to_dict().items() if getattr(variant, f) != value}
+    fields = {f for f, value in published.to_dict().items() if variant.to_dict()[f] != value}
     assert fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
     peak, said = dry_run.peak(dry_run.plan(variant, 1)), one_gpu.__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import typing
 from pathlib import Path
 
@@ -29,9 +30,9 @@ def refuse_blanks(arguments: list[str], lists: dict):
     """UsageError where one of the options `lists` is followed by several words: a list is written with commas. lists {option:
     what tells whether a word looks like another item of its list}; other words may follow, as checkpoints do."""
     for place, word in enumerate(arguments):
-        if word.startswith("--") and (is_item := lists.get(word[2:].replace("_", "-"))):
+        if word.startswith("--") and (is_item := lists.get(dashed(word[2:]))):
             rest = list(itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :]))
-            values = rest[:1] + list(itertools.takewhile(lambda w: is_item(w) and not Path(w).is_dir(), rest[1:]))
+            values = rest[:1] + list(itertools.takewhile(lambda w: is_item(w) and not os.path.isdir(w), rest[1:]))
             if len(values) > 1:
                 raise UsageError(f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}")
 

@@ -54,26 +54,10 @@ def add_estimator(name: str):
         raise UsageError(f"--estimator {name}: {error}") from None
 
 
-def describe(config: Config, lists: dict[str, list[str]], hidden: tuple[str, ...], inner: dict[str, dict]) -> str:
-    """The help text: every option with its value in this recipe, as it can be typed, in groups. lists: the names that an
-    option may have; hidden: fields that mean nothing to this recipe; inner: {"task": {option: value}, "estimator": ...}."""
-    lines = ["--name VALUE as it is in this recipe; a list has commas, true and false are written out"]
-    for f in dataclasses.fields(config):
-        if f.name in GROUPS:
-            lines += ["", f"{GROUPS[f.name]}:"]
-        if isinstance(getattr(config, f.name), dict) or f.name in hidden:
-            continue
-        said = f.metadata["help"] + (f" One of {', '.join(lists[f.name])}." if f.name in lists else "")
-        lines += entry(f"--{dashed(f.name)} {typed(getattr(config, f.name))}", said)
-        for name, value in inner.get(f.name, {}).items():
-            lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
-    lines += ["", "without training:", *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
-              *entry("--gpus 1", "With --dry-run: so many."),
-              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest).")]
-    return "\n".join(lines)
 GROUPS = {  # the first field of each
     "task": "what is learned", "estimator": "the estimator", "optimizer": "the optimizer", "seed": "the machine",
     "eval_every": "evaluation and files"}
+LISTS = {"task": sorted(TASKS), "estimator": ADVANTAGES, "schedule": ["constant", "cosine"]}  # the names an option may have
 
 
 def typed(value) -> str:
@@ -85,17 +69,34 @@ def typed(value) -> str:
 
 def entry(option: str, sentence: str) -> list[str]:
     """An option and its sentence, in lines of at most 120 columns."""
-    first, *more = textwrap.wrap(sentence, 120 - 34)
-    head = [f"  {option:31} {first}"] if len(option) < 32 else [f"  {option}", " " * 34 + first]
-    return head + [" " * 34 + line for line in more]
+    head = f"  {option}"
+    margin = " " * 34
+    if len(option) < 32:
+        return textwrap.wrap(sentence, 120, initial_indent=f"{head:34}", subsequent_indent=margin)
+    return [head, *textwrap.wrap(sentence, 120, initial_indent=margin, subsequent_indent=margin)]
 
 
 def help_of(cfg: Config) -> str:
-    """What --help prints: without the options that mean nothing to the recipe's kind of model."""
+    """What --help prints: every option with its value in this recipe, as it can be typed, in groups; without those that mean
+    nothing to the recipe's kind of model."""
     task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
     task = {name: cfg.task_options.get(name, p.default) for name, p in task.items() if name != "split"}
-    known = ADVANTAGES[cfg.estimator].known if cfg.estimator in ADVANTAGES else {}
+    known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
     known = {name: cfg.estimator_options.get(name) for name in known if name not in ("allow_fractional", "mean_log_probs")}
     hidden = fields_of(SEQUENCES if cfg.task == "images" else CLASSIFIERS)
-    lists = {"task": sorted(TASKS), "estimator": list(ADVANTAGES), "schedule": ["constant", "cosine"]}
-    return describe(cfg, lists, hidden, {"task": task, "estimator": known})
+    inner = {"task": task, "estimator": known}
+    lines = ["--name VALUE as it is in this recipe; a list has commas, true and false are written out"]
+    for f in dataclasses.fields(cfg):
+        if f.name in GROUPS:
+            lines += ["", f"{GROUPS[f.name]}:"]
+        value = getattr(cfg, f.name)
+        if isinstance(value, dict) or f.name in hidden:
+            continue
+        said = f.metadata["help"] + (f" One of {', '.join(LISTS[f.name])}." if f.name in LISTS else "")
+        lines += entry(f"--{dashed(f.name)} {typed(value)}", said)
+        for name, value in inner.get(f.name, {}).items():
+            lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
+    lines += ["", "without training:", *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
+              *entry("--gpus 1", "With --dry-run: so many."),
+              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest).")]
+    return "\n".join(lines)

@@ -53,8 +53,8 @@ def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: st
 
 
 def read_options(parser: argparse.ArgumentParser, arguments: list[str]):
-    """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option, for a
-    number that is too small and for what is no distribution to sample from."""
+    """The options, those of the task (--task.NAME VALUE) as a dict `task_options`. UsageError for an unknown option and for a
+    number that is too small."""
     refuse_blanks(arguments, ITEMS)
     args, rest = parser.parse_known_args(arguments)
     args.task_options = {}
@@ -68,10 +68,6 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]):
         check_least(name, getattr(args, name, None), 1)
     for name in ("seed", "max_prompt", "workers"):
         check_least(name, getattr(args, name, None), 0)
-    temperature, top_p = (1.0 if value is None else value for value in (args.temperature, args.top_p))
-    if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
-        raise UsageError(f"--temperature {temperature} --top-k {args.top_k} --top-p {top_p} is no distribution: "
-                         "temperature and top-k must not be negative, top-p lies in (0, 1]")
     if args.reward_weights and not args.reward:
         raise UsageError("--reward-weights belongs to --reward")
     return args
@@ -81,7 +77,7 @@ def complete(args, path: Path):
     """What the options leave open is the recipe's of checkpoint `path`: the task and, where it is this one, its options and
     what becomes of cut responses (`zero_reward_at_limit`); the longest response (`own_max_response`); the precision;
     temperature and top-p of its evaluations. A task or reward functions of the user's are code, which runs only where the
-    options name it too: the checkpoint may come from anywhere."""
+    options name it too: the checkpoint may come from anywhere. UsageError for what is no distribution to sample from."""
     try:
         trained = checkpoint.recorded(path) if (path / "recipe.json").exists() else {}
     except ValueError as error:
@@ -109,3 +105,6 @@ def complete(args, path: Path):
     for name in ("temperature", "top_p"):
         if getattr(args, name) is None:
             setattr(args, name, trained.get(f"eval_{name}", 1.0))
+    if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
+        raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
+                         "temperature and top-k must not be negative, top-p lies in (0, 1]")

@@ -45,7 +45,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     The result is in the run directory. Raises UsageError or RewardError, each with one sentence.
     """
     first_step = run.restore(policy, optimizer)
-    logger = Logger.of(run, first_step)
+    logger = Logger(run, first_step)
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)

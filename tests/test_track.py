@@ -55,6 +55,12 @@ def test_tensorboard_holds_metrics_jsonl(warm, shell, monkeypatch):
     assert json.loads(text)["config"] == json.loads(Path("rl/recipe.json").read_text())["config"] | {"resume": "no"}
 
 
+def started(path, *, main=True, **options):
+    """As much of a run as its logger asks for."""
+    cfg = config.Config(**options)
+    return types.SimpleNamespace(cfg=cfg, recipe="", record={}, resumed=None, main=main, start=lambda step: path)
+
+
 def test_a_killed_run_leaves_no_gap(tmp_path):
     """Every step is on disk when it is logged, as in metrics.jsonl: the steps before a checkpoint come never again."""
     pytest.importorskip("tensorboard")
@@ -62,7 +68,7 @@ def test_a_killed_run_leaves_no_gap(tmp_path):
     child = os.fork()
     if not child:
         try:
-            killed = Logger(tmp_path, 0, 9, "", main=True, track=("tensorboard",))
+            killed = Logger(started(tmp_path, steps=9, track=("tensorboard",)), 0)
             for step in range(3):
                 killed.log(step, {"reward": step / 4})
         finally:
@@ -164,7 +170,7 @@ def test_names():
 
 
 def test_only_the_main_rank_tracks(tmp_path, wandb):
-    other = Logger(tmp_path, 0, 1, "", main=False, track=("wandb",))
+    other = Logger(started(tmp_path, main=False, track=("wandb",)), 0)
     other.log(0, {"reward": 1.0})
     other.close()
     assert not wandb.calls and not list(tmp_path.iterdir())

@@ -56,38 +56,29 @@ def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
 class Logger:
     """Writes on the main rank only; the others hold one that does nothing."""
 
-    limit = 0  # of a response, in tokens
-
-    def __init__(self, run, first_step: int, steps: int, name: str, main: bool, track=(), supervised: bool = False,
-                 resumed: Path | None = None):
-        """run: the run directory, whose metrics.jsonl becomes what it was at the checkpoint `resumed`. track: names in
-        TRACKERS, which get the recipe from the directory's recipe.json. supervised: rewards say nothing and are not shown."""
-        self.main = main
-        if not main:
+    def __init__(self, run, first_step: int):
+        """run: a directory.Run, which starts or resumes at this step; its metrics.jsonl becomes what it was at the checkpoint
+        that it resumes from."""
+        cfg = run.cfg
+        folder = run.start(first_step)
+        self.main = run.main
+        if not self.main:
             return
-        run = Path(run)
-        self.path = run / "metrics.jsonl"
+        self.path = folder / "metrics.jsonl"
+        self.limit = cfg.max_response
         self.now = {}
         self.said = set()
-        self.shown = {key: name for key, name in SHOWN.items() if not (supervised and "reward" in key)}
-        files.write_text(self.path, "".join(past(self.path, resumed)))
+        # Of a supervised run rewards say nothing.
+        self.shown = {key: name for key, name in SHOWN.items() if not (cfg.estimator == "supervised" and "reward" in key)}
+        files.write_text(self.path, "".join(past(self.path, run.resumed)))
         self.open()
-        recipe = json.loads((run / "recipe.json").read_text()) if track else {}
-        self.trackers = [TRACKERS[tracker](run, recipe, first_step) for tracker in dict.fromkeys(track)]
-        self.steps = steps
+        self.trackers = [TRACKERS[tracker](folder, run.record, first_step) for tracker in dict.fromkeys(cfg.track)]
+        self.steps = cfg.steps
         self.first = self.last_line_step = first_step
         self.began = self.last_line = time.monotonic()
         # Without a terminal there is no bar: `line` takes its place.
-        self.bar = tqdm(total=steps, initial=first_step, desc=name, dynamic_ncols=True, mininterval=0.5, disable=None)
-
-    @classmethod
-    def of(cls, run, first_step: int) -> "Logger":
-        """The logger of a run that starts, or resumes, at this step."""
-        cfg, name = run.cfg, f"{run.recipe} {run.cfg.estimator}"
-        logger = cls(run.start(first_step), first_step, cfg.steps, name, main=run.main, track=cfg.track,
-                     supervised=cfg.estimator == "supervised", resumed=run.resumed)
-        logger.limit = cfg.max_response
-        return logger
+        self.bar = tqdm(total=cfg.steps, initial=first_step, desc=f"{run.recipe} {cfg.estimator}", dynamic_ncols=True,
+                        mininterval=0.5, disable=None)
 
     def open(self):
         self.file = self.path.open("a+", buffering=1, encoding="utf-8")  # a line is on disk when the step is over

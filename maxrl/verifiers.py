@@ -44,7 +44,8 @@ def last_boxed(text: str) -> str | None:
     if last[1] is None:
         number = BARE.match(text, last.end())
         return number and number[0]
-    inside, depth = text[last.end() : last.end() + LONGEST_BOX + 1], 1
+    inside = text[last.end() : last.end() + LONGEST_BOX + 1]
+    depth = 1
     for brace in BRACE.finditer(inside):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
@@ -89,8 +90,13 @@ REWRITE = [  # in this order; whatever LaTeX is left over makes a text unreadabl
     (rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])", r"\1 "),  # square feet: an exponent of the unit
     (r"[{}\s]+", " "),
 ]
-REWRITE = [(re.compile(pattern), to) for pattern, to in REWRITE]
 SIGNS = str.maketrans({"−": "-", "–": "-", "\u2010": "-", "\u2011": "-", "⁄": "/", "\u2009": r"\,", "\u202f": r"\,"})
+
+
+def _rewritten(text: str, rules) -> str:
+    for pattern, to in rules:
+        text = re.sub(pattern, to, text)
+    return text
 
 
 def _decimal(run: str) -> Fraction | None:
@@ -131,14 +137,9 @@ def read_number(text: str) -> Fraction | None:
     # ½ is \frac{1}{2}, so that 5½ is a mixed number
     text = re.sub("[¼-¾⅐-⅞]", lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])), text)
     text = text.translate(SIGNS)
-    for pattern, to in REWRITE:
-        text = pattern.sub(to, text)
-    values, gaps, end = set(), [], 0
-    for match in NUMBER.finditer(text):
-        values.add(_value(match))
-        gaps.append(text[end : match.start()])
-        end = match.end()
-    gaps.append(text[end:])
+    text = _rewritten(text, REWRITE)
+    values = {_value(match) for match in NUMBER.finditer(text)}
+    gaps = NUMBER.sub("\n", text).split("\n")  # of its own the text has no line ends left
     readable = all(GAP.fullmatch(gap) for gap in gaps) and all(SEPARATES.search(gap) for gap in gaps[1:-1])
     words = {word if len(word) == 1 else word.lower() for gap in gaps for word in WORD.findall(gap)}
     changed = words & CHANGES or any(POWERS.match(gap) for gap in gaps[1:])
@@ -166,7 +167,8 @@ def final_number(response: str) -> Fraction | None:
 
 SECONDS = 5.0  # of CPU time for one comparison, 0.02 as a rule
 MEMORY = 1 << 30  # bytes of address space of one process
-_COUNTS, _COUNTING = dict.fromkeys(("timeouts", "deaths"), 0), threading.Lock()
+_COUNTS = {"timeouts": 0, "deaths": 0}
+_COUNTING = threading.Lock()
 _READ: dict[str, str | None] = {}  # what was read in the responses of the last verify_published_batch
 
 
@@ -211,8 +213,8 @@ def _published(response: str, answer: str) -> tuple[bool, str | None]:
     and what it has read in the response, a number by its value, as a majority vote counts it."""
     import math_verify
 
-    latex, expression = math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()
-    read = math_verify.parse(response, (expression, latex), parsing_timeout=None)
+    latex = math_verify.LatexExtractionConfig()
+    read = math_verify.parse(response, (math_verify.ExprExtractionConfig(), latex), parsing_timeout=None)
     gold = math_verify.parse(rf"\boxed{{{answer}}}", (latex,), parsing_timeout=None)
     try:
         texts = [str(value) for value in (*gold, *read)]  # math_metric does it too; a number of 4,300 digits cannot be written
@@ -225,7 +227,7 @@ def _published(response: str, answer: str) -> tuple[bool, str | None]:
         return False, None
 
 
-def _ask(verdict: str, nothing, *pair: str):
+def _ask(verdict: str, nothing, pair: tuple[str, str]):
     """What a worker finds of a response or box and an answer; `nothing` where it takes too long, or its process dies twice."""
     try:
         return POOL.ask(SECONDS, verdict, *pair, died=lambda: _count("deaths"))
@@ -252,14 +254,17 @@ def take_counts() -> dict[str, float]:
     return counts
 
 
-def _same(pair: tuple[str, str]) -> float:
-    return float(_ask("boxed", False, *pair))
-
-
 @functools.cache
 def _installed():
     if importlib.util.find_spec("math_verify") is None:
         raise UsageError("this verdict needs math-verify: pip install math-verify")
+
+
+def _found(verdict: str, nothing, pairs: list[tuple[str, str]]) -> dict:
+    """_ask of each pair, by pair, several at a time. UsageError without math-verify."""
+    _installed()
+    with ThreadPoolExecutor(POOL.places.maxsize) as threads:  # starts no more of them than there are pairs
+        return dict(zip(pairs, threads.map(functools.partial(_ask, verdict, nothing), pairs)))
 
 
 def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
@@ -268,15 +273,13 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     The workers start on first use and stay. Equal pairs are compared once, and a box that is the answer to the letter
     needs no worker. Works in any thread, after a fork, and in several threads at once. UsageError without math-verify.
     """
-    _installed()
     pairs = []
     for response, answer in zip(responses, answers, strict=True):
         pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
-    verdicts = {(box, gold): float(box == gold != "") for box, gold in pairs}
+    verdicts = {(box, gold): box == gold != "" for box, gold in pairs}
     unsure = [(box, gold) for box, gold in verdicts if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX]
-    with ThreadPoolExecutor(POOL.places.maxsize) as threads:  # starts no more of them than there are pairs
-        verdicts.update(zip(unsure, threads.map(_same, unsure)))
-    return [verdicts[pair] for pair in pairs]
+    verdicts |= _found("boxed", False, unsure)
+    return [float(verdicts[pair]) for pair in pairs]
 
 
 def verify_math(response: str, answer: str) -> float:
@@ -292,14 +295,13 @@ def verify_math(response: str, answer: str) -> float:
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
     """verify_published of each pair, several at a time, as verify_math_batch."""
-    _installed()
-    pairs = dict.fromkeys(zip(responses, answers, strict=True))
-    judged = [pair for pair in pairs if len(pair[1]) <= LONGEST_BOX]
-    with ThreadPoolExecutor(POOL.places.maxsize) as threads:
-        found = dict(zip(judged, threads.map(lambda pair: _ask("published", (False, None), *pair), judged)))
+    pairs = list(zip(responses, answers, strict=True))
+    nothing = False, None
+    found = _found("published", nothing, [pair for pair in dict.fromkeys(pairs) if len(pair[1]) <= LONGEST_BOX])
     _READ.clear()
-    _READ.update({response: read for (response, _), (_, read) in found.items()})
-    return [float(found.get(pair, (False, None))[0]) for pair in zip(responses, answers)]
+    for (response, _), (_, read) in found.items():
+        _READ[response] = read
+    return [float(found.get(pair, nothing)[0]) for pair in pairs]
 
 
 def verify_published(response: str, answer: str) -> float:
@@ -319,13 +321,10 @@ def read_published(response: str) -> str | None:
     return _READ.get(response)
 
 
-SAME = [(re.compile(pattern), to) for pattern, to in (
-    (r"\\(?:left|right)(?![A-Za-z])", ""), (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
-    (r"\s+", " "), (r" (?!\w)|(?<!\w) ", ""))]
+SAME = [(r"\\(?:left|right)(?![A-Za-z])", ""), (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
+        (r"\s+", " "), (r" (?!\w)|(?<!\w) ", "")]
 
 
 def normal_form(box: str) -> str:
     r"""A box's text without blanks (but between two words or numbers), dollars, \left and \right, \dfrac as \frac."""
-    for pattern, to in SAME:
-        box = pattern.sub(to, box)
-    return box.removesuffix(".")
+    return _rewritten(box, SAME).removesuffix(".")

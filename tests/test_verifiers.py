@@ -779,11 +779,11 @@ def test_many_threads_at_once():
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
     asked = []
 
-    def ask(pair):
+    def ask(verdict, nothing, pair):
         asked.append(pair)
-        return 1.0
+        return True
 
-    monkeypatch.setattr(verifiers, "_same", ask)
+    monkeypatch.setattr(verifiers, "_ask", ask)
     monkeypatch.setattr(verifiers, "_installed", lambda: None)
     responses = [boxed("1/2"), boxed("0.5"), boxed(" 1/2 "), "none", boxed("7"), boxed("1/2")]
     assert verify_math_batch(responses, ["0.5", "0.5", "0.5", "0.5", "7", "0.6"]) == [1, 1, 1, 0, 1, 1]
@@ -881,7 +881,7 @@ def _runs(pid):
 
 def test_without_math_verify_a_sentence_before_any_work(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(verifiers, "_same", lambda pair: pytest.fail("worked"))
+    monkeypatch.setattr(verifiers, "_ask", lambda *pair: pytest.fail("worked"))
     verifiers._installed.cache_clear()
     for response in (boxed("5"), boxed("6"), "none"):
         with pytest.raises(UsageError, match="pip install math-verify"):

@@ -14,7 +14,7 @@ from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
 
 from maxrl.io import chat_template
 from maxrl.io.sandbox import Died
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.io.tokenizer import ROLES, Tokenizer
 from maxrl.sampler import PromptError, check_prompts
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
@@ -52,7 +52,11 @@ def oracles(tmp_path_factory):
 def test_rendered_as_transformers_does(name, conversation, prompt, oracles):
     messages = CONVERSATIONS[conversation]
     expected = oracles[name].apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
-    assert tokenizer(TEMPLATES[name]).render(messages, prompt) == expected
+    ours = tokenizer(TEMPLATES[name])
+    special = {role: ours.special(role) for role in ROLES if ours.special(role)}
+    options = {"messages": messages, "add_generation_prompt": prompt}
+    assert chat_template.render(TEMPLATES[name], **options, **special) == expected
+    assert not prompt or ours.render(messages) == expected
     assert messages[0]["content"] in expected
 
 
@@ -244,7 +248,7 @@ def test_prompts_are_encoded_without_further_special_tokens():
 def test_without_a_template():
     """One user message is its text; whatever else needs a template, and the sentence says so."""
     plain = tokenizer()
-    assert not plain.has_chat_template and tokenizer(SMOLLM2).has_chat_template
+    assert plain.chat_template is None and tokenizer(SMOLLM2).chat_template
     assert plain.encode_prompt(USER) == plain.encode_prompt("a b") == [5, 6]
     for messages in ([{"role": "system", "content": "a"}, *USER], [{"role": "assistant", "content": "a"}], USER * 2):
         with pytest.raises(ValueError, match="no chat template"):
@@ -257,7 +261,7 @@ def test_where_the_template_stands(tmp_path):
 
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D{{ messages[0].content }}"}]
     assert tokenizer(named).render(USER) == "Da b"
-    assert not tokenizer(named[:1]).has_chat_template
+    assert tokenizer(named[:1]).chat_template is None
     tokenizer(named).save(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("J\u00e9{{ messages[0].content }}\n", encoding="utf-8")
     (tmp_path / "additional_chat_templates").mkdir()

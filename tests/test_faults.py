@@ -3,6 +3,7 @@
 tests/torture.py kills runs at every moment; here each fault has its own small proof.
 """
 
+import ctypes
 import json
 import mmap
 import os
@@ -565,7 +566,7 @@ def rewrite(checkpoint, name, content):
     folder = Path(checkpoint)
     (folder / name).write_bytes(content)
     sums = json.loads((folder / "checksums.json").read_text()) | {name: files.checksum(folder / name)}
-    (folder / "checksums.json").write_text(files.checksums_text(sums))
+    (folder / "checksums.json").write_text(files.json_text(sums))
 
 
 def test_remains_of_a_killed_save_are_cleared(run, shell):
@@ -701,7 +702,8 @@ def test_workers_leave_signals_to_the_run(capfd):
     plan = [([0], None)] * 100
     assert next(prefetched(Listening(), plan)) == [os.getpid(), [False] * 3]
     run = directory.Run.__new__(directory.Run)
-    run.process, run.last_signal, run.signalled = os.getpid(), mmap.mmap(-1, 8), None
+    run.process, run.signalled = os.getpid(), None
+    run.last_signal = ctypes.c_double.from_buffer(mmap.mmap(-1, 8))
     signal.signal(signal.SIGTERM, run.on_signal)
     batches = prefetched(Listening(), plan, workers=1)
     worker, ignored = next(batches)
@@ -710,14 +712,14 @@ def test_workers_leave_signals_to_the_run(capfd):
         os.kill(process, signal.SIGTERM)
     time.sleep(0.4)
     assert [next(batches)[0] for _ in range(10)] == [worker] * 10
-    run.last_signal[:] = bytes(8)  # long ago
+    run.last_signal.value = 0  # long ago
     os.kill(worker, signal.SIGTERM)
     with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
         list(batches)
     helper = Worker("maxrl.io.chat_template")
     for number in directory.SIGNALS:
         helper.process.send_signal(number)
-    assert helper.ask(10.0, "{{ 1 + 1 }}", [], False, {}) == ["2", ""] and helper.alive
+    assert helper.ask(10.0, "{{ 1 + 1 }}", {}) == ["2", ""] and helper.alive
     helper.end()
 
 

@@ -127,7 +127,8 @@ def test_jsonl_files(tmp_path, capsys):
 
 
 NAMES = [f"--{name.replace('_', '-')}" for name in Config.__dataclass_fields__] + [
-    "--task.size", "--task.", "--estimator.order", "--", "---", "--=", "--model=", "--gpus", "-h", "--lr=", "x", "--a.b.c"]
+    "--task.size", "--task.", "--estimator.order", "--", "---", "--=", "--model=", "--gpus", "-h", "--lr=", "x", "--a.b.c",
+    "--temperature", "--top-k", "--top-p"]
 ARGUMENTS = st.lists(st.one_of(st.sampled_from(NAMES), st.sampled_from([*map(str, NUMBERS), *TEXTS, "true", "1,2", "yes", "cpu",
                                                                          "grpo", "cosine", "1_0", "1e5", "٣", ",", "-"]),
                                st.text(max_size=6)), max_size=5)  # fmt: skip
@@ -200,6 +201,7 @@ def test_chat_templates(monkeypatch):
     """Templates of pieces that do harm, for messages of any text: rendered or refused, within SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
     clock, secret = Clock("chat templates"), "root:"
+    options = {"add_generation_prompt": True, "bos_token": "<s>"}
 
     @many(250)
     @given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), st.text(max_size=20),
@@ -208,14 +210,14 @@ def test_chat_templates(monkeypatch):
            st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]))  # fmt: skip
     def fuzz(template, content):
         messages = [{"role": "user", "content": content}]
-        text = clock.run(template, lambda: chat_template.render(template, messages, True, bos_token="<s>"), ValueError)
+        text = clock.run(template, lambda: chat_template.render(template, messages=messages, **options), ValueError)
         assert text is None or isinstance(text, str) and len(text) <= chat_template.CHARACTERS and secret not in text
         assert messages == [{"role": "user", "content": content}]
 
     fuzz()
     clock.report()
     for content in ("{{ 7 * 7 }}", "{% endfor %}", "{{ ''.__class__ }}"):  # data, also where it looks like jinja
-        assert chat_template.render("{{ messages[0].content }}", [{"role": "user", "content": content}], True) == content
+        assert chat_template.render("{{ messages[0].content }}", messages=[{"role": "user", "content": content}]) == content
 
 
 def test_estimators_options():

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 from maxrl import checkpoint
 from maxrl.config import PROJECTIONS
 from maxrl.errors import UsageError
+from maxrl.io import hub_files
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
@@ -376,7 +377,7 @@ def test_add_lora_refuses(base):
 
 
 def test_a_hub_id_stays_what_it_is(base, monkeypatch):
-    monkeypatch.setattr(checkpoint, "download", lambda name: base("qwen2"))
+    monkeypatch.setattr(hub_files, "download", lambda name: base("qwen2"))
     assert checkpoint.base_name("org/name") == "org/name"
     assert checkpoint.base_name(base("qwen2")) == str(base("qwen2").resolve())
 

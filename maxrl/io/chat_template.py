@@ -41,23 +41,19 @@ def compiled(template: str):
 
         def __init__(*args, **kwargs):  # noqa: N805 (so that a template may say namespace(self=...))
             self, *args = args
-            attributes = dict(*args, **kwargs)
-            for name in attributes:
-                Namespace.check(name)
-            jinja2.utils.Namespace.__init__(self, attributes)
+            jinja2.utils.Namespace.__init__(self)
+            for name, value in dict(*args, **kwargs).items():
+                self[name] = value
 
         def __setitem__(self, name, value):
-            Namespace.check(name)
-            super().__setitem__(name, value)
-
-        @staticmethod
-        def check(name):
             if str(name).startswith("_"):
                 raise jinja2.exceptions.SecurityError(f"a namespace takes no attribute {name!r}")
+            super().__setitem__(name, value)
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "namespace": Namespace}
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
+    environment.globals |= {"raise_exception": _raise_exception, "namespace": Namespace,
+                            "strftime_now": lambda form: datetime.now().strftime(form)}
     return environment.from_string(template)
 
 
@@ -66,21 +62,14 @@ def _raise_exception(message):
     raise TemplateError(message)
 
 
-def _strftime_now(form):
-    return datetime.now().strftime(form)
-
-
-def _tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def render(template: str, messages: list[dict], add_generation_prompt: bool, **variables) -> str:
-    """The text of a chat; ValueError, in one sentence, for whatever the template does not like or does too much of."""
+def render(template: str, **variables) -> str:
+    """The text of a chat, from `messages` and what else a template reads; ValueError, in one sentence, for whatever the
+    template does not like or does too much of."""
     import jinja2
     if [int(n) for n in re.findall("[0-9]+", jinja2.__version__)[:3]] < [3, 1, 6]:
         raise ValueError(f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2")
     try:
-        text, error = POOL.ask(SECONDS, template, messages, add_generation_prompt, variables)
+        text, error = POOL.ask(SECONDS, template, variables)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
     except TooSlow:
@@ -98,12 +87,12 @@ def _work():
     serve(_rendered, MEMORY, lambda: "ready")
 
 
-def _rendered(template: str, messages, add_generation_prompt: bool, variables: dict) -> tuple[str, str]:
+def _rendered(template: str, variables: dict) -> tuple[str, str]:
     """The text, and what went wrong ("" = nothing)."""
-    parts, written = [], 0
+    parts = []
+    written = 0
     try:
-        for part in compiled(template).generate(messages=messages, tools=None, documents=None,
-                                                add_generation_prompt=add_generation_prompt, **variables):
+        for part in compiled(template).generate(tools=None, documents=None, **variables):
             parts.append(part)
             written += len(part)
             if written > CHARACTERS:

@@ -34,7 +34,12 @@ def write_text(path, text: str):
 
 
 def write_json(path, value):
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value) -> str:
+    """An object of JSON as it stands in a file."""
+    return json.dumps(value, indent=2) + "\n"
 
 
 def flush(path):
@@ -49,7 +54,7 @@ def flush(path):
 def publish(temporary: Path, path: Path):
     """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
     names = sorted(file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file())
-    (temporary / CHECKSUMS).write_text(checksums_text({name: checksum(temporary / name) for name in names}))
+    (temporary / CHECKSUMS).write_text(json_text({name: checksum(temporary / name) for name in names}))
     mask = os.umask(0)
     os.umask(mask)
     for file in [*temporary.rglob("*"), temporary]:
@@ -64,24 +69,20 @@ def checksum(file) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def checksums_text(sums: dict[str, str]) -> str:
-    return json.dumps(sums, indent=2) + "\n"
-
-
 def first_problem(directory, but=()) -> str:
     """What is wrong with a directory that `publish` made: the first file that is damaged or missing; "" if it is whole.
 
-    but: names of files that are not looked at. Those that were added later do not count.
+    but: names of files, in whatever folder, that are not looked at. Those that were added later do not count.
     """
     file = Path(directory) / CHECKSUMS
     try:
         said = read_file(file)
         sums = parse(said, "")
-        if said != checksums_text(sums).encode():
+        if said != json_text(sums).encode():
             return f"{file} is damaged"
         for name in sums:
             file = Path(directory) / name
-            if name not in but and checksum(file) != sums[name]:
+            if file.name not in but and checksum(file) != sums[name]:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"
@@ -161,7 +162,7 @@ def sealed(info: dict, folder: Path, names, known: dict[str, str] | None = None)
     """The text of a data set's info.json: `info`, the checksums of the files that it describes (known: of some, those that
     they had before), and one of all this."""
     info = info | {"sha256": (known or {}) | {name: checksum(folder / name) for name in names}}
-    return json.dumps(info | {"seal": seal(info)}, indent=2) + "\n"
+    return json_text(info | {"seal": seal(info)})
 
 
 def seal(info: dict) -> str:
@@ -178,13 +179,14 @@ def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
     """info.json of a data set, where it and the files whose names start so are what they were written as; DataError, with
     `fix`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
     try:
-        info = read_json(folder / "info.json") if (folder / "info.json").exists() else {}
+        file = folder / "info.json"
+        info = read_json(file) if file.exists() else {}
         sums = info.get("sha256")
         if sums is None:
             warnings.warn(f"{folder} has no checksums, an earlier version made it: {fix} adds them", stacklevel=3)
             return info
         if "seal" in info and info["seal"] != seal(info):
-            raise ValueError(f"{folder / 'info.json'} is not what its checksum says")
+            raise ValueError(f"{file} is not what its checksum says")
         for name, wanted in sums.items():
             if name.startswith(starts) and checksum(folder / name) != wanted:
                 raise ValueError(f"{folder / name} is not what its checksum says")

@@ -47,8 +47,11 @@ class Worker:
         """Writes a line, if there is one, and reads the next. It has no end where the process ends, or takes nothing,
         says nothing and does next to nothing for WALL seconds: others may have the machine, and how much it does in all is
         limited by CPU time. No step waits for longer: a pipe holds 64 KiB, and a process that is stopped empties none."""
-        writing, reading = self.process.stdin.fileno(), self.process.stdout.fileno()
-        left, said, worked = memoryview(line), b"", cpu_seconds(self.process.pid)
+        writing = self.process.stdin.fileno()
+        reading = self.process.stdout.fileno()
+        left = memoryview(line)
+        said = b""
+        worked = cpu_seconds(self.process.pid)
         with selectors.DefaultSelector() as pipes:
             pipes.register(reading, selectors.EVENT_READ)
             if left:
@@ -56,7 +59,8 @@ class Worker:
             while not said.endswith(b"\n"):
                 ready = [key.fd for key, _ in pipes.select(WALL)]
                 if not ready:
-                    before, worked = worked, cpu_seconds(self.process.pid)
+                    before = worked
+                    worked = cpu_seconds(self.process.pid)
                     if worked - before < 0.1:
                         break
                 if writing in ready:
@@ -77,9 +81,9 @@ class Worker:
         """What the process makes of the arguments, JSON both. TooSlow where that takes it more than `seconds` of CPU time,
         which do not go by while others have the machine; Died where it ends otherwise, or stands still. It is killed then:
         asked again it would give the answer that it owes."""
-        line, said = json.dumps([seconds, *arguments]).encode() + b"\n", b""
+        said = b""
         try:
-            said = self._exchange(line)
+            said = self._exchange(json.dumps([seconds, *arguments]).encode() + b"\n")
         finally:
             if not said.endswith(b"\n"):
                 self.end()
@@ -142,8 +146,7 @@ class Pool:
         worker = places.get()
         try:
             for again in (True, False):
-                if worker is None or not worker.alive:
-                    worker = None
+                if not (worker and worker.alive):
                     worker = self.start()
                 try:
                     return worker.ask(seconds, *arguments)
@@ -167,7 +170,8 @@ def serve(compute: Callable, memory: int, ready: Callable[[], str]):
     bytes of address space, where the system has such a limit."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
-    answers, sys.stdout = sys.stdout, sys.stderr  # nobody else's print is an answer
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # nobody else's print is an answer
     with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
         import resource
 

@@ -1,6 +1,6 @@
 """Text to token ids and back: a thin wrapper around the `tokenizers` library and the files of a checkpoint."""
 
-import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tokenizers
@@ -8,7 +8,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from maxrl.io import chat_template
-from maxrl.io.files import read_file, read_json, write_text
+from maxrl.io.files import read_file, read_json, write_json, write_text
 
 # Written back as they were: other programs read them, and may be older than our `tokenizers`.
 CARRIED = ("tokenizer.json", "chat_template.jinja", "additional_chat_templates/*.jinja", "special_tokens_map.json",
@@ -17,12 +17,13 @@ SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "un
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # what a chat template sees as variables
 
 
+@dataclass(eq=False)
 class Tokenizer:
     """encode(text) -> ids, decode(ids) -> text; nothing is added to a prompt and nothing left out of a response."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, config: dict, files: dict[str, bytes] | None = None):
-        """config: tokenizer_config.json; files: those of CARRIED, by path."""
-        self.backend, self.config, self.files = backend, config, files or {}
+    backend: tokenizers.Tokenizer
+    config: dict  # tokenizer_config.json
+    files: dict[str, bytes] = field(default_factory=dict)  # those of CARRIED, by path
 
     @classmethod
     def from_vocabulary(cls, tokens: tuple[str, ...]) -> "Tokenizer":
@@ -45,9 +46,9 @@ class Tokenizer:
         files = {str(f.relative_to(directory)): read_file(f) for p in CARRIED for f in sorted(directory.glob(p))}
         try:
             backend = tokenizers.Tokenizer.from_buffer(files["tokenizer.json"])
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except BaseException as error:  # the library's own have no class in common, and a panic is no Exception
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
             raise ValueError(f"{directory / 'tokenizer.json'} is no tokenizer: {str(error)[:100]}") from None
         backend.no_padding()  # what the file says of it is for others: a prompt is never lengthened or cut
         backend.no_truncation()
@@ -63,7 +64,7 @@ class Tokenizer:
     def save(self, directory):
         directory = Path(directory)
         write_text(directory / "tokenizer.json", self.backend.to_str(pretty=True))  # its own save() raises no OSError
-        (directory / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
+        write_json(directory / "tokenizer_config.json", self.config)
         for name, content in self.files.items():
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
@@ -93,11 +94,7 @@ class Tokenizer:
             template = template.get("default")
         return template
 
-    @property
-    def has_chat_template(self) -> bool:
-        return self.chat_template is not None
-
-    def render(self, messages: list[dict], add_generation_prompt: bool = True) -> str:
+    def render(self, messages: list[dict]) -> str:
         """The text of chat messages [{"role": ..., "content": ...}, ...]; ValueError where they cannot be rendered."""
         if not messages or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
             raise ValueError(f"chat messages are a list of objects with role and content, not {messages!r:.80}")
@@ -105,7 +102,7 @@ class Tokenizer:
             raise ValueError("the tokenizer has no chat template (chat_template.jinja, or chat_template in "
                              "tokenizer_config.json): only a prompt that is text or one user message can be read")
         special = {role: self.special(role) for role in ROLES if self.special(role) is not None}
-        return chat_template.render(self.chat_template, messages, add_generation_prompt, **special)
+        return chat_template.render(self.chat_template, messages=messages, add_generation_prompt=True, **special)
 
     def special(self, role: str) -> str | None:
         """The token that tokenizer_config.json gives a role such as eos_token, if any."""
@@ -118,7 +115,7 @@ class Tokenizer:
         Without a template one user message is its text, so that a task serves base and instruct models alike; anything
         else would lose who says what.
         """
-        if isinstance(prompt, list) and not self.has_chat_template and [m.get("role") for m in prompt] == ["user"]:
+        if isinstance(prompt, list) and self.chat_template is None and [m.get("role") for m in prompt] == ["user"]:
             prompt = prompt[0]["content"]
         return self.encode(prompt if isinstance(prompt, str) else self.render(prompt))
 

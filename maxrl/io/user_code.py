@@ -12,8 +12,8 @@ from maxrl.errors import UsageError
 
 def imported(spec: str, option: str) -> Callable:
     """The user's function or class that "package.module:name" or "FILE.py:name" names; UsageError where there is none."""
-    where, colon, name = spec.rpartition(":")
-    if not colon or not where or not name:
+    where, _, name = spec.rpartition(":")
+    if not (where and name):
         raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
     try:
         if where.endswith(".py"):

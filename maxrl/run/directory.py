@@ -1,9 +1,11 @@
 """A run directory: who may write there, how a run goes on from it, when it is saved, and what may stop it.
 
-checkpoint.py lists the files; files.py makes sure that each of them is whole. Beside them lies `lock` while a run goes on.
+maxrl/checkpoint.py lists the files; maxrl/io/files.py makes sure that each of them is complete. Next to them lies `lock`
+while the run goes on.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import json
@@ -15,7 +17,6 @@ import shlex
 import shutil
 import signal
 import socket
-import struct
 import sys
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ class Run:
     """
 
     lock = None
-    signalled = None  # (signal, when) of the first that came
+    signalled = None  # when the first signal came
     stopped = False
     skipped = 0  # steps in a row whose gradient was not finite
     # Of the checkpoint to resume from:
@@ -51,8 +52,11 @@ class Run:
 
     def __init__(self, cfg: Config, recipe: str, task, validation=None):
         """recipe: its name. task, validation: the splits, of which a resumed run must have the same."""
-        self.cfg, self.recipe, self.path = cfg, recipe, Path(cfg.out)
-        self.examples, self.data = len(task), {"train": task.digest}  # "" where it is not known
+        self.cfg = cfg
+        self.recipe = recipe
+        self.path = Path(cfg.out)
+        self.examples = len(task)
+        self.data = {"train": task.digest}  # "" where it is not known
         if validation is not None:
             self.data["validation"] = validation.digest
         self.main = distributed.rank() == 0
@@ -60,7 +64,8 @@ class Run:
         self.earlier = []  # what recipe.json says of earlier starts of the run
 
     def __enter__(self):
-        found, refusal = "", ()
+        found = ""
+        refusal = ()
         if self.main:
             try:
                 found = str(self.acquire() or "")
@@ -76,16 +81,17 @@ class Run:
     def acquire(self) -> Path | None:
         """Takes the directory for this run; the newest whole checkpoint in it, None for a new run."""
         run = self.path
+        log = run / "metrics.jsonl"
         if run.is_file():
             raise UsageError(f"--out {run} is a file, not a directory")
-        if (run / "metrics.jsonl").is_dir():
-            raise UsageError(f"{run / 'metrics.jsonl'} is a directory, not a file: move it away, or name another --out")
+        if log.is_dir():
+            raise UsageError(f"{log} is a directory, not a file: move it away, or name another --out")
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
         saved = [path.name for path in checkpoints(run)]
         there = saved + [name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
-        steps = finished_steps(run)
+        steps = log.read_bytes().count(b"\n") if log.exists() else 0  # that are finished
         if not steps and there in (["recipe.json"], ["recipe.json", "metrics.jsonl"]):
             say(f"{run} holds a run that ended before its first step was done: this one takes its place")
             there = []  # what kept it from starting is fixed now; reward_error_*.jsonl stay
@@ -135,15 +141,18 @@ class Run:
 
     def start(self, step: int) -> Path:
         """The directory, with this run's recipe.json; from here on a signal waits for the end of the step."""
+        world = distributed.world_size()
+        launcher = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
         self.record = {
-            "recipe": self.recipe, "step": step, "command": command(), "ranks": distributed.world_size(),
+            "recipe": self.recipe, "step": step, "command": f"{launcher} {shlex.join(sys.argv)}", "ranks": world,
             "torch": torch.__version__, "python": platform.python_version(), "config": self.cfg.to_dict(),
             "examples": self.examples, "data": self.data, "earlier": self.earlier}
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
         self.process = os.getpid()
         self.saved = time.monotonic()
-        self.last_signal = mmap.mmap(-1, 8)  # shared with the processes that the run forks: when a signal came
+        # When a signal came last, shared with the processes that the run forks.
+        self.last_signal = ctypes.c_double.from_buffer(mmap.mmap(-1, 8))
         for number in SIGNALS:
             if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # Ctrl-C is not for the background
                 self.old_handlers[number] = signal.signal(number, self.on_signal)
@@ -154,11 +163,12 @@ class Run:
         if os.getpid() != self.process:
             self.on_signal_in_a_fork(number)
             return
-        self.last_signal[:] = struct.pack("d", time.monotonic())
-        if self.signalled and time.monotonic() - self.signalled[1] > 1:  # torchrun hands on what the terminal has sent already
+        now = time.monotonic()
+        self.last_signal.value = now
+        if self.signalled and now - self.signalled > 1:  # torchrun hands on what the terminal has sent already
             os._exit(128 + number)
         if not self.signalled:
-            self.signalled = number, time.monotonic()
+            self.signalled = now
             said = f"\n{signal.Signals(number).name}: finishing this step, then saving; again to end at once\n"
             try:
                 os.write(2, said.encode())
@@ -169,7 +179,7 @@ class Run:
         """In a process that the run has forked, say for its rewards: what was sent to all of them the run deals with, which
         wants to finish its step; what was sent to this one alone (terminate() of multiprocessing) ends it."""
         time.sleep(0.2)  # the run has heard it by then, if it was sent to all
-        if number != signal.SIGINT and time.monotonic() - struct.unpack("d", self.last_signal)[0] > 2:
+        if number != signal.SIGINT and time.monotonic() - self.last_signal.value > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -252,14 +262,6 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
-def finished_steps(run: Path) -> int:
-    """How many steps the run has logged."""
-    try:
-        return (run / "metrics.jsonl").read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
-
-
 def newest_intact(run: Path) -> Path | None:
     """The newest checkpoint that is what its checksums say; newer ones that are damaged get another name."""
     damaged = []
@@ -313,7 +315,8 @@ def recorded(found: Path | None, run: Path) -> dict:
 
 def compare(cfg: Config, recipe: dict, run: Path):
     """Refuses to resume a run under a recipe that differs from its own."""
-    new, old = json.loads(json.dumps(cfg.to_dict())), recipe["config"]
+    new = cfg.to_dict()
+    old = recipe["config"]
     free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())  # its shape depends on its length
     for name in new:
         if name not in free and old[name] != new[name]:
@@ -346,10 +349,3 @@ def lock(run: Path):
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         file.flush()
     return file
-
-
-def command() -> str:
-    """What was typed to start this run."""
-    world = distributed.world_size()
-    start = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
-    return f"{start} {shlex.join(sys.argv)}"

@@ -30,11 +30,11 @@ def read_arguments(arguments: list[str]):
     return sampling_options.read_options(parser, arguments)
 
 
-def side_by_side(left: str, right: str, gap: str = "    ") -> str:
+def side_by_side(left: str, right: str) -> str:
     """Two texts next to each other; `left`'s width is that of its longest line without escapes."""
     rows = list(itertools.zip_longest(left.split("\n"), right.split("\n"), fillvalue=""))
     widths = [len(plain(line)) for line, _ in rows]
-    lines = [a + " " * (max(widths) - width) + gap + b for (a, b), width in zip(rows, widths)]
+    lines = [a + " " * (max(widths) - width + 4) + b for (a, b), width in zip(rows, widths)]
     return "\n".join(lines)
 
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]):
         options |= {"top_k": args.top_k, "top_p": args.top_p}
     left = args.prompts
     for index in indices:
-        examples, example = task.batch([index]), task[index]
+        examples = task.batch([index])
         with torch.no_grad():
             rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
         right = task.rewards(examples, rollouts).cpu()[0] == 1  # (N,)
@@ -70,7 +70,7 @@ def main(arguments: list[str]):
         shown = []
         for chosen in (right, ~right):
             first = int(chosen.long().argmax())
-            shown.append(task.show(rollouts.text(0, first), example, colour) if chosen.any() else "")
+            shown.append(task.show(rollouts.text(0, first), task[index], colour) if chosen.any() else "")
         print(side_by_side(*shown), end="\n\n")
         left -= 1
         if not left:

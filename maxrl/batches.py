@@ -2,6 +2,7 @@
 
 import functools
 import signal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,12 +13,12 @@ from maxrl.errors import UsageError
 from maxrl.tasks.base import Task, fault
 
 
+@dataclass
 class Batches:
     """Batch i is what plan[i] = (indices, seeds) asks of a task."""
 
-    def __init__(self, task: Task, plan):
-        self.task = task
-        self.plan = plan
+    task: Task
+    plan: object
 
     def __getitem__(self, i: int):
         try:

@@ -14,7 +14,6 @@ A run with --lora-rank writes a PEFT adapter instead (adapter_config.json, adapt
 it was) with those four files; with --lora-merge a checkpoint of the merged model, and the adapter in its folder lora/.
 """
 
-import json
 import shutil
 import typing
 from pathlib import Path
@@ -27,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from maxrl import sharding
 from maxrl.config import Config, holds
 from maxrl.io.files import CHECKSUMS, first_problem, publish, read_json, write_json, write_text
-from maxrl.io.hub_files import base_name, download, end_tokens, find, opened, weight_files  # noqa: F401
+from maxrl.io.hub_files import base_name, end_tokens, find, opened, weight_files  # noqa: F401
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
@@ -42,8 +41,7 @@ RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl
 def check_intact(path):
     """ValueError where a file that the policy is loaded from is not what the checksums of a checkpoint of ours say."""
     path = find(path)
-    resuming = [folder + name for folder in ("", "lora/") for name in RESUMING]
-    if (path / CHECKSUMS).exists() and (why := first_problem(path, but=resuming)):
+    if (path / CHECKSUMS).exists() and (why := first_problem(path, but=RESUMING)):
         raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 
@@ -66,7 +64,8 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     path = find(path)
     if (path / "adapter_config.json").exists():
         return load_adapted(path)
-    config, files = read_json(path / "config.json"), weight_files(path)
+    config = read_json(path / "config.json")
+    files = weight_files(path)
     check_weights(path, files, planned(path, config))
     with Uninitialised():
         model = from_config(config)
@@ -84,7 +83,7 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
 def planned(path: Path, config: dict) -> torch.nn.Module:
     """The model that a config.json asks for, on the meta device, without memory; ValueError where there is none."""
     try:
-        with torch.device("meta"), Uninitialised():
+        with torch.device("meta"):
             return from_config(config)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
@@ -98,11 +97,11 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
         base = find(base_of(path))
         if (base / "adapter_config.json").exists():  # this one itself, maybe
             raise ValueError(f"{path} is a LoRA adapter of {base}, which is an adapter too: merge that one first")
-        model, tokenizer, stop = load_model(base)
+        model, _, stop = load_model(base)
     except FileNotFoundError as error:
         raise ValueError(f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
                          "it is now as base_model_name_or_path into adapter_config.json") from None
-    return load_lora(model, path), Tokenizer.load(path) if (path / "tokenizer.json").exists() else tokenizer, stop
+    return load_lora(model, path), load_tokenizer(path), stop
 
 
 def base_of(path: Path) -> str:
@@ -141,23 +140,25 @@ def aliases(model: torch.nn.Module) -> dict[str, str]:
     return {"lm_head.weight": "model.embed_tokens.weight"} if tied else {}
 
 
-def tensors(path: Path, files: list[Path]):
-    """Yield every tensor of the files that counts, as the open file and the tensor's name."""
+def tensors(path: Path, files: list[Path], model: torch.nn.Module):
+    """Yield every tensor of the files that counts, as the open file, its name, and of two names the one that counts."""
+    same = aliases(model)
     for file in files:
         with opened(path, file) as content:
             for name in content.keys():  # noqa: SIM118 (no mapping, only a file with keys)
                 if not name.endswith(TABLE):
-                    yield content, name
+                    yield content, name, same.get(name, name)
 
 
 def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
     """ValueError unless the files hold every tensor of the model (of the meta device), none too many, by their headers."""
     state = model.state_dict()
-    same = aliases(model)
-    found, wrong = set(), []
-    for content, name in tensors(path, files):
+    found = set(aliases(model))
+    wrong = []
+    for content, name, counts in tensors(path, files, model):
         header = content.get_slice(name)
-        shape, dtype = tuple(header.get_shape()), header.get_dtype()
+        shape = tuple(header.get_shape())
+        dtype = header.get_dtype()
         ours = state.get(name)
         if ours is None:
             wrong.append(f"{name} {shape} is too many")
@@ -165,8 +166,8 @@ def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
             wrong.append(f"{name} {shape} is not {tuple(ours.shape)}")
         elif dtype not in (FLOATS if ours.is_floating_point() else ("I64",)):
             wrong.append(f"{name} is {dtype}")
-        found.add(same.get(name, name))
-    wrong += [f"{name} is missing" for name in state if same.get(name, name) not in found]
+        found.add(counts)
+    wrong += [f"{name} is missing" for name in state if name not in found]
     if wrong:
         raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]}"
                          + f", the first of {len(wrong)} that do not" * (len(wrong) > 1))
@@ -176,16 +177,15 @@ def load_weights(path: Path, files: list[Path], model: torch.nn.Module):
     """Every tensor of the model from files that `check_weights` has seen, copied one by one into the model's own: beside it
     no more than one tensor is in memory. ValueError where two of one name differ."""
     state = model.state_dict()
-    same = aliases(model)
     filled = set()
-    for content, name in tensors(path, files):
+    for content, name, counts in tensors(path, files, model):
         tensor = content.get_tensor(name)
         ours = state[name]
-        if same.get(name, name) not in filled:
+        if counts not in filled:
             ours.copy_(tensor)
         elif not torch.equal(ours, tensor.to(ours.dtype)):
             raise ValueError(f"the weights in {path} do not fit its config.json: {name} differs from what it is tied to")
-        filled.add(same.get(name, name))
+        filled.add(counts)
 
 
 def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
@@ -241,7 +241,8 @@ def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, besi
     if tokenizer is None:
         config = model.config.to_hf()
     else:
-        config, generation = model.config.to_hf(dtype), model.generation_config or {"do_sample": True, "temperature": 1.0}
+        config = model.config.to_hf(dtype)
+        generation = model.generation_config or {"do_sample": True, "temperature": 1.0}
         if set(end_tokens(generation)) != set(stop_tokens):
             generation = generation | {"eos_token_id": sorted(stop_tokens)}
         if not set() < set(end_tokens(config)) <= set(stop_tokens):
@@ -288,7 +289,8 @@ def load_optimizer(path, model, optimizer):
             name, _, key = full_name.rpartition(".")
             parameter = trained[name]
             header = content.get_slice(full_name)
-            found, dtype = tuple(header.get_shape()), header.get_dtype()
+            found = tuple(header.get_shape())
+            dtype = header.get_dtype()
             shape = () if key == "step" else tuple(parameter.shape)
             if found != shape or dtype not in FLOATS:
                 raise ValueError(f"{file}: {full_name} {found} {dtype} is not {shape}")
@@ -305,7 +307,7 @@ def recorded(directory) -> dict:
     recipe = read_json(file).get("config")
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} holds no recipe")
-    default = json.loads(json.dumps(Config().to_dict()))
+    default = Config().to_dict()
     for name, kind in typing.get_type_hints(Config).items():
         if name in recipe and not holds(kind, recipe[name]):
             raise ValueError(f"{file} has {name} = {repr(recipe[name])[:40]}, which is no value of this field")

@@ -29,9 +29,10 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         raise UsageError(
             f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, or unset both")
     gpu = None
-    if device == "cuda" or device == "auto" and torch.cuda.is_available():
-        if not torch.cuda.is_available():
-            raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
+    if device != "cpu" and available:
         gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
     if deterministic:
@@ -110,9 +111,10 @@ def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
     """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
     if not (numbers and dist.is_initialized()):
         return numbers
-    values = torch.tensor([float(numbers[k]) for k in sorted(numbers)], dtype=torch.float64, device=group_device())
+    names = sorted(numbers)
+    values = torch.tensor([float(numbers[name]) for name in names], dtype=torch.float64, device=group_device())
     dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
-    return dict(zip(sorted(numbers), values.tolist()))
+    return dict(zip(names, values.tolist()))
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
@@ -163,7 +165,8 @@ def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
     """The module whose forward everything that needs a gradient must go through; DDP averages over ranks."""
     if not dist.is_initialized():
         return module
-    devices = [next(module.parameters()).device] if next(module.parameters()).is_cuda else None
+    weight = next(module.parameters())
+    devices = [weight.device] if weight.is_cuda else None
     return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
 
 

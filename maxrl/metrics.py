@@ -3,6 +3,8 @@
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
 
+from statistics import multimode
+
 import numpy as np
 
 
@@ -68,13 +70,10 @@ def majority_vote(answers, right) -> np.ndarray:
         raise ValueError("majority_vote takes verdicts of 0 and 1; use rewards == 1")
     values = []
     for row, verdicts in zip(answers, right):
-        votes = {}
-        for answer, verdict in zip(row, verdicts):
-            if answer is not None:
-                votes.setdefault(answer, []).append(verdict)
-        most = max(map(len, votes.values()), default=0)
-        tied = [np.mean(given) for given in votes.values() if len(given) == most]
-        values.append(np.mean(tied or 0))
+        # Answers with equally many votes have equal weight in the mean over their verdicts.
+        tied = set(multimode(answer for answer in row if answer is not None))
+        given = [verdict for answer, verdict in zip(row, verdicts) if answer in tied]
+        values.append(np.mean(given or 0))
     return np.array(values)
 
 

@@ -97,24 +97,21 @@ class Rewards:
             if name not in ("prompt", "prompts", "completions", "completion_ids"):
                 batch[name] = each(column, N)
         batch["prompts"] = each(prompts, N)
-        batch["completions"] = [text for group in completions for text in group]
-        for i, prompt in enumerate(batch["prompts"]):
-            if not isinstance(prompt, str):
-                batch["completions"][i] = [{"role": "assistant", "content": batch["completions"][i]}]
+        batch["completions"] = []
+        for prompt, group in zip(prompts, completions):
+            for text in group:
+                message = [{"role": "assistant", "content": text}]
+                batch["completions"].append(text if isinstance(prompt, str) else message)
         if completion_ids is not None:
             batch["completion_ids"] = [ids for group in completion_ids for ids in group]
-        results = []
-        failed = 0
-        for name, function in self.functions.items():
-            values, error = self.call(name, function, batch)
-            failed += bool(error)
-            results.append(values)
+        self.failed_calls = 0.0
+        results = [self.call(name, function, batch) for name, function in self.functions.items()]
         stacked = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)  # NaN: no verdict
         weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
         rewards = (weights * stacked).nansum(0)                                                # (P, N)
         # If no function has a verdict on a rollout, its group has no rewards; after a failed call none has.
-        rewards[stacked.isnan().all(0).any(1) | bool(failed)] = torch.nan
-        self.sums = {"groups_left_out": float(rewards.isnan().any(1).sum()), "failed_calls": float(failed)}
+        rewards[stacked.isnan().all(0).any(1) | bool(self.failed_calls)] = torch.nan
+        self.sums = {"groups_left_out": float(rewards.isnan().any(1).sum()), "failed_calls": self.failed_calls}
         for name, values in zip(self.functions, stacked):
             known = values[~values.isnan()]
             self.sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
@@ -129,8 +126,8 @@ class Rewards:
         """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
         return metrics(distributed.all_reduce(self.sums))
 
-    def call(self, name: str, function, batch: dict) -> tuple[list, str]:
-        """One number for each rollout, NaN for None, and what went wrong, in which case all are NaN."""
+    def call(self, name: str, function, batch: dict) -> list[float]:
+        """One number for each rollout, NaN for None; all are NaN where the call has failed."""
         arguments = own(self.arguments(name, function, batch))
         count = len(batch["prompts"])
         try:
@@ -144,10 +141,11 @@ class Rewards:
         if error:
             self.failed(name, batch, error)
             values = [math.nan] * count
-        return values, error
+        return values
 
     def failed(self, name: str, batch: dict, error: str):
-        """Saves the batch; then the run ends, or goes on without the groups of this call."""
+        """Counts the call and saves the batch; then the run ends, or goes on without the groups of this call."""
+        self.failed_calls += 1
         sentence = f"{self.judges} {name} {error}; its batch is in {self.save(name, batch, error)}"
         if self.errors == "stop":
             raise RunError(f"{sentence} (--reward-errors drop leaves the groups of such a call out)")
@@ -228,6 +226,7 @@ class Verdicts(Rewards):
         """task.rewards(examples, rollouts), (P_local, N)."""
         lengths = rollouts.lengths
         P, N = lengths.shape
+        self.failed_calls = 0.0
         error = ""
         try:
             rewards = self.rewards(examples, rollouts)
@@ -248,8 +247,7 @@ class Verdicts(Rewards):
             }
             self.failed(kind(self.task).__name__, batch, error)
             rewards = torch.full((P, N), math.nan, device=lengths.device)
-        failed = float(bool(error))
-        self.sums = {"groups_left_out": P * failed, "failed_calls": failed}
+        self.sums = {"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls}
         return rewards
 
     def faults(self) -> dict:

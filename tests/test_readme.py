@@ -95,7 +95,7 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
 
 OPTIONS = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
 OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--prompts", "--plot", "--against", "--json",
-          "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator", "--panels"} | {
+          "--help", "--out", "--dry-run", "--gpus", "--task", "--estimator", "--panels", "--temperature", "--top-p"} | {
           f"--{name}" for name in ("source", "size", "train", "validation", "test", "overwrite", "platinum", "check", "classes",
                                    "noise", "jitter", "validation-share")} | {  # of data sets
           f"--{name}" for name in ("nnodes", "nproc-per-node")} | {  # torchrun

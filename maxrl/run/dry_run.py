@@ -34,7 +34,6 @@ from pathlib import Path
 
 import torch
 
-from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, split_arguments
@@ -52,7 +51,7 @@ CARDS = {"80 GB": 79, "141 GB": 140}  # GiB that such a card has
 
 # The sizes in the config.json of models that a recipe starts from by their name on the hub.
 QWEN3 = dict(model_type="qwen3", vocab_size=151936, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
-             head_dim=128, max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True)
+             head_dim=128, max_position_embeddings=32768, rope_theta=1e6, tie_word_embeddings=True)
 PUBLISHED = {
     "HuggingFaceTB/SmolLM2-360M-Instruct": dict(
         model_type="llama", vocab_size=49152, hidden_size=960, intermediate_size=2560, num_hidden_layers=32,
@@ -74,16 +73,18 @@ def shape(cfg: Config) -> torch.nn.Module:
         if not config:
             raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
                              f"config.json as --init, or one of {', '.join(PUBLISHED)}")
-        labels = {"num_labels": 1000} if str(config.get("model_type")) not in FAMILIES else {}
-        with torch.device("meta"), Uninitialised():
-            return from_config(labels | config)
+        with torch.device("meta"):
+            return from_config({"num_labels": 1000} | config)
     except ValueError as error:
         raise UsageError(f"--init {cfg.init}: {error}") from None
 
 
 def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied: int = 0) -> int:
     """Of a training forward up to the last norm; copied: prompt tokens times the rows that read each of them."""
-    E, D, H, Hk = config.hidden_size, config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    E = config.hidden_size
+    D = config.head_dim
+    H = config.num_attention_heads
+    Hk = config.num_key_value_heads
     a = 2 if low else 4
     layer = 16 * E + 2 * a * E + a * (2 * H + 2 * Hk) * D + 4 * a * config.intermediate_size + 4 * H
     if FAMILIES[config.model_type]["qk_norm"]:
@@ -122,12 +123,9 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     share = gpus if sharded else 1
     gradients = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
     always = {"weights": 4 * p // share, "gradients": gradients}
-    if cfg.optimizer == "adamw":
-        always["Adam"] = 2 * gradients
-        update = {"temporaries": gradients}
-    else:
-        always["momentum"] = gradients
-        update = {"temporaries": 0}
+    adam = cfg.optimizer == "adamw"
+    always |= {"Adam": 2 * gradients} if adam else {"momentum": gradients}
+    update = {"temporaries": gradients * adam}
     always["reference model"] = 4 * reference
     if low:
         weights = kept = {"weights in bfloat16": 2 * p}
@@ -186,7 +184,8 @@ def fits(cfg: Config, gpus: int, card: float) -> str:
 
 def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
     """The table that --dry-run prints; `arguments` are train.py's, and --gpus G, --mean-response TOKENS."""
-    own, rest = {"gpus": "1", "mean-response": "0"}, []
+    own = {"gpus": "1", "mean-response": "0"}
+    rest = []
     for key, text in split_arguments(arguments):
         if dashed(key) in own:
             own[dashed(key)] = text or ""

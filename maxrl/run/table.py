@@ -12,7 +12,7 @@ def over_seeds(results: dict, value) -> dict[str, list]:
     table = {}
     for row in results["checkpoints"]:
         table.setdefault(row["name"], []).append(value(row))
-    return {name: sum(values) / len(values) for name, values in table.items()}
+    return {name: np.mean(values, axis=0) for name, values in table.items()}
 
 
 def per_prompt(results: dict, k: int) -> dict[str, list]:
@@ -27,9 +27,9 @@ def print_table(results: dict, passes: list[int], against: str):
     passed = {k: per_prompt(results, k) for k in passes}
     values = {f"pass@{k}": rates for k, rates in passed.items()}
     if results["classes"]:
-        values["top-1"] = over_seeds(results, lambda row: np.array(row["top1"]))
+        values["top-1"] = over_seeds(results, lambda row: row["top1"])
     if all("majority" in row for row in results["checkpoints"]):
-        values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: np.array(row["majority"]))
+        values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: row["majority"])
     ks = list(values)
     names = list(passed[passes[0]])
     width = max(map(len, names)) + 2

@@ -37,9 +37,9 @@ def in_order(folder: Path, now: int):
     the earlier ones get earlier names."""
     last = now - 1
     for file in sorted(folder.glob("events.out.tfevents.*"), reverse=True):
-        *name, stamp, rest = file.name.split(".", 4)
+        stamp, rest = file.name.split(".", 4)[3:]
         last = min(int(stamp), last) if stamp.isdecimal() else last
-        file.rename(folder / ".".join([*name, f"{last:010d}", rest]))
+        file.rename(folder / f"events.out.tfevents.{last:010d}.{rest}")
         last -= 1
 
 
@@ -58,7 +58,8 @@ class WandB:
         return init
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
-        file, own = run / "wandb_id", os.environ.get
+        file = run / "wandb_id"
+        own = os.environ.get
         if not file.exists():
             file.write_text(secrets.token_hex(4) + "\n")
         mode = None if own("WANDB_MODE") or own("WANDB_API_KEY") else "offline"

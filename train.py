@@ -114,7 +114,8 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict:
     # Without any verdict weight decay and momentum must not move the weights either.
     elif stats[policy.unit]:
         optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    # Gradients that lie in DDP's buckets stay there: new ones would be held beside them.
+    optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
     return {"grad_norm": norm, "lr": lr, "skipped_updates": 1.0 - finite}
 
 

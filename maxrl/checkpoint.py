@@ -295,9 +295,9 @@ def load_optimizer(path, model, optimizer):
             if found != shape or dtype not in FLOATS:
                 raise ValueError(f"{file}: {full_name} {found} {dtype} is not {shape}")
             value = content.get_tensor(full_name)
-            if key != "step":  # Adam counts on the CPU
-                value = sharding.placed_like(parameter, value)
-            optimizer.state[parameter][key] = value
+            # Fused Adam counts where the parameter lies; each rank has the count.
+            placed = value.to(parameter.device) if key == "step" else sharding.placed_like(parameter, value)
+            optimizer.state[parameter][key] = placed
 
 
 def recorded(directory) -> dict:

@@ -29,12 +29,18 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         raise UsageError(
             f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, or unset both")
     gpu = None
+    if device != "cpu":
+        spare_memory()
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
     if device != "cpu" and available:
         gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
+        # New releases ask cuDNN first, which makes a plan of about a second for every length of a prompt that is new to it.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        # Of convolutions it tries its kernels once for a size and keeps the fastest: images have one size.
+        torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
     torch.use_deterministic_algorithms(deterministic)
@@ -48,6 +54,13 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
                                 device_id=gpu)
         end_with_launcher()
     return rank, world, gpu or torch.device("cpu")
+
+
+def spare_memory():
+    """Before the first call of CUDA: its allocator grows a segment where caches and micro-batches of ever new sizes would
+    leave gaps. What the user has set stays, under this name or the one that PyTorch 2.9 brought (and ignored for this)."""
+    if "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def from_launcher(name: str, default: int) -> int:
@@ -161,13 +174,27 @@ def broadcast_buffers(module: torch.nn.Module):
             dist.broadcast(buffer, 0)
 
 
-def data_parallel(module: torch.nn.Module) -> torch.nn.Module:
-    """The module whose forward everything that needs a gradient must go through; DDP averages over ranks."""
+def data_parallel(module: torch.nn.Module, *nothing) -> torch.nn.Module:
+    """The module whose forward everything that needs a gradient must go through; DDP averages over ranks.
+
+    nothing: arguments for which it gives a 0 that needs every gradient, if there are any. DDP orders its buckets anew after
+    the first backward: this is done here, before there is any Adam state. From then on the gradients lie in the buckets,
+    where the first two steps would otherwise hold them twice.
+    """
     if not dist.is_initialized():
         return module
     weight = next(module.parameters())
     devices = [weight.device] if weight.is_cuda else None
-    return DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
+    wrapped = DistributedDataParallel(module, device_ids=devices, gradient_as_bucket_view=True)
+    for _ in range(2 if nothing else 0):
+        wrapped.zero_grad()
+        wrapped(*nothing).backward()
+    return wrapped
+
+
+def in_buckets(module: torch.nn.Module) -> bool:
+    """Whether the memory of the gradients is DDP's: set to None they would be made once more beside it."""
+    return isinstance(module, DistributedDataParallel)
 
 
 def synchronised(module: torch.nn.Module, now: bool):
@@ -175,4 +202,4 @@ def synchronised(module: torch.nn.Module, now: bool):
 
     fully_shard does after each of them: left for the last one, whole gradients would pile up on every rank until then.
     """
-    return contextlib.nullcontext() if now or not isinstance(module, DistributedDataParallel) else module.no_sync()
+    return contextlib.nullcontext() if now or not in_buckets(module) else module.no_sync()

@@ -128,7 +128,7 @@ class SequencePolicy:
             self.skeleton = sharding.meta_skeleton(model)
             self.module = sharding.fully_sharded(self.module, model.model.layers)
         else:
-            self.module = distributed.data_parallel(self.module)
+            self.module = distributed.data_parallel(self.module, None)
         self.device = model.lm_head.weight.device
 
     def precision(self):

@@ -10,8 +10,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
 from maxrl import checkpoint
+from maxrl.config import Config
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze17
+from maxrl.run.setup import make_optimizer
 from maxrl.tasks.maze import ID, VOCABULARY
 
 TOKENIZER = Tokenizer.from_vocabulary(VOCABULARY)
@@ -64,6 +66,30 @@ def test_the_next_step_after_a_round_trip_is_the_same(tmp_path):
         m.lm_head(m(torch.arange(6)[None, None])).square().sum().backward()
         o.step()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), again.parameters()))
+
+
+def test_the_optimizer_is_plain_adam(tmp_path):
+    """The fused one makes the same numbers, and takes up where a checkpoint of the plain one ends."""
+    cfg = Config(lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
+    for dtype, far in ((torch.float64, 1e-13), (torch.float32, 1e-6)):
+        models = [tiny.model(dtype) for _ in range(3)]
+        plain = torch.optim.AdamW(models[0].parameters(), lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay)
+        optimizers = [plain, make_optimizer(cfg, models[1])]
+        for step in range(6):
+            if step == 3 and dtype == torch.float32:
+                save(tmp_path / "old", models[0], plain)
+                models[2].load_state_dict(models[0].state_dict())
+                optimizers.append(make_optimizer(cfg, models[2]))
+                checkpoint.load_optimizer(tmp_path / "old", models[2], optimizers[2])
+            for model, optimizer in zip(models, optimizers):
+                generator = torch.Generator().manual_seed(step)
+                for p in model.parameters():
+                    p.grad = torch.randn(p.shape, generator=generator).to(dtype)
+                optimizer.step()
+        for parameters in zip(*(model.parameters() for model, _ in zip(models, optimizers))):
+            for ours in parameters[1:]:
+                torch.testing.assert_close(ours, parameters[0], atol=far, rtol=far)
+    assert all(optimizer.param_groups[0]["fused"] for optimizer in optimizers[1:]) and len(optimizers) == 3
 
 
 @pytest.mark.parametrize("tied", [True, False])

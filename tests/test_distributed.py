@@ -62,6 +62,18 @@ def test_gradient_equals_the_single_process(ranks, alone, case):
         assert statistics == pytest.approx(stats, abs=1e-12)
 
 
+def test_gradients_stay_in_the_buckets_of_ddp(ranks):
+    """They are held once: before every micro-batch, from the first on, they lie where the last backward leaves them."""
+    expected = worker_ddp.three_steps(0, 1)
+    for rank in (rank["three steps"] for rank in ranks):
+        assert len(rank["places"]) >= 6 and all(places == rank["places"][0] for places in rank["places"])
+        assert None not in rank["places"][0] and len(rank["buckets"]) < 4 < len(rank["places"][0])
+        assert sum(rank["buckets"].values()) == rank["size"]
+        assert float((rank["weights"] - expected["weights"]).norm()) <= 1e-12 * float(expected["weights"].norm())
+    start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
+    assert float((expected["weights"] - start).norm()) > 1e-3
+
+
 def test_averaging_the_ranks_own_means_is_another_gradient(alone):
     """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own tokens."""
     expected = alone[worker_ddp.CASES[0]][0]
@@ -193,6 +205,30 @@ def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, unit, monkeypatch):
     assert distributed.use_bfloat16("bfloat16", cpu) and not distributed.use_bfloat16("float32", cpu)
     said = precision(Config(), SimpleNamespace(autocast=bool(unit), device=cpu))
     assert said == f"{'bfloat16' if unit else 'float32'}: this CPU has {unit or 'neither AMX nor AVX512-BF16'}"
+
+
+def test_settings_of_a_gpu(monkeypatch):
+    """The allocator's comes before the first call of CUDA, and what the user has set stays."""
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")) or True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    try:
+        for deterministic in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            assert distributed.setup("auto", deterministic)[2].type == "cuda"
+            assert not torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.flash_sdp_enabled()
+            assert torch.backends.cudnn.benchmark is not deterministic
+        assert set(asked) == {"expandable_segments:True"}
+        monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
+        monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+        distributed.setup("cuda")
+        assert asked[-1] is None
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        torch.use_deterministic_algorithms(False)
 
 
 def test_one_process_needs_no_group():

@@ -9,14 +9,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import maxrl.policy  # noqa: E402
+import train  # noqa: E402
 from maxrl import distributed  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
+from maxrl.config import Config  # noqa: E402
 from maxrl.evaluate import count_successes  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.reward_functions import Rewards  # noqa: E402
 from maxrl.run import cli
 from maxrl.run.logger import step_metrics
+from maxrl.run.setup import make_optimizer
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
 
@@ -83,12 +87,39 @@ def metrics(mine: list[int]) -> dict:
     return stats | step_metrics(judge.judge(examples, rollouts), rollouts, judge)
 
 
-def compute(rank: int, world: int) -> dict:
-    """Gradients and statistics of every case on the same stored rollouts, rollouts of step one, counts."""
-    mine, results = list(range(rank, P, world)), {}
+def stored(mine):
+    """The rollouts of these prompts."""
     everything = tiny.rollouts((20, 3, 17, 1, 25, 2), N=N)
     everything.tokens, everything.lengths = everything.tokens[mine], everything.lengths[mine]
     everything.log_probs, everything.prompts = everything.log_probs[mine], [everything.prompts[i] for i in mine]
+    return everything
+
+
+def three_steps(rank: int, world: int) -> dict:
+    """The weights after three optimizer steps of several micro-batches each, and where the gradients lay at each of these."""
+    mine, places, loss = list(range(rank, P, world)), [], maxrl.policy.policy_gradient_loss
+    policy = tiny.policy(tiny.model(), micro_batch_tokens=30)
+    parameters = list(policy.model.parameters())
+    optimizer = make_optimizer(Config(), policy.model)
+
+    def noted(*arguments, **options):
+        places.append([p.grad.data_ptr() if p.grad is not None else None for p in parameters])
+        return loss(*arguments, **options)
+
+    maxrl.policy.policy_gradient_loss = noted
+    for step in range(3):
+        stats = policy.backward(stored(mine), advantages("mixed")[mine])
+        storages = {p.grad.untyped_storage().data_ptr(): p.grad.untyped_storage().nbytes() for p in parameters}
+        train.update(Config(), policy, optimizer, stats, step)
+    maxrl.policy.policy_gradient_loss = loss
+    return {"weights": torch.cat([p.detach().flatten() for p in parameters]), "places": places, "buckets": storages,
+            "size": sum(8 * p.numel() for p in parameters)}
+
+
+def compute(rank: int, world: int) -> dict:
+    """Gradients and statistics of every case on the same stored rollouts, rollouts of step one, counts."""
+    mine, results = list(range(rank, P, world)), {}
+    everything = stored(mine)
     for case in CASES:
         kind, aggregation, budget = case
         policy = tiny.policy(tiny.model(), aggregation=aggregation, micro_batch_tokens=budget)
@@ -172,7 +203,8 @@ def compute_images(rank: int, world: int) -> dict:
 def main(file: str):
     rank, world, _ = distributed.setup("cpu")
     torch.set_num_threads(1)
-    torch.save(compute(rank, world) | compute_images(rank, world), f"{file}.{rank}")
+    results = compute(rank, world) | compute_images(rank, world) | {"three steps": three_steps(rank, world)}
+    torch.save(results, f"{file}.{rank}")
     cli.cleanup()
 
 

@@ -16,6 +16,7 @@ else
   plots := $(VENV)/.plots
   test := $(VENV)/.test
   dev := $(VENV)/.dev
+  bench := $(VENV)/.bench
 endif
 run := $(py) $(if $(filter-out 1,$(GPUS)),-m torch.distributed.run --nproc-per-node $(GPUS))
 
@@ -58,10 +59,8 @@ test-machines: $(test)  ## the tests as other machines would run them: ROWS="sma
 torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
 	PYTHONPATH=. $(py) tests/torture.py --out results/torture.json
 
-bench: $(test)  ## speed of rollouts and training steps against transformers; images; memory of log-probabilities
-	PYTHONPATH=. $(py) tests/bench.py
-	PYTHONPATH=. $(py) tests/bench_images.py
-	PYTHONPATH=. $(py) tests/bench_memory.py
+bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
+	PYTHONPATH=. $(py) tests/bench.py $(OPTIONS)
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

@@ -1,33 +1,27 @@
-"""Speed of the image loader and of ResNet-50's training step at 224x224, random weights and images, everything in one run.
+"""The rows of bench.py about images: steps with cross-entropy and with MaxRL, and the loader.
 
-    make bench                     or: PYTHONPATH=. python tests/bench_images.py [--repeats 5] [--batch 16] [--json FILE]
-
-Loader: JPEGs of 256 pixels' short side through random resized crop and flip to uint8 batches (normalisation is the
-model's), by 0, 1 and 2 workers, and what one image costs in parts. Training: forward and backward of one batch with
-cross-entropy and with MaxRL at 1,024 rollouts, which draws labels from the same single forward.
+Images and weights are random. Loader: JPEGs of 256 pixels' short side through random resized crop and flip to uint8 batches
+(normalisation is the model's). MaxRL draws its labels from the same single forward as cross-entropy.
 """
 
-import argparse
 import io
-import json
 import tempfile
-import time
 from pathlib import Path
 
+import bench_turns
 import numpy as np
 import torch
-from bench import describe_machine, report, take_turns
+import torch.nn.functional as F
+from bench_turns import row, take_turns
 from PIL import Image
 
-from maxrl import distributed
 from maxrl.advantages import ADVANTAGES
 from maxrl.batches import prefetched
 from maxrl.classifier import ClassifierPolicy
 from maxrl.io.files import sealed
-from maxrl.models.resnet import ResNet, ResNetConfig
+from maxrl.models import from_config
+from maxrl.recipes import imagenet, images_laptop
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
-
-IMAGES, BATCH = 512, 64
 
 
 def photograph(rng) -> bytes:
@@ -42,60 +36,63 @@ def photograph(rng) -> bytes:
     return file.getvalue()
 
 
-def loader(folder: Path, repeats: int, results: list):
-    rng = np.random.default_rng(0)
+def loader(turns: int) -> dict:
+    """Batches by 0, 1 and 2 workers, their start included, and what one image costs in parts."""
+    count, batch, rng = 512, 64, np.random.default_rng(0)
     files = [photograph(rng) for _ in range(64)]
-    write_shard(folder, "train", 0, [(files[i % 64], i % 10) for i in range(IMAGES)])
-    (folder / "info.json").write_text(sealed(
-        {"encoding": "jpeg", "classes": [str(i) for i in range(10)], "counts": {"train": IMAGES}}, folder, ["train-00000.npy"]))
-    task = Images("train", folder, 224)
-    plan = [(range(i, i + BATCH), [[0, 0, j, 1] for j in range(BATCH)]) for i in range(0, IMAGES, BATCH)]
-    turns = {f"{w} workers": lambda w=w: sum(len(batch) for batch in prefetched(task, plan, w)) for w in (0, 1, 2)}
-    report(f"loader, {IMAGES} JPEGs of {sum(map(len, files)) / 64 / 1000:.0f} kB, start of the workers included",
-           take_turns(turns, repeats, torch.device("cpu")), IMAGES, results, "images")
-    image, parts = Image.open(io.BytesIO(files[0])).convert("RGB"), {}
-    for name, part in {"decode": lambda: Image.open(io.BytesIO(files[0])).convert("RGB"),
-                       "crop, resize": lambda: image.resize((224, 224), Image.Resampling.BILINEAR,
-                                                            random_box(340, 256, rng), reducing_gap=2.0),
-                       "all of it": lambda: task.pixels(0, [0, 0, 0, 1])}.items():
-        start = time.perf_counter()
-        for _ in range(200):
-            part()
-        parts[name] = (time.perf_counter() - start) / 200
-    print("  milliseconds per image on one core: " + ", ".join(f"{name} {1000 * s:.2f}" for name, s in parts.items()))
-
-
-def training(batch: int, low: bool, device) -> dict:
-    torch.manual_seed(0)
-    model = ResNet(ResNetConfig(1000)).to(device, memory_format=torch.channels_last)
-    policy = ClassifierPolicy(model, range(1000), autocast=low)
-    examples = ImageBatch(torch.randint(0, 256, (batch, 3, 224, 224), dtype=torch.uint8), torch.arange(batch))
-
-    def step(estimator, rollouts):
-        model.zero_grad()
-        drawn = policy.demonstrate(examples) if rollouts == 1 else policy.rollout(examples, rollouts)
-        policy.backward(drawn, ADVANTAGES[estimator]((drawn.drawn == drawn.labels[:, None]).float()))
-
-    return {"cross-entropy": lambda: step("supervised", 1), "maxrl, 1024 rollouts": lambda: step("maxrl", 1024)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=16, help="images of a training step (16; 256 on a GPU)")
-    parser.add_argument("--json", help="write all timings to this file")
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
-    device, results = distributed.setup(args.device)[2], []
-    print(describe_machine(device))
     with tempfile.TemporaryDirectory() as folder:
-        loader(Path(folder), args.repeats, results)
-    for low in (False, True):
-        report(f"ResNet-50 at 224x224, forward + backward, batch {args.batch}, {'bfloat16' if low else 'float32'}",
-               take_turns(training(args.batch, low, device), args.repeats, device), args.batch, results, "images")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"where": describe_machine(device), "results": results}))
+        folder = Path(folder)
+        write_shard(folder, "train", 0, [(files[i % 64], i % 10) for i in range(count)])
+        info = {"encoding": "jpeg", "classes": [str(i) for i in range(10)], "counts": {"train": count}}
+        (folder / "info.json").write_text(sealed(info, folder, ["train-00000.npy"]))
+        task = Images("train", folder, 224)
+        plan = [(range(i, i + batch), [[0, 0, j, 1] for j in range(batch)]) for i in range(0, count, batch)]
+        image = Image.open(io.BytesIO(files[0])).convert("RGB")
+        box = random_box(340, 256, rng)
+        bilinear = Image.Resampling.BILINEAR
+        parts = {"decoding alone, one core": lambda: Image.open(io.BytesIO(files[0])).convert("RGB"),
+                 "crop and resize alone, one core": lambda: image.resize((224, 224), bilinear, box, reducing_gap=2.0)}
+        contestants = {f"{w} workers": lambda w=w: sum(len(batch) for batch in prefetched(task, plan, w)) for w in (2, 1, 0)}
+        contestants |= {name: lambda part=part: [part() for _ in range(200)] and None for name, part in parts.items()}
+        times, _ = take_turns(contestants, turns)
+    work = {who: 200 if who in parts else count for who in times}
+    return row(f"{count} JPEGs of {sum(map(len, files)) / 64 / 1000:.0f} kB to crops of 224", times, work, "image")
 
 
-if __name__ == "__main__":
-    main()
+def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> tuple:
+    """Times of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and the plainest loop."""
+    cfg = recipe()
+    torch.manual_seed(0)
+    classes = 1000 if size == 224 else 200
+    model = from_config(cfg.model | {"num_labels": classes}).to(bench_turns.device, memory_format=torch.channels_last)
+    policy = ClassifierPolicy(model, range(classes), autocast=dtype == "bfloat16")
+    examples = ImageBatch(torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8), torch.arange(batch) % classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
+
+    def step(estimator, drawn):
+        labels = drawn.labels[:, None]
+        policy.backward(drawn, ADVANTAGES[estimator]((drawn.drawn == labels).float()))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def plain():
+        moved = examples.to(bench_turns.device)
+        with torch.autocast(bench_turns.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+            logits = model(moved.images.contiguous(memory_format=torch.channels_last))
+        F.cross_entropy(logits.float(), moved.labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    contestants = {f"MaxRL {n}": lambda n=n: step("maxrl", policy.rollout(examples, n)) for n in rollouts}
+    contestants |= {"cross-entropy": lambda: step("supervised", policy.demonstrate(examples)), "plain loop": plain}
+    return take_turns(contestants, turns)
+
+
+def laptop(turns: int) -> dict:
+    times, flops = steps(images_laptop, "float32", 256, 32, (1024, 128, 16), 4 * turns)
+    return row("a step of 256 images of 32 pixels", times, 256, "image", dtype="float32", rivals=["cross-entropy"], flops=flops)
+
+
+def resnet50(dtype: str, turns: int) -> dict:
+    times, flops = steps(imagenet, dtype, 16, 224, (1024,), turns)
+    return row("a step of 16 images of 224 pixels", times, 16, "image", dtype=dtype, rivals=["cross-entropy"], flops=flops)

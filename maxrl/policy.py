@@ -17,7 +17,7 @@ from maxrl.classifier import ClassifierPolicy
 from maxrl.evaluate import pass_at_ks
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.models.lora import drop_casts
-from maxrl.rollouts import Rollouts, Tally, micro_batches
+from maxrl.rollouts import Rollouts, Tally, micro_batches, upload
 from maxrl.sampler import check_prompts, generate, noise, pad
 from maxrl.waves import cache_bytes, in_waves, wave_groups
 
@@ -45,13 +45,14 @@ class TokenLogProbs(nn.Module):
             return head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
         # Logits take more memory than all else, so the padding gets none.
-        hidden = hidden[batch.mask]                                    # (tokens, E)
-        targets = batch.targets[batch.mask]                            # (tokens,)
+        hidden = hidden.flatten(0, 2).index_select(0, batch.places)                   # (tokens, E)
+        targets = batch.targets.flatten()[batch.places]                # (tokens,)
         result = []
         for values in log_probs_and_entropies(hidden, head, targets, with_entropy):
             if values is not None:
-                zeros = values.new_zeros(batch.mask.shape)
-                values = zeros.masked_scatter(batch.mask, values)      # (G, M, L)
+                zeros = values.new_zeros(batch.mask.numel())
+                values = zeros.index_copy(0, batch.places, values)
+                values = values.view(batch.mask.shape)                 # (G, M, L)
             result.append(values)
         return result
 
@@ -232,12 +233,13 @@ class SequencePolicy:
         # By the training forward, as in the updates: the sampler's differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)   # (P_local, N, L)
+        rows = old.flatten(0, 1)
         tally = Tally(rollouts, self.clip)
-        for batch in micro_batches(rollouts, range(len(old)), self.micro_batch_tokens):
+        everything = range(len(old))
+        for batch in micro_batches(rollouts, everything, self.micro_batch_tokens, self.device):
             log_probs, _ = self.forward(module, batch)                 # (G, M, L)
             L = log_probs.shape[-1]
-            for g, values in zip(batch.groups, log_probs):
-                old[g, batch.rows, :L] = values
+            rows[batch.rows, :L] = log_probs.to(old.dtype)
             tally.compare(batch, log_probs)
             tally.add("tokens", batch.mask)
         tally.over_ranks()
@@ -255,7 +257,6 @@ class SequencePolicy:
         """
         # The gathered copy is of weights that are about to change.
         self.unsharded = None
-        advantages = advantages.to(self.device)
         groups = list(range(len(advantages)) if groups is None else groups)
         # One divisor for all micro-batches and ranks: groups that are not run count too.
         lengths = rollouts.lengths[groups]                             # (groups, N)
@@ -265,6 +266,7 @@ class SequencePolicy:
 
         tally = Tally(rollouts, self.clip)
         batches = self.batches(rollouts, groups, advantages)
+        advantages = upload(advantages, self.device)
         for i, batch in enumerate(batches):
             # DDP averages gradients over the ranks once, in the last backward.
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):
@@ -306,7 +308,7 @@ class SequencePolicy:
         if not (self.beta or self.entropy_bonus):
             live = advantages.any(1).tolist()
             groups = [g for g in groups if live[g]]
-        batches = list(micro_batches(rollouts, groups, self.micro_batch_tokens))
+        batches = list(micro_batches(rollouts, groups, self.micro_batch_tokens, self.device))
         # Under fully_shard ranks wait for each other in every forward, under DDP in the last.
         most = distributed.all_reduce({"batches": len(batches)}, "max")
         missing = max(1, int(most["batches"])) - len(batches)

@@ -46,6 +46,7 @@ def maze17() -> Config:
         estimator="maxrl",
         prompts=32, rollouts=128, steps=20_000, lr=1e-4,  # E.1.3
         max_response=180,  # code
+        micro_batch_tokens=65536,  # ours
         eval_every=500, eval_prompts=256, eval_samples=256, eval_k=(1, 32, 128, 256),  # Figure 17's k; samples ours
         save_every=1000,  # ours
     )
@@ -78,7 +79,7 @@ def maze9_laptop() -> Config:
         prompts=16, rollouts=32, steps=400, max_response=48,
         lr=1e-4,  # one rate for all methods, the paper's
         schedule="cosine", decay_ratio=0.5,  # so that the last step is no lottery
-        precision="float32", micro_batch_tokens=8192, wave_rows=2048,
+        precision="float32", micro_batch_tokens=4096, wave_rows=2048,
         eval_every=80,
     )
 
@@ -183,7 +184,7 @@ def gsm8k_laptop_sft() -> Config:
         estimator="supervised",
         prompts=64, rollouts=1, steps=1500, lr=2e-3, warmup_steps=50, max_response=48,
         eval_every=25, eval_samples=32, eval_k=(1, 8, 32), stop_at_pass=0.15,
-        betas=(0.9, 0.95),
+        micro_batch_tokens=4096, betas=(0.9, 0.95),
         precision="float32",
     )
 
@@ -196,7 +197,7 @@ def gsm8k_laptop() -> Config:
         init="runs/gsm8k_laptop_sft",
         estimator="maxrl",
         prompts=32, rollouts=16, steps=160, max_response=48, lr=3e-4,
-        precision="float32", micro_batch_tokens=8192, wave_rows=2048,
+        precision="float32", micro_batch_tokens=4096, wave_rows=2048,
         eval_every=40, eval_samples=32, eval_k=(1, 8, 32),
     )
 

@@ -2,6 +2,9 @@
 
 Tally is what comes back of micro-batches: the statistics of an update.
 
+Rollouts lie on the host: texts, verdicts and the sizes of micro-batches are asked of them without
+waiting for a GPU. A MicroBatch lies on the device.
+
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
 micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.
 """
@@ -9,16 +12,22 @@ micro-batch has M of the rows of G groups; Lp is the longest prompt without its 
 from dataclasses import dataclass
 from itertools import compress
 
+import numpy as np
 import torch
 
 from maxrl import distributed
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.packing import rectangles
 from maxrl.sampler import split
 
 
 @dataclass
 class Rollouts:
-    """N responses to each of this rank's prompts. Masks come from lengths, never from token ids."""
+    """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
+
+    Tokens, lengths and `finished` are brought to the host. Log-probabilities and entropies stay
+    where they were made.
+    """
 
     prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
     tokens: torch.Tensor  # (P_local, N, L), right-padded, the end token included
@@ -30,9 +39,15 @@ class Rollouts:
     # (P_local, N, L) by the training forward, for several updates
     old_log_probs: torch.Tensor | None = None
 
+    def __post_init__(self):
+        # Here once for all of them; asked one by one, each would wait for the device.
+        self.tokens = self.tokens.cpu()
+        self.lengths = self.lengths.cpu()
+        self.finished = self.finished.cpu()
+
     def mean_log_probs(self) -> torch.Tensor:
         """(P_local, N): mean log-probability of the tokens of each response, by the sampler."""
-        return self.log_probs.sum(-1) / self.lengths
+        return self.log_probs.sum(-1).cpu() / self.lengths
 
     def text(self, i: int, j: int) -> str:
         """Response j to prompt i, with its end token."""
@@ -117,90 +132,101 @@ def with_verdict(rollouts, rewards: torch.Tensor):
 
 @dataclass
 class MicroBatch:
-    """What one forward runs: M rows for each of G groups.
+    """What one forward runs: M rows for each of G groups. All but prefix_lengths is on the device.
 
     The prompt but its last token is the group's prefix, encoded once for all its rows. The last
     token is every row's first input, so that input t predicts target t.
     """
 
-    groups: list[int]  # which groups of the rank's rollouts, G of them
-    rows: slice  # which of their rows, M of them
+    rows: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each is, group after group
     prefix: torch.Tensor  # (G, Lp), right-padded
-    prefix_lengths: torch.Tensor  # (G,)
+    prefix_lengths: torch.Tensor  # (G,), on the host
     inputs: torch.Tensor  # (G, M, L)
     targets: torch.Tensor  # (G, M, L)
     mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens
+    places: torch.Tensor  # (tokens,): where the mask is true, counted through the rows
 
     def select(self, values):
         """Cut out what belongs to the rows.
 
-        values  (P_local, N), (P_local, N, at least L) or None
+        values  (P_local, N), (P_local, N, at least L) or None, on the device
 
         Returns (G, M), (G, M, L) or None.
         """
         if values is None:
             return None
-        part = values[self.groups][:, self.rows]
+        part = values.flatten(0, 1)[self.rows]
         if part.dim() == 2:
             return part
         L = self.targets.shape[-1]
         return part[..., :L]
 
 
-def micro_batches(rollouts: Rollouts, groups, budget: int):
-    """Cut groups into MicroBatches, each of several groups or of a slice of one.
+def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu"):
+    """Cut groups into MicroBatches, whose cost follows the tokens that are there.
 
     rollouts  of this rank
     groups    which of the P_local to cut
     budget    the most padded tokens of a micro-batch, unless it is a single row
+    device    where the micro-batches go
 
     Yields MicroBatches, in which every row of the groups stands once.
     """
+    groups = np.array(groups, dtype=int)
+    if len(groups) == 0:
+        return
+    lengths = rollouts.lengths.numpy()[groups]                         # (G, N)
+    # Long rows beside long ones: what is cut off together is padded to one length.
+    order = np.argsort(-lengths, axis=1, kind="stable")
+    lengths = np.take_along_axis(lengths, order, 1)
+    prompts = np.array([len(rollouts.prompts[g]) for g in groups])     # (G,)
+    for part, columns in rectangles(prompts, lengths, budget):
+        rows = order[part][:, columns]                                 # (G', M)
+        yield micro_batch(rollouts, groups[part], rows, device)
+
+
+def micro_batch(rollouts: Rollouts, groups, rows, device="cpu") -> MicroBatch:
+    """Return the MicroBatch of G groups of this rank's rollouts.
+
+    groups  (G,), an array: which of the P_local
+    rows    (G, M), an array: which of the N rollouts of each
+    device  where it goes
+    """
     N = rollouts.lengths.shape[1]
-
-    def fits(groups, rows):
-        # A prompt is run once for all rows of its group.
-        prompt = max(len(rollouts.prompts[g]) for g in groups)
-        response = int(rollouts.lengths[groups].max())
-        return len(groups) * (prompt + rows * response) <= budget
-
-    chosen = []
-    for g in groups:
-        if chosen and not fits([*chosen, g], N):
-            yield micro_batch(rollouts, chosen, slice(N))
-            chosen = []
-        if fits([g], N):
-            chosen.append(g)
-            continue
-        # One group is too much for a forward: its prompt is encoded again for every slice.
-        rows = N
-        while rows > 1 and not fits([g], rows):
-            rows = -(-rows // 2)
-        for start in range(0, N, rows):
-            part = slice(start, start + rows)
-            yield micro_batch(rollouts, [g], part)
-    if chosen:
-        yield micro_batch(rollouts, chosen, slice(N))
-
-
-def micro_batch(rollouts: Rollouts, groups, rows: slice) -> MicroBatch:
-    """Return the MicroBatch of these groups of this rank's rollouts, and of these of their rows."""
-    lengths = rollouts.lengths[groups][:, rows]                        # (G, M)
+    rows = groups[:, None] * N + rows
+    rows = torch.from_numpy(rows)                                      # (G, M)
+    lengths = rollouts.lengths.flatten()
+    lengths = lengths[rows]
     # As long as its own longest response, not as the longest of all.
     L = int(lengths.max())
-    tokens = rollouts.tokens[groups]
-    targets = tokens[:, rows, :L]                                      # (G, M, L)
-    places = torch.arange(L, device=targets.device)
+    tokens = rollouts.tokens[..., :L]
+    targets = tokens.flatten(0, 1)[rows]                               # (G, M, L)
     # From lengths: the padding's id may be that of an end token.
-    mask = places < lengths[..., None]                                 # (G, M, L)
+    mask = torch.arange(L) < lengths[..., None]                        # (G, M, L)
+    # A device that looked for them would have to be waited for.
+    places = mask.flatten().nonzero()
+    places = places.squeeze(1)                                         # (tokens,)
 
     prompts = [rollouts.prompts[g] for g in groups]
-    prefix, prefix_lengths, last = split(prompts, targets.device)
+    prefix, prefix_lengths, last = split(prompts, "cpu")
     # Nothing is predicted from the last target.
-    M = targets.shape[1]
-    first = last[:, None, None].expand(-1, M, 1)                       # (G, M, 1)
+    M = rows.shape[1]
+    first = last[:, None, None]
+    first = first.expand(-1, M, 1)                                     # (G, M, 1)
     inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
-    return MicroBatch(groups, rows, prefix, prefix_lengths, inputs, targets, mask)
+    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
+    for name, values in vars(batch).items():
+        if name != "prefix_lengths":
+            setattr(batch, name, upload(values, device))
+    return batch
+
+
+def upload(values: torch.Tensor, device) -> torch.Tensor:
+    """Copy a tensor of the host to a device, which need not be waited for."""
+    # Of memory that may be paged out a copy is made first, and waited for.
+    if torch.device(device).type == "cuda":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 class Tally:
@@ -214,17 +240,19 @@ class Tally:
         """
         self.rollouts = rollouts
         self.clip = clip
-        self.largest = 0.0
         names = "loss", "tokens", "difference", "kl", "low", "high"
+        # Tensors until over_ranks(): a number would make the host wait for every micro-batch.
         self.sums = dict.fromkeys(names, 0.0)
+        self.largest = 0.0
         # Only several updates have old log-probs: then the ratio is clipped and counted.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
 
     def add(self, name: str, values):
         """Add up the values of a tensor under a name."""
-        # As a number: a tensor would keep the graph of its micro-batch.
-        self.sums[name] += float(values.detach().sum())
+        # Detached: it would keep the graph of its micro-batch.
+        total = values.detach().sum(dtype=torch.float64)
+        self.sums[name] = self.sums[name] + total
 
     def take(self, batch, log_probs, advantages):
         """Note what there is to log of a micro-batch.
@@ -244,7 +272,7 @@ class Tally:
         difference = (log_probs.detach() - sampled) * batch.mask
         difference = difference.abs()
         self.add("difference", difference)
-        self.largest = max(self.largest, float(difference.max()))
+        self.largest = difference.max().clamp(min=self.largest)
 
     def count_clipped(self, batch, log_probs, advantages):
         """Count the tokens that the clip leaves without a gradient; arguments as in take."""
@@ -259,8 +287,10 @@ class Tally:
 
     def over_ranks(self):
         """Sum over the ranks, which must all call this."""
+        for name, value in self.sums.items():
+            self.sums[name] = float(value)
         self.sums = distributed.all_reduce(self.sums)
-        largest = distributed.all_reduce({"max": self.largest}, "max")
+        largest = distributed.all_reduce({"max": float(self.largest)}, "max")
         self.largest = largest["max"]
 
     def mean(self, name: str) -> float:

@@ -24,7 +24,6 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
 from maxrl.recipes import RECIPES
-from maxrl.rollouts import micro_batch
 from maxrl.run import setup
 from maxrl.sampler import pad
 from maxrl.tasks import load_task
@@ -171,7 +170,7 @@ def test_prefix_cache_and_autocast(base):
     """The ways through the layers agree; a frozen weight is cast once, and again when it changes."""
     model = adapted(base("qwen3"))
     policy, given = tiny.policy(model, autocast=True), tiny.rollouts()
-    batch = micro_batch(given, [0, 1, 2, 3], slice(4))
+    batch = tiny.whole(given)
     expected = policy.module(batch)[0].detach()
     tiny.share_prompts(model, False)
     close(policy.module(batch)[0].detach(), expected)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -61,7 +62,7 @@ def direction(model, rollouts, advantages, mean):
     policy = tiny.policy(model, micro_batch_tokens=1)
     model.zero_grad(set_to_none=True)
     for group in range(len(advantages)):
-        batch = micro_batch(rollouts, [group], slice(None))
+        batch = micro_batch(rollouts, np.array([group]), np.arange(4)[None])
         log_probs, mask = policy.module(batch)[0][0], batch.mask[0]  # (N, L)
         (-mean(advantages[group][:, None] * log_probs * mask, mask, rollouts)).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -107,7 +108,7 @@ def test_masks_come_from_lengths_not_from_ids():
     last = (rollouts.lengths - 1)[..., None]
     rollouts.tokens.scatter_(2, last, 0)
     policy, ones = tiny.policy(model), torch.ones(4, 4, dtype=torch.float64)
-    batch = micro_batch(rollouts, [0, 1, 2, 3], slice(None))
+    batch = tiny.whole(rollouts)
     assert torch.equal(batch.mask.sum(-1), rollouts.lengths)
     assert torch.equal(batch.mask.gather(2, last), torch.ones_like(last).bool())
     assert not (rollouts.tokens != 0).gather(2, last).any(), "the wrong mask hides the end tokens"

@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import torch
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import SequencePolicy
-from maxrl.rollouts import Rollouts
+from maxrl.rollouts import Rollouts, micro_batch
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
 
@@ -132,6 +133,12 @@ def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64)
         torch.zeros(P, N, L, dtype=dtype),
         torch.zeros(P, N, L, dtype=dtype),
     )
+
+
+def whole(some_rollouts):
+    """All rows of all groups as one MicroBatch, in their order."""
+    P, N = some_rollouts.lengths.shape
+    return micro_batch(some_rollouts, np.arange(P), np.tile(np.arange(N), (P, 1)))
 
 
 def gradient(some_policy, some_rollouts, advantages) -> torch.Tensor:

@@ -12,26 +12,33 @@ Letters of this file:
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.bias import causal_lower_right
 
 
-def prefix_mask(lengths, Lp: int, L: int):
+def prefix_mask(lengths, Lp: int, L: int, device="cpu"):
     """Which of [Lp prefix slots | L own tokens] each own token may see.
 
-    lengths  (G,), the filled slots of each prefix
-    Returns (G, 1, L, Lp + L), or None if every prefix is full.
+    lengths  (G,), the filled slots of each prefix; on the host, which is asked whether all are full
+    device   where the mask goes
+    Returns a bool (G, 1, L, Lp + L), or for full prefixes a CausalBias, which has no dimensions.
     """
     if (lengths == Lp).all():
-        return None
+        # This reaches the flash kernel. With plain is_causal the first own token would see the
+        # first slot alone: its triangle is aligned to the upper left. Imported here because it
+        # loads much of torch, for training alone.
+        from torch.nn.attention.bias import causal_lower_right
+
+        return causal_lower_right(L, Lp + L)
     G = len(lengths)
-    device = lengths.device
-    slots = torch.arange(Lp, device=device)
-    filled = slots < lengths.view(G, 1, 1)
+    slots = torch.arange(Lp)
+    lengths = lengths.view(G, 1, 1)
+    filled = slots < lengths
     filled = filled.expand(G, L, Lp)
-    own = torch.ones(G, L, L, dtype=torch.bool, device=device)
+    own = torch.ones(L, L, dtype=torch.bool)
     own = own.tril()
+    own = own.expand(G, L, L)
     mask = torch.cat([filled, own], -1)
-    return mask.unsqueeze(1)
+    mask = mask.unsqueeze(1)
+    return mask.to(device)
 
 
 def after_prefix(prefix, own):
@@ -41,12 +48,15 @@ def after_prefix(prefix, own):
     own     (B, Hk, L, D)
     Returns (B, Hk, Lp + L, D).
     """
-    M = len(own) // len(prefix)
+    G = len(prefix)
+    own = own.unflatten(0, (G, -1))  # (G, M, Hk, L, D)
+    M = own.shape[1]
     rows = prefix.unsqueeze(1)
     # expand, not indexing: its backward sums the rows' gradients in float32.
     rows = rows.expand(-1, M, -1, -1, -1)
-    rows = rows.flatten(0, 1)  # (B, Hk, Lp, D)
-    return torch.cat([rows, own], 2)
+    # Flattened before it is joined, the prefix would be copied twice.
+    both = torch.cat([rows, own], 3)
+    return both.flatten(0, 1)
 
 
 def attend(q, k, v, prefix_kv=None, mask=None):
@@ -55,7 +65,7 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     q          (B, H, L, D)
     k, v       (B, Hk, L, D)
     prefix_kv  a pair of (G, Hk, Lp, D), or None: the rows stand alone
-    mask       as from `prefix_mask`
+    mask       as from `prefix_mask`, or None
     Returns (B, H, L, D).
     """
     attention = F.scaled_dot_product_attention
@@ -64,12 +74,8 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     prefix_k, prefix_v = prefix_kv
     k = after_prefix(prefix_k, k)
     v = after_prefix(prefix_v, v)
-    if mask is None:
-        # Full prefixes reach the flash kernel. With plain is_causal the first own token would
-        # see the first slot alone: its triangle is aligned to the upper left.
-        L = q.shape[2]
-        bias = causal_lower_right(L, k.shape[2])
-        return attention(q, k, v, attn_mask=bias, enable_gqa=True)
+    if mask.dim() < 4:
+        return attention(q, k, v, attn_mask=mask, enable_gqa=True)
     # A mask with grouped heads falls to the slow kernel, so the heads are repeated instead.
     R = q.shape[1] // k.shape[1]
     k = k.repeat_interleave(R, 1)

@@ -127,7 +127,7 @@ class Layer(nn.Module):
         prefix           (G, Lp, E) states of the prefixes, or None if there are none
         rotation         of the rows' positions, (G M, 1, L, D) twice
         prefix_rotation  of the prefixes' positions, (Lp, D) twice, or None
-        mask             as from `prefix_mask`
+        mask             as from `prefix_mask`, or None without prefixes
         Returns x and prefix after this layer; prefix as in `encode`.
         """
         # Rows and prefixes pass in one call, so that gradient checkpointing can make the layer
@@ -205,17 +205,22 @@ class Transformer(nn.Module):
 
         tokens          (G, M, L), right-padded: a causal model needs no mask for that
         prefix          (G, Lp), right-padded, or None: the tokens stand alone
-        prefix_lengths  (G,): the tokens of group g continue prefix[g, :prefix_lengths[g]]
+        prefix_lengths  (G,): the tokens of group g continue prefix[g, :prefix_lengths[g]]; on the
+                        host, where their sizes can be asked for without waiting for the device
         Returns (G, M, L, E).
         """
         G, M, L = tokens.shape
-        positions = torch.arange(L, device=tokens.device)
+        device = tokens.device
+        positions = torch.arange(L, device=device)
         positions = positions.expand(G, L)
         mask = prefix_x = prefix_rotation = None
         if prefix is not None and prefix.shape[1]:
             # Own tokens follow the last real token of their prefix, not its padding.
-            positions = positions + prefix_lengths[:, None]
-            mask = prefix_mask(prefix_lengths, prefix.shape[1], L)
+            starts = prefix_lengths[:, None]
+            positions = positions + starts.to(device, non_blocking=True)
+            Lp = prefix.shape[1]
+            # Once for all layers.
+            mask = prefix_mask(prefix_lengths, Lp, L, device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         rotation = self.rows_rotation(positions, M)
         x = self.model.embed_tokens(tokens)  # (G, M, L, E)

@@ -1,0 +1,89 @@
+"""How rows of many lengths are cut into micro-batches with little padding. Arithmetic on lengths alone.
+
+A micro-batch is a rectangle: some groups, and as many rows of each, all padded to the longest. The prompts of its groups are
+padded to the longest too and run once. Letters: G groups, M rows of each.
+"""
+
+import numpy as np
+
+LAUNCH = 32  # a forward and its backward take as long as budget / LAUNCH tokens, beside those that they have
+
+
+def rectangles(prompts, lengths, budget: int):
+    """Cut G groups of M rows into rectangles, each of some groups and some columns.
+
+    prompts  (G,), an array of tokens
+    lengths  (G, M), an array; each group from its longest row to its shortest
+    budget   the most padded tokens of a rectangle, unless it is a single row
+
+    Yields pairs of the groups, (G',), and the slice of columns.
+    """
+    G, M = lengths.shape
+    waiting = [(np.arange(G), slice(0, M))]
+    while waiting:
+        groups, columns = waiting.pop()
+        rows = lengths[groups, columns]                                # (G', M')
+        G, M = rows.shape
+        # Groups that cost alike stay together.
+        order = np.argsort(prompts[groups] + M * rows[:, 0], kind="stable")
+        groups = groups[order]
+        rows = rows[order]
+        between_groups, between_columns, whole = cuts(prompts[groups], rows, budget)
+        best = np.concatenate([between_groups, between_columns]).min(initial=np.inf)
+        if whole <= best:
+            yield groups, columns
+        elif best in between_groups:
+            g = 1 + between_groups.argmin()
+            waiting += [
+                (groups[:g], columns),
+                (groups[g:], columns),
+            ]
+        else:
+            m = columns.start + 1 + between_columns.argmin()
+            waiting += [
+                (groups, slice(columns.start, m)),
+                (groups, slice(m, columns.stop)),
+            ]
+
+
+def cuts(prompts, lengths, budget: int):
+    """Return what a rectangle costs if it is cut in two: between groups, between columns, nowhere.
+
+    Arguments as of `rectangles`. Returns costs (G - 1,), (M - 1,) and a number.
+    """
+    def cost(tokens):
+        # Each forward takes some time beside that of its tokens.
+        forwards = np.ceil(tokens / budget)
+        return tokens + forwards * budget / LAUNCH
+
+    G, M = lengths.shape
+    longest = lengths[:, 0]
+    first = padded(prompts, longest, M)                                # (G,)
+    last = padded(prompts[::-1], longest[::-1], M)[::-1]               # (G,)
+    between_groups = cost(first[:-1])
+    between_groups += cost(last[1:])
+
+    # A prompt is run once for all rows of its group, and again for those that are cut off.
+    left = np.arange(1, M)
+    longest = lengths.max(0)                                           # (M,)
+    first = prompts.max() + left * longest[0]
+    last = prompts.max() + (M - left) * longest[1:]
+    between_columns = cost(G * first)
+    between_columns += cost(G * last)
+    whole = G * (prompts.max() + M * longest[0])
+    # Too large is no choice, but a single row cannot be cut.
+    if whole > budget and G * M > 1:
+        return between_groups, between_columns, np.inf
+    return between_groups, between_columns, cost(whole)
+
+
+def padded(prompts, longest, rows: int):
+    """Return the padded tokens of the first 1, 2, ... G groups, (G,).
+
+    prompts, longest  (G,), tokens of each group's prompt and of its longest row
+    rows              of each group
+    """
+    count = np.arange(1, len(prompts) + 1)
+    prompt = np.maximum.accumulate(prompts)
+    response = np.maximum.accumulate(longest)
+    return count * (prompt + rows * response)

@@ -157,20 +157,23 @@ def test_a_function_that_sleeps_for_ever(faults, warm, mazes, shell, table):
     arguments = {(errors, timeout): ["--reward", "faults.py:sleeps", "--reward-errors", errors, "--reward-timeout", timeout]
                  for errors, timeout in options}  # fmt: skip
     processes = {key: start(1, warm, mazes, f"run-{key[0]}-{key[1]}", *arguments[key]) for key in options}
+    ends = {}
     for (errors, timeout), process in processes.items():
-        run = f"run-{errors}-{timeout}"
         if timeout:
             code, said = ended(process)
             assert code == 1 and "the reward function sleeps took longer than --reward-timeout 1 seconds" in said
-            assert "in sleeps" in said and f"its batch is in {run}/reward_error_sleeps_rank0.jsonl" in said
-            sentence = "took longer than --reward-timeout 1 seconds, and the stack"
+            assert "in sleeps" in said and f"its batch is in run-{errors}-{timeout}/reward_error_sleeps_rank0.jsonl" in said
+            ends[errors, timeout] = code, "took longer than --reward-timeout 1 seconds, and the stack"
         else:
             deadline = time.monotonic() + 300
             while not Path(f"asleep{process.pid}").exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert process.poll() is None, "it waits for its function"
             process.kill()
-            code, sentence = ended(process)[0], "(nothing: it waits until it is killed)"
+            ends[errors, timeout] = ended(process)[0], "(nothing: it waits until it is killed)"
+    # Not before all have ended: resume() mends the function of every run that is still on its way.
+    for (errors, timeout), (code, sentence) in ends.items():
+        run = f"run-{errors}-{timeout}"
         held = saved(run)
         assert held.startswith("step-000001")
         resumed = resume(shell, [*separate(warm, mazes), *arguments[errors, timeout]], run)

@@ -201,5 +201,8 @@ def synchronised(module: torch.nn.Module, now: bool):
     """Context of a forward and its backward; only where `now` is true does DDP average the gradients over the ranks.
 
     fully_shard does after each of them: left for the last one, whole gradients would pile up on every rank until then.
+    Between the nodes of a two-dimensional mesh it waits for the last one, with slices.
     """
+    if hasattr(module, "set_requires_all_reduce"):
+        module.set_requires_all_reduce(now)
     return contextlib.nullcontext() if now or not in_buckets(module) else module.no_sync()

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from maxrl.distributed import rank, world_size
+from maxrl.distributed import from_launcher, rank, world_size
 
 
 def fully_sharded(module: nn.Module, blocks) -> nn.Module:
@@ -21,7 +21,12 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
 
     A block is gathered only while it runs forward or backward, the rest of the module from its forward to the end of its
     backward, so a device holds no more than its slices and one block. Gradients are averaged over the ranks, as by DDP.
+    Where there are several nodes of several ranks each node has a whole model, divided over its own ranks: between nodes
+    there is one all-reduce of the slices' gradients a step (distributed.synchronised), and nothing a micro-batch.
     ValueError without a process group.
+
+    Weights are gathered in float32. MixedPrecisionPolicy's param_dtype would round norms and embeddings too, which autocast
+    leaves alone: other numbers. Half of the bytes would not be felt, since a layer is gathered while another one works.
 
     Every forward and backward of a block is a collective. Ranks that run the module different numbers of times wait for
     each other for ever, and what does not go through its forward, as decode() of the model, finds slices in place of
@@ -30,7 +35,8 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
     if not dist.is_initialized():
         raise ValueError("to shard a model there must be a process group: start with torchrun")
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    mesh = init_device_mesh(kind, (world_size(),))
+    sizes = mesh_sizes()
+    mesh = init_device_mesh(kind, sizes, mesh_dim_names=("nodes", "ranks")[-len(sizes):])
     for parameter in module.parameters():
         full = parameter.detach().to(kind)
         dist.broadcast(full, 0)
@@ -41,6 +47,13 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
     for part in (*blocks, module):
         fully_shard(part, mesh=mesh, mp_policy=numbers)
     return module
+
+
+def mesh_sizes() -> tuple[int, ...]:
+    """(nodes, ranks of a node); (ranks,) of one node, and where the nodes do not have equally many, or only one each."""
+    world = world_size()
+    local = from_launcher("LOCAL_WORLD_SIZE", world)
+    return (world // local, local) if 1 < local < world and world % local == 0 else (world,)
 
 
 def meta_skeleton(model: nn.Module) -> nn.Module:

@@ -109,9 +109,10 @@ def test_the_slurm_script(tmp_path, code, queued):
     """With an srun that starts two of the ranks: what they are told, what is run, and what follows from how it ends."""
     script = block("#!/bin/bash", "exit $code")
     said = tmp_path / "said"
-    tools = {"scontrol": f'echo "scontrol $@" >> {said}; echo node7', "python": f'echo "$RANK $LOCAL_RANK $WORLD_SIZE '
-             f'$MASTER_ADDR python $@" >> {said}; exit {code}', "srun": 'shift 2; export SLURM_NTASKS=32; SLURM_PROCID=8 '
-             'SLURM_LOCALID=0 "$@"; SLURM_PROCID=9 SLURM_LOCALID=1 "$@"'}  # fmt: skip
+    tools = {"scontrol": f'echo "scontrol $@" >> {said}; echo node7', "python": f'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE '
+             f'$WORLD_SIZE $MASTER_ADDR python $@" >> {said}; exit {code}',
+             "srun": 'shift 2; export SLURM_NTASKS=32 SLURM_NTASKS_PER_NODE=8; SLURM_PROCID=8 SLURM_LOCALID=0 "$@"; '
+                     'SLURM_PROCID=9 SLURM_LOCALID=1 "$@"'}  # fmt: skip
     for name, body in tools.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -119,7 +120,7 @@ def test_the_slurm_script(tmp_path, code, queued):
     result = subprocess.run(["bash", "-u"], input=script, text=True, env=environment, capture_output=True)
     assert result.returncode == code and result.stderr == ""
     train = "node7 python train.py polaris_qwen3_1_7b --resume auto --save-every-minutes 30"
-    assert said.read_text().splitlines() == ["scontrol show hostnames node[7-10]", f"8 0 32 {train}", f"9 1 32 {train}"] + [
+    assert said.read_text().splitlines() == ["scontrol show hostnames node[7-10]", f"8 0 8 32 {train}", f"9 1 8 32 {train}"] + [
         "scontrol requeue 5"] * queued
 
 

@@ -83,7 +83,8 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
 def planned(path: Path, config: dict) -> torch.nn.Module:
     """The model that a config.json asks for, on the meta device, without memory; ValueError where there is none."""
     try:
-        with torch.device("meta"):
+        # To draw numbers on the meta device torch would load its compiler.
+        with torch.device("meta"), Uninitialised():
             return from_config(config)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

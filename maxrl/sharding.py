@@ -6,9 +6,6 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from maxrl.distributed import from_launcher, rank, world_size
 
@@ -32,6 +29,10 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
     each other for ever, and what does not go through its forward, as decode() of the model, finds slices in place of
     weights. So what needs no gradient, at a length of its own on each rank, runs on a copy from `gathered`.
     """
+    # Here, since these modules are half of what a start would cost: only a sharded model has a use for them.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     if not dist.is_initialized():
         raise ValueError("to shard a model there must be a process group: start with torchrun")
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -111,11 +112,18 @@ def gathered_state(model: nn.Module, skeleton: nn.Module, optimizer) -> dict:
 
 def unsharded(tensor: torch.Tensor) -> torch.Tensor:
     """Return all of a tensor that is divided over the ranks, which must all call this; any other as it is."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if divided(tensor) else tensor
+
+
+def divided(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor, by what only those have: to name the class would import it."""
+    return hasattr(tensor, "full_tensor")
 
 
 def placed_like(parameter: torch.Tensor, full: torch.Tensor) -> torch.Tensor:
     """Return a full tensor with the parameter's device and memory format, or divided over the ranks as that is."""
-    if isinstance(parameter, DTensor):
+    if divided(parameter):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(full, parameter.device_mesh, parameter.placements)
     return torch.empty_like(parameter).copy_(full)

@@ -34,6 +34,7 @@ from pathlib import Path
 
 import torch
 
+from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, split_arguments
@@ -73,7 +74,7 @@ def shape(cfg: Config) -> torch.nn.Module:
         if not config:
             raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
                              f"config.json as --init, or one of {', '.join(PUBLISHED)}")
-        with torch.device("meta"):
+        with torch.device("meta"), Uninitialised():
             return from_config({"num_labels": 1000} | config)
     except ValueError as error:
         raise UsageError(f"--init {cfg.init}: {error}") from None

@@ -1,13 +1,14 @@
 """What a run asks of each GPU, by arithmetic alone: `python train.py RECIPE --dry-run [--gpus 8] [--field value ...]`.
 
-Always there, with p parameters: 4 p weights, 4 p gradients, 8 p Adam (SGD 4 p), over the ranks with --shard true, and 4 p
-of a KL reference. Beside it the largest of three moments, which follow one another:
+Always there, with p parameters: 4 p weights, 4 p gradients (DDP's buckets, which hold them once), 8 p Adam (SGD 4 p), with
+--shard true over the GPUs of a node, NODE of them, and 4 p of a KL reference. Beside it the larger of two moments, which
+follow one another; the update needs nothing more, since Adam is fused:
 
-    sampling  2 p for the bfloat16 weights (float32, sharded: 4 p, gathered), a wave's keys and values, every row at its
-              longest, 20 bytes a logit of a decode step (log-probabilities, then exp and cumsum in float64)
+    sampling  2 p for the bfloat16 weights (float32, sharded: 4 p, gathered), the prompts' keys and values, 24 bytes of noise
+              and results for each token that a row may get, and the responses' keys and values with 20 bytes a logit of a
+              decode step: together no more than --kv-memory-gb, or every row of --wave-rows at its longest
     training  2 p for the bfloat16 weights (and 2 p of the reference), a micro-batch's activations, 20 bytes a logit of a
               chunk (maxrl.losses.CHUNK)
-    update    4 p of AdamW's temporaries, over the ranks with --shard true
 
 Sharded, sampling has a float32 embedding table too, which beside bfloat16 weights is a tensor of its own; training has the
 parameters outside the layers and those of two layers (one at work, one on its way) whole, with their gradients: 8 bytes each.
@@ -44,9 +45,10 @@ from maxrl.losses import CHUNK
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
-from maxrl.waves import cache_bytes, wave_groups
+from maxrl.waves import cache_bytes
 
 PROMPT = 256  # tokens, assumed
+NODE = 8  # GPUs
 RESERVE = 0.1
 CARDS = {"80 GB": 79, "141 GB": 140}  # GiB that such a card has
 
@@ -121,12 +123,10 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
         add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
     p = parameters(model)
     reference = p * bool(cfg.beta)
-    share = gpus if sharded else 1
+    share = min(gpus, NODE) if sharded else 1
     gradients = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
     always = {"weights": 4 * p // share, "gradients": gradients}
-    adam = cfg.optimizer == "adamw"
-    always |= {"Adam": 2 * gradients} if adam else {"momentum": gradients}
-    update = {"temporaries": gradients * adam}
+    always |= {"Adam": 2 * gradients} if cfg.optimizer == "adamw" else {"momentum": gradients}
     always["reference model"] = 4 * reference
     if low:
         weights = kept = {"weights in bfloat16": 2 * p}
@@ -135,12 +135,19 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
         kept = {}  # for the backward: gathered weights are freed before
     if not is_language_model(model):
         images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
-        return {"always": always, "training": kept | images, "update": update}
+        return {"always": always, "training": kept | images}
     N = cfg.rollouts
     L = cfg.max_response
     V = config.vocab_size
-    row = cache_bytes(config, L, 2 if low else 4)
-    rows = min(wave_groups(cfg, N, row), local) * N * (cfg.estimator != "supervised")
+    size = 2 if low else 4
+    row = cache_bytes(config, L, size) + V * 20
+    samples = cfg.estimator != "supervised"
+    groups = local if cfg.kv_memory_gb else min(max(1, cfg.wave_rows // N), local)
+    rows = groups * N * samples
+    responses = rows * row
+    if cfg.kv_memory_gb:  # which one row may pass
+        responses = min(responses, max(row, int(cfg.kv_memory_gb * 2**30)))
+    prompt = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
     copied = tokens // (mean or -(-L // 2)) * PROMPT
     activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
@@ -150,11 +157,12 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
         weights = weights | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
         kept = kept | {"two layers and what is in none": 8 * (p - layers + 2 * layers // config.num_hidden_layers)}
     return {"always": always,
-            "sampling": weights | {f"keys and values of {rows:,} rows": rows * row, "their logits": rows * V * 20},
+            "sampling": weights | {"keys and values of prompts": groups * samples * PROMPT * prompt,
+                                   f"noise and results of {rows:,} rows": rows * L * 24,
+                                   "their keys, values and logits": responses},
             "training": kept | {"weights of the reference": 2 * reference * low,
                                 f"activations of {tokens:,} tokens": activations,
-                                "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20},
-            "update": update}
+                                "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20}}
 
 
 def parameters(model) -> int:

@@ -29,6 +29,7 @@ from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Clock, Logger, step_metrics
+from maxrl.run.profile import profiled
 
 
 def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
@@ -49,7 +50,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    for step in range(first_step, cfg.steps):                    # Algorithm 1
+    for step in profiled(range(first_step, cfg.steps), run):     # Algorithm 1
         clock = Clock()
         examples = next(batches)                                 # P_local prompts of this rank
         clock.lap("data")

@@ -128,6 +128,7 @@ class Config:
     keep: int = free_option(0, "Checkpoints that stay, the newest ones (0: all).")
     max_skipped: int = free_option(
         5, "End after so many steps in a row whose gradient was not finite; their updates are left out.", above=0)
+    profile: int = free_option(0, "Steps, after the first, of which a trace and ten lines say what takes time (0: none).")
     out: str = free_option("", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE for a supervised one).")
     track: tuple[str, ...] = free_option((), "Where metrics go beside metrics.jsonl: tensorboard, wandb or both, with a comma.",
                                          choices=TRACKERS)

@@ -1,5 +1,6 @@
 """train.py through its front door: it learns, it resumes bit for bit, and it refuses in one sentence."""
 
+import gzip
 import json
 import math
 from dataclasses import replace
@@ -471,3 +472,21 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(warm, monkey
         assert (given, indices) == (step, list(range(rank, 4, world)))
         assert prompts == [task[i].prompt for i in chosen]
     assert len(calls) == 3
+
+
+def test_profile(shell):
+    """Two of four steps, from the second on: a trace that names them, and ten lines; the run is the one without it."""
+    ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
+    assert shell(*ask, "plain")[0] == 0
+    code, said = shell(*ask, "run", "--profile", 2)
+    assert code == 0 and "wrote run/profile.json.gz; own time on the " in said
+    shares = [float(line.split("%")[0]) for line in said.splitlines() if " ms " in line and "% " in line]
+    assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
+    with gzip.open("run/profile.json.gz") as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("Optimizer.step#") for name in names) == 2 and "aten::mm" in names
+    models = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("plain", "run")]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    code, said = shell("train.py", "tiny_sft", "--steps", 1, "--out", "one", "--profile", 5)
+    assert code == 0 and "wrote one/profile.json.gz" in said, "what there is of a run that ends before"
+    assert not Path("plain/profile.json.gz").exists()

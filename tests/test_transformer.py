@@ -5,7 +5,7 @@ import tiny
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from maxrl.models.attention import Cache
+from maxrl.models.attention import Cache, attend, attend_by_products, prefix_mask
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import RECIPES
 from maxrl.sampler import pad
@@ -173,3 +173,42 @@ def test_gradients_through_a_prefix_equal_the_plain_ones(family):
         (model.lm_head(hidden).tanh() * weights).sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert tiny.distance(*gradients) < 1e-12
+
+
+def attention_inputs(lengths, M, L, H, Hk, D=8):
+    """q, k, v of M rows for each prefix, and the prefixes' keys and values; the mask."""
+    B, Lp = len(lengths) * M, max(lengths)
+    generator = torch.Generator().manual_seed(0)
+    shapes = (B, L, H, D), (B, L, Hk, D), (B, L, Hk, D), (len(lengths), Lp, Hk, D), (len(lengths), Lp, Hk, D)
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    tensors = [t.transpose(1, 2) for t in tensors]  # as the projections leave them
+    return tensors, prefix_mask(torch.tensor(lengths), Lp, L)
+
+
+def attended(function, tensors, mask, dtype=torch.float64):
+    """The result and its gradients for all that goes in."""
+    q, k, v, *prefix = leaves = [t.to(dtype, copy=True).requires_grad_() for t in tensors]
+    out = function(q, k, v, prefix or None, mask)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    return [out.detach().double(), *(g.double() for g in torch.autograd.grad(out, leaves, weights))]
+
+
+@pytest.mark.parametrize("H, Hk", [(4, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize("lengths, M, L", [((7, 7), 3, 5), ((6, 2, 5), 2, 4), ((4,), 1, 1), ((3, 0, 9), 4, 6)])
+def test_attention_by_products_is_attention(lengths, M, L, H, Hk):
+    tensors, mask = attention_inputs(lengths, M, L, H, Hk)
+    for given in (tensors, tensors[:3]):
+        for ours, expected in zip(attended(attend_by_products, given, mask), attended(attend, given, mask)):
+            torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("Lp", [309, 4000])
+def test_attention_by_products_in_bfloat16(Lp):
+    """A CPU takes it there. Its dots are rounded, as the sampler's are: a few units of 2**-8, over long prefixes too."""
+    tensors, mask = attention_inputs((Lp, Lp), 3, 20, 4, 2, 64)
+    tensors = [t.bfloat16().double() for t in tensors]
+    exact = attended(attend, tensors, mask)
+    ours = attended(attend_by_products, tensors, mask, torch.bfloat16)
+    for ours, taken, expected in zip(ours, attended(attend, tensors, mask, torch.bfloat16), exact):
+        assert torch.equal(ours, taken)
+        assert tiny.distance(ours, expected) < 2**-7

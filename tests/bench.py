@@ -39,15 +39,6 @@ QUICK = ("limits", "rollouts/prompt-310/bfloat16", "rollouts/ragged/bfloat16", "
 
 
 # --------------------------------------------------------- the machine -----------------------------------------------------
-def bfloat16_units() -> str:
-    """What this CPU multiplies bfloat16 with: "amx", "avx512_bf16" or "neither"."""
-    try:
-        flags = re.search(r"^flags\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.M).group(1).split()
-    except (OSError, AttributeError):
-        return "neither"
-    return "amx" if "amx_bf16" in flags else "avx512_bf16" if "avx512_bf16" in flags else "neither"
-
-
 def cpu_model() -> str:
     try:
         return re.search(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(), re.M).group(1)
@@ -75,9 +66,12 @@ def commit() -> str:
 def machine(device: str, threads: int) -> dict:
     """What a number means nothing without."""
     import torch
+
+    from maxrl.distributed import bfloat16_unit
     return {
         "date": datetime.date.today().isoformat(), "commit": commit(), "cpu": cpu_model(), "cores": os.cpu_count(),
-        "bfloat16": bfloat16_units(), "gpu": torch.cuda.get_device_name() if device == "cuda" else "", "threads": threads,
+        "bfloat16": bfloat16_unit() or "neither",
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else "", "threads": threads,
         "load": os.getloadavg()[0], "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "accelerate", "numpy", "pillow")},
         "allocator": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "PYTORCH_", "LD_PRELOAD"))}}
@@ -85,7 +79,7 @@ def machine(device: str, threads: int) -> dict:
 
 def kind(where: dict) -> str:
     """A machine's name in a file's name."""
-    return where["gpu"].lower().replace(" ", "-") or f"cpu{where['cores']}-{where['bfloat16']}"
+    return (where["gpu"] or f"cpu{where['cores']}-{where['bfloat16']}").lower().replace(" ", "-")
 
 
 # ------------------------------------------------------------ a run --------------------------------------------------------
@@ -154,6 +148,18 @@ def doublings(row: dict, by: str) -> dict[str, float]:
     return {name: max(b / a for a, b in zip(values, values[1:])) for name, values in series.items()}
 
 
+def best_steps(rows: list[dict], by: str) -> list[str]:
+    """Of a whole step's rows, maxrl in its better precision against TRL in its own."""
+    best = {}
+    for row in rows:
+        if row.get("rivals") == ["TRL"]:
+            size = row["name"].rpartition("/")[0]
+            for who, rate in speeds(row, by).items():
+                best[size, who] = max(rate, best.get((size, who), 0))
+    return [f"{size}: maxrl's better precision over TRL's {rate / best[size, 'TRL']:.2f}" for (size, who), rate in best.items()
+            if who == "maxrl"]
+
+
 def matrix_rate(rows: list[dict], dtype: str, by: str) -> float | None:
     """FLOP/s of a large matrix product, as measured in the same run."""
     limits = next((row for row in rows if row["name"] == "limits" and "error" not in row), None)
@@ -193,6 +199,7 @@ def show(found: dict, by: str = "wall"):
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for row in found["rows"]:
         print(f"| {' | '.join(cells(row, found['rows'], by))} |")
+    print(*best_steps(found["rows"], by), sep="\n")
 
 
 def plot(found: dict, file: Path, by: str):

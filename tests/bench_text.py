@@ -104,7 +104,6 @@ def rollouts(shape: str, dtype: str, turns: int) -> dict:
 def stored(lengths, prompts) -> Rollouts:
     """Rollouts of random tokens and of these lengths (P, N)."""
     tokens = torch.randint(0, 32, (*lengths.shape, int(lengths.max())), generator=torch.Generator().manual_seed(1))
-    tokens, lengths = tokens.to(bench_turns.device), lengths.to(bench_turns.device)
     return Rollouts(prompts, tokens, lengths, lengths > 0, None)
 
 
@@ -187,8 +186,7 @@ def mazes(turns: int) -> dict:
     for i, example in enumerate(examples):  # a quarter finds the way
         right = [ID[word] for word in example.answer.split()][:37]
         tokens[i, :32, : len(right)] = torch.tensor(right)
-    batch = Rollouts([], tokens.to(bench_turns.device), torch.full((32, 128), 37, device=bench_turns.device), None,
-                     Tokenizer.from_vocabulary(VOCABULARY))
+    batch = Rollouts([], tokens, torch.full((32, 128), 37), torch.ones(32, 128).bool(), Tokenizer.from_vocabulary(VOCABULARY))
     few = SimpleNamespace(tokens=batch.tokens[:4], lengths=batch.lengths[:4], text=batch.text)
     contestants = {"token ids, batched": lambda: Maze.rewards(task, examples, batch),
                    "texts": lambda: super(Maze, task).rewards(examples[:4], few)}

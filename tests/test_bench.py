@@ -31,6 +31,9 @@ def test_the_numbers_of_a_row():
     assert (ratio, ours, work, share) == ("3.00", "2 s (1-9)", "50 token/s", "30%") and others == "slow 3, slower 4"
     assert bench.ratio(ROW, "cpu") == 2 and bench.ratio(LIMITS, "wall") is None
     assert bench.doublings(SCALING, "wall") == {"a": 2.5, "memory": 4} and bench.cells(SCALING, [], "wall")[0] == "x4.00"
+    low, high = (ROW | {"name": f"step/9x9/{dtype}", "rivals": ["TRL"], "work": {"maxrl": ours, "TRL": 80}, "times": {
+        "maxrl": ROW["times"]["maxrl"], "TRL": ROW["times"]["slower"]}} for dtype, ours in (("bfloat16", 100), ("float32", 90)))
+    assert bench.best_steps([low, high], "wall") == ["step/9x9: maxrl's better precision over TRL's 5.00"]
     assert bench.cells({"name": "loader", "error": "a\nno pillow"}, [], "wall")[::5] == ["failed", "no pillow"]
 
 
@@ -55,7 +58,7 @@ def test_resume_measures_what_the_file_lacks(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["bench.py", "--show", str(tmp_path / "f.json")])
     bench.main()
-    rows = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines()[-3:]]
+    rows = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
     assert rows == ["limits: w", "rollouts/ragged/float32: w", "loader: w"], "in the order of bench.ROWS"
     assert json.loads((tmp_path / "f.json").read_text())["machine"]["versions"]["torch"] == torch.__version__
 

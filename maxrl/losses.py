@@ -66,8 +66,14 @@ def log_probs_and_entropies(hidden: Tensor, head, targets: Tensor, with_entropy=
     targets  (tokens,)
     returns  log-probs (tokens,); entropies (tokens,), or None unless with_entropy
     """
+    device = hidden.device.type
+
     def piece(hidden, targets):
-        logits = head(hidden)                                       # (rows, V)
+        # Autocast would keep one copy of the weight for all chunks, and sum their gradients in
+        # its precision. Of a copy for each they meet in the weight's own.
+        low = torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=low, cache_enabled=False):
+            logits = head(hidden)                                   # (rows, V)
         log_probs = token_log_probs(logits, targets)                # (rows,)
         return log_probs, entropy(logits) if with_entropy else None
 

@@ -1,5 +1,6 @@
 """The terms beside -A log m: importance ratio and clipping, KL to a reference, entropy; log-probs in chunks."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -32,6 +33,25 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
     theirs = torch.autograd.grad((expected[0].sin() * expected[1]).sum(), parameters)
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
     assert log_probs_and_entropies(hidden, head, targets)[1] is None
+
+
+def test_gradients_of_chunks_meet_in_float32(monkeypatch):
+    """Under autocast the weight's gradient is as far from float64's in 16 chunks as in one; summed in bfloat16 it was 1.9
+    times as far."""
+    torch.manual_seed(0)
+    head, hidden, targets = torch.nn.Linear(64, 256, bias=False), torch.randn(2048, 64), torch.randint(256, (2048,))
+    weights = torch.randn(2048)
+
+    def gradient(chunks, head=head, hidden=hidden):
+        monkeypatch.setattr(losses, "CHUNK", 256 * 2048 // chunks)
+        with torch.autocast("cpu", torch.bfloat16, enabled=head.weight.dtype == torch.float32):
+            log_probs, _ = log_probs_and_entropies(hidden, head, targets)
+        return torch.autograd.grad((log_probs * weights).sum(), head.weight)[0].double()
+
+    one, many = gradient(1), gradient(16)
+    exact = gradient(1, copy.deepcopy(head).double(), hidden.double())
+    print(f"error in one chunk {tiny.distance(one, exact):.5f}, in 16 {tiny.distance(many, exact):.5f}")
+    assert 0 < tiny.distance(many, exact) <= 1.2 * tiny.distance(one, exact)
 
 
 def test_chunks_do_not_keep_the_logits(monkeypatch):

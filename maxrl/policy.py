@@ -234,7 +234,7 @@ class SequencePolicy:
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)   # (P_local, N, L)
         rows = old.flatten(0, 1)
-        tally = Tally(rollouts, self.clip)
+        tally = Tally(rollouts, self.clip, self.device)
         everything = range(len(old))
         for batch in micro_batches(rollouts, everything, self.micro_batch_tokens, self.device):
             log_probs, _ = self.forward(module, batch)                 # (G, M, L)
@@ -264,7 +264,7 @@ class SequencePolicy:
         counts = distributed.all_reduce(counts)
         divisor = normaliser(self.aggregation, **counts, max_tokens=self.max_tokens)
 
-        tally = Tally(rollouts, self.clip)
+        tally = Tally(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, groups, advantages)
         advantages = upload(advantages, self.device)
         for i, batch in enumerate(batches):

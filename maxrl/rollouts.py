@@ -232,18 +232,20 @@ def upload(values: torch.Tensor, device) -> torch.Tensor:
 class Tally:
     """What is logged of an update: sums over its micro-batches, in the end over all ranks."""
 
-    def __init__(self, rollouts: Rollouts, clip):
+    def __init__(self, rollouts: Rollouts, clip, device):
         """Start with nothing.
 
         rollouts  what the micro-batches are cut from
         clip      (low, high): how far the importance ratio may be from 1
+        device    of the micro-batches
         """
         self.rollouts = rollouts
         self.clip = clip
         names = "loss", "tokens", "difference", "kl", "low", "high"
         # Tensors until over_ranks(): a number would make the host wait for every micro-batch.
-        self.sums = dict.fromkeys(names, 0.0)
-        self.largest = 0.0
+        zero = torch.zeros((), dtype=torch.float64, device=device)
+        self.sums = dict.fromkeys(names, zero)
+        self.largest = zero
         # Only several updates have old log-probs: then the ratio is clipped and counted.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
@@ -272,7 +274,7 @@ class Tally:
         difference = (log_probs.detach() - sampled) * batch.mask
         difference = difference.abs()
         self.add("difference", difference)
-        self.largest = difference.max().clamp(min=self.largest)
+        self.largest = torch.maximum(self.largest, difference.max())
 
     def count_clipped(self, batch, log_probs, advantages):
         """Count the tokens that the clip leaves without a gradient; arguments as in take."""
@@ -287,10 +289,12 @@ class Tally:
 
     def over_ranks(self):
         """Sum over the ranks, which must all call this."""
-        for name, value in self.sums.items():
-            self.sums[name] = float(value)
-        self.sums = distributed.all_reduce(self.sums)
-        largest = distributed.all_reduce({"max": float(self.largest)}, "max")
+        # One question to the device for all of them.
+        values = torch.stack([*self.sums.values(), self.largest])
+        *sums, largest = values.tolist()
+        sums = dict(zip(self.sums, sums))
+        self.sums = distributed.all_reduce(sums)
+        largest = distributed.all_reduce({"max": largest}, "max")
         self.largest = largest["max"]
 
     def mean(self, name: str) -> float:

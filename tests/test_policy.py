@@ -3,12 +3,14 @@
 import itertools
 import math
 import warnings
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import tiny
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl import sampler
@@ -197,6 +199,43 @@ def test_gradients_accumulate():
     once = tiny.gradient(policy, rollouts, advantages)
     policy.backward(rollouts, advantages)
     assert tiny.distance(torch.cat([p.grad.flatten() for p in policy.model.parameters()]), 2 * once) < 1e-12
+
+
+class Questions(TorchDispatchMode):
+    """Counts what a GPU would have to be waited for: numbers, places of true values, indices that are masks or lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        masks = name in ("index", "index_put", "index_put_") and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if masks or name in ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "unique", "_unique2"):
+            self.asked[name, args[0].dtype] += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
+    """Micro-batches are cut of lengths on the host. The one question of each is asked there too: are its prompts full?"""
+    policy = tiny.policy(tiny.model(), beta=0.3, entropy_bonus=0.2, reference=tiny.model(seed=1), micro_batch_tokens=40)
+    rollouts, advantages = tiny.rollouts(), some_advantages()
+    if again:  # the second of several updates
+        policy.record(rollouts)
+    batches = policy.batches(rollouts, range(4), advantages)
+    assert len(batches) == 6
+    monkeypatch.setattr(policy, "batches", lambda *given: batches)
+    plain = "torch.nn.attention.bias.causal_lower_right"  # whose tensors cannot be made while others are counted
+    monkeypatch.setattr(plain, lambda L, S: torch.ones(L, S, dtype=torch.bool).tril(S - L))
+    with Questions() as questions:
+        policy.backward(rollouts, advantages)
+    prefixes = 2 * sum(batch.prefix.shape[1] > 0 for batch in batches)  # of policy and reference
+    assert questions.asked == {
+        ("_local_scalar_dense", torch.bool): prefixes,
+        ("_local_scalar_dense", torch.int64): 1,  # all tokens, of the lengths
+        ("lift_fresh", torch.int64): 1,  # which groups: an index of the lengths
+    }
 
 
 def test_statistics():

@@ -18,12 +18,14 @@ from maxrl import checkpoint  # noqa: E402
 from maxrl.config import Config  # noqa: E402
 from maxrl.io.tokenizer import Tokenizer  # noqa: E402
 from maxrl.recipes import RECIPES  # noqa: E402
+from maxrl.run import cli  # noqa: E402
 from maxrl.tasks.maze import VOCABULARY  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("MAXRL_TEST_THREADS", "1")))  # matrices this small are slower on several
 if "MAXRL_TEST_BFLOAT16" in os.environ:  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
     torch.cpu._is_avx512_bf16_supported = bool
+cli.end = lambda code, farewell: sys.exit(code)  # a script that a test runs in its own process
 LONG = ("shard", "torture", "faults", "distributed", "reward_faults", "invariance", "verifiers", "classifier")
 
 

@@ -252,3 +252,22 @@ cli.cleanup()
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | alone, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize("ending, said, code", [("pass", "bye", 0), ("cli.leave(3)", "bye", 3),
+                                                ("raise SystemExit(2)", "bye", 2), ("cli.leave(4, at_once=True)", "", 4)])
+def test_a_script_ends_without_taking_torch_apart(ending, said, code):
+    """What was registered for the end is done, unless the end is at once; no object is finalised after it."""
+    script = f"""
+import atexit
+from maxrl.run import cli
+class Kept:
+    def __del__(self):
+        print("taken apart")
+kept = Kept()
+atexit.register(print, "bye")
+with cli.script("x.py"):
+    {ending}
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr

@@ -1,5 +1,6 @@
 """How the scripts begin and end."""
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -35,6 +36,8 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
         refuse(program, error)
     except (RewardError, PromptError) as error:
         refuse(program, RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
+    except SystemExit as said:  # by argparse
+        leave(said.code or 0)
     except KeyboardInterrupt:  # before a loop that finishes its step
         leave(130)
     except Exception as error:
@@ -55,6 +58,7 @@ def cleanup():
     if dist.is_initialized():
         dist.destroy_process_group()
         leave(0, at_once=True)
+    leave(0)
 
 
 def refuse(program: str, error: UsageError | FileNotFoundError):
@@ -97,8 +101,15 @@ def leave(code: int, at_once: bool = False):
     for child in multiprocessing.active_children():
         child.kill()
     threads = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]
-    if not (at_once or threads or dist.is_initialized()):
-        sys.exit(code)
+    end(code, farewell=not (at_once or threads or dist.is_initialized()))
+
+
+def end(code: int, farewell: bool):
+    """End the process; with a farewell, after what has been registered for its end. Torch is not taken apart piece by piece,
+    which costs half a second."""
+    with contextlib.suppress(Exception):  # of the user's
+        if farewell:
+            atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -33,13 +33,13 @@ def rectangles(prompts, lengths, budget: int):
         if whole <= best:
             yield groups, columns
         elif best in between_groups:
-            g = 1 + between_groups.argmin()
+            g = 1 + middle(between_groups == best)
             waiting += [
                 (groups[:g], columns),
                 (groups[g:], columns),
             ]
         else:
-            m = columns.start + 1 + between_columns.argmin()
+            m = columns.start + 1 + middle(between_columns == best)
             waiting += [
                 (groups, slice(columns.start, m)),
                 (groups, slice(m, columns.stop)),
@@ -75,6 +75,12 @@ def cuts(prompts, lengths, budget: int):
     if whole > budget and G * M > 1:
         return between_groups, between_columns, np.inf
     return between_groups, between_columns, cost(whole)
+
+
+def middle(true) -> int:
+    """Return the middle one of the places where a vector is true: of cuts that cost the same, the even one."""
+    places = np.flatnonzero(true)
+    return places[len(places) // 2]
 
 
 def padded(prompts, longest, rows: int):

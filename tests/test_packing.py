@@ -43,6 +43,12 @@ def test_one_rectangle_where_nothing_is_gained():
         assert [(len(groups), columns) for groups, columns in found] == [(len(lengths), slice(0, lengths.shape[1]))]
 
 
+def test_cuts_that_cost_the_same_are_even():
+    """512 rows of 48 tokens behind a prompt of 310 do not fit into 8,192: four times 128, not three of 164 and one of 20."""
+    found = rectangles(np.array([310]), np.full((1, 512), 48), 8192)
+    assert sorted(columns.stop - columns.start for _, columns in found) == [128] * 4
+
+
 # Prompts of a rank, tokens of a prompt and their spread, mean, cv and cap of the responses.
 LENGTHS = {
     "maze17": (32, 310, 0, 45, 0.5, 180),

@@ -207,13 +207,14 @@ def plot(found: dict, file: Path, by: str):
     from maxrl.study import plots
     rows = [row for row in found["rows"] if row.get("rivals")]
     values = [ratio(row, by) for row in rows]
-    fig, (axis, _) = plots.figure(2)
+    fig, (axis,) = plots.figure(1)
+    fig.delaxes(fig.axes[1])
+    axis.set_subplotspec(fig.add_gridspec(1, 1)[0])  # the whole width
     fig.set_size_inches(8.6, 0.28 * len(rows) + 1)
     axis.barh([row["name"] for row in rows], values, color=[plots.colour("maxrl")] * len(rows))
     axis.bar_label(axis.containers[0], fmt="%.1f", padding=3)
     axis.axvline(1, color=plots.colour("base"), lw=1)
     axis.invert_yaxis()
-    fig.delaxes(fig.axes[1])
     where = found["machine"]
     name = where["gpu"] or f"{where['cpu']}, {where['threads']} threads"
     plots.save(fig, [], file, f"maxrl's speed over that of the best of the others: {name}")

@@ -21,6 +21,7 @@ maxrl/                        THE METHOD
   classifier.py               is the policy of an image classifier, with the same verbs as policy.py.
   estimator.py                keeps the registry of estimators and checks what they are given.
   waves.py                    decides how many rollouts fit into memory at once.
+  graphs.py                   lets a GPU repeat a sampling step by itself.
   batches.py                  decides which prompts a step takes, and reads them ahead of time.
   evaluate.py                 counts how many rollouts of each prompt succeed.
   metrics.py                  computes pass@k, majority votes and the statistics of rewards.

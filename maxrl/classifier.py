@@ -129,7 +129,7 @@ class ClassifierPolicy:
         logits = self.logits(examples.images)                                  # (P_local, C)
         uniforms = noise(seed, step, indices, rollouts, 1).squeeze(-1)         # (P_local, N)
         log_probs = distribution(logits.detach(), temperature)
-        drawn = inverse_cdf(log_probs, uniforms.to(self.device))               # (P_local, N)
+        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))               # (P_local, N)
         return Draws(drawn, logits, examples.labels, self.classes)
 
     def demonstrate(self, examples) -> Draws:

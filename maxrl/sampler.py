@@ -4,6 +4,7 @@
       prefill        encode the prompts
       decode_step    draw one more token of every row
       drop_finished  let rows leave that have ended, so that the cost follows the live ones
+      ended          cut off what rows have drawn behind their end
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
 number that depends on (seed, step, prompt index, rollout index, position) alone, for a given
@@ -18,11 +19,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
+from maxrl.graphs import Late, Repeated
 from maxrl.models.attention import Cache
 
 CHECK_EVERY = 4  # tokens between two questions to the device which rows are still alive
 SHRINK_AT = 0.75  # rows are packed together when at most this share of the slots is alive
+BLOCK = 128  # tokens that are added up before one of them is drawn, if there are more
+BELOW_1 = 1 - 2**-52
+LOGIT_BYTES = 20  # of each logit of a step: itself, log-probability, probability, their product
 
 
 @dataclass
@@ -38,12 +44,19 @@ class Samples:
 
 @dataclass
 class Slots:
-    """The rows that are being sampled. Those that have ended run along with token 0."""
+    """The rows that are being sampled: all that a step reads and writes, in tensors.
+
+    Rows that have ended run along until they leave.
+    """
 
     cache: Cache
     current: torch.Tensor  # (G, M) the newest token of each, its next input
-    alive: torch.Tensor  # (G, M) bool: has not ended
+    alive: torch.Tensor  # (G, M) bool: had not ended when it was last asked
     rows: torch.Tensor  # (G, M) which of the P N rollouts each is
+    uniforms: torch.Tensor  # (P N, max_tokens) the noise
+    tokens: torch.Tensor  # (P N, max_tokens) the results, of which a step writes a column
+    log_probs: torch.Tensor  # (P N, max_tokens)
+    entropies: torch.Tensor  # (P N, max_tokens)
 
 
 def noise(seed, step, prompt_indices, rollouts: int, length: int):
@@ -74,12 +87,15 @@ def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
     In float32 or better.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    nothing = torch.full_like(logits, -torch.inf)
     if temperature == 0:
+        nothing = torch.full_like(logits, -torch.inf)
         best = logits.argmax(-1, keepdim=True)
         return nothing.scatter(-1, best, 0.0)
-    logits = logits / temperature
+    # In training it is 1, and a division would read all logits once more.
+    if temperature != 1:
+        logits = logits / temperature
     if 0 < top_k < logits.shape[-1]:
+        nothing = torch.full_like(logits, -torch.inf)
         kept = logits.topk(top_k).indices
         kept_logits = logits.gather(-1, kept)
         logits = nothing.scatter(-1, kept, kept_logits)
@@ -93,20 +109,57 @@ def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
     return logits.log_softmax(-1)
 
 
-def inverse_cdf(log_probs, uniforms):
+def inverse_cdf(probabilities, uniforms):
     """Return the tokens (..., n) at which the cumulative distribution passes the uniforms.
 
-    log_probs  (..., V); a token of probability 0 is never drawn
-    uniforms   (..., n) in [0, 1)
+    probabilities  (..., V), of any sum; a token of probability 0 is never drawn
+    uniforms       (..., n) in [0, 1)
     """
-    cdf = log_probs.double().exp().cumsum(-1)                          # (..., V)
+    cdf = probabilities.cumsum(-1, dtype=torch.float64)                # (..., V)
     # The sum of all probabilities is 1 only up to rounding.
     total = cdf[..., -1:]
-    below_one = uniforms.double().clamp(max=1 - 2**-52)
-    tokens = torch.searchsorted(cdf, below_one * total, right=True)
-    # Beyond the last token only if the distribution is NaN: the loss will say so.
+    return passing(cdf, uniforms.double().clamp(max=BELOW_1) * total)
+
+
+def passing(cdf, points):
+    """Return the first places (..., n) where sums cdf (..., V) are above the points (..., n)."""
+    places = torch.searchsorted(cdf, points, right=True)
+    # Beyond the last only if the distribution is NaN: the loss will say so.
     last = cdf.shape[-1] - 1
-    return tokens.clamp(max=last)
+    return places.clamp(max=last)
+
+
+def draw(probabilities, uniforms):
+    """Return the tokens of `inverse_cdf` for one uniform each: a block first, then one in it.
+
+    probabilities  (..., V)
+    uniforms       (...)
+
+    Sums in float64 would be twice as large as the probabilities: only those of blocks are made.
+    """
+    V = probabilities.shape[-1]
+    uniforms = uniforms.unsqueeze(-1)
+    if V <= BLOCK:
+        return inverse_cdf(probabilities, uniforms).squeeze(-1)
+    # Of most models the vocabulary is whole blocks, and then nothing is copied.
+    if V % BLOCK:
+        probabilities = F.pad(probabilities, (0, -V % BLOCK))
+    blocks = probabilities.unflatten(-1, (-1, BLOCK))                  # (..., V / BLOCK, BLOCK)
+    sums = blocks.sum(-1)
+    cdf = sums.cumsum(-1, dtype=torch.float64)                         # (..., V / BLOCK)
+    points = uniforms.clamp(max=BELOW_1) * cdf[..., -1:]               # (..., 1)
+    block = passing(cdf, points)
+    # What is left of the point inside the block.
+    before = cdf.gather(-1, block) - sums.gather(-1, block)
+    points = points - before
+    chosen = block.unsqueeze(-1)
+    chosen = chosen.expand(*block.shape, BLOCK)
+    inside = blocks.gather(-2, chosen).squeeze(-2)                     # (..., BLOCK)
+    cdf = inside.cumsum(-1, dtype=torch.float64)
+    # Sums of blocks are rounded: the point may lie a little outside of its block.
+    points = points.clamp(min=0).minimum(cdf[..., -1:] * BELOW_1)
+    token = block * BLOCK + passing(cdf, points)
+    return token.squeeze(-1)
 
 
 @torch.no_grad()
@@ -117,6 +170,7 @@ def generate(
     max_tokens: int,
     stop_tokens,
     uniforms,
+    budget: float = torch.inf,
     **sampling,
 ) -> Samples:
     """Sample N = `rollouts` responses to every prompt.
@@ -127,104 +181,99 @@ def generate(
     max_tokens   the longest response
     stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
+    budget       bytes of responses' keys and values and of a step's logits
     sampling     temperature, top_k and top_p as in `distribution`
 
-    Returns Samples. PromptError for a prompt that the model cannot answer.
+    Returns Samples. PromptError for a prompt that the model cannot answer, CacheFull if what is
+    in use would pass the budget.
     """
     check_prompts(model, prompts, max_tokens)
-    slots = prefill(model, prompts, rollouts, max_tokens)
-    samples = empty_samples(model, slots.rows.numel(), max_tokens)
+    slots = prefill(model, prompts, rollouts, uniforms, budget)
     device = slots.rows.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    uniforms = uniforms.to(device).flatten(0, 1)                       # (P N, max_tokens)
+    step = Repeated(lambda: decode_step(model, slots, **sampling), device)
+    counts = Late(device)
     for position in range(max_tokens):
         # To know who is alive the host waits for the device, so it asks only now and then.
-        if position and position % CHECK_EVERY == 0 and not drop_finished(slots):
+        asking = position and position % CHECK_EVERY == 0
+        if asking and not drop_finished(slots, stop, position, counts):
             break
-        now = uniforms[:, position]                                    # (P N,)
-        decode_step(model, slots, samples, position, now, stop, **sampling)
-    # Who is alive now has met the length limit.
-    samples.finished[slots.rows] = ~slots.alive
-    return grouped(samples, len(prompts))
+        slots.cache.reserve(position + 1)
+        step(slots.cache.own[0].shape)
+    return grouped(ended(slots, stop), len(prompts))
 
 
-def prefill(model, prompts, rollouts, max_tokens) -> Slots:
+def prefill(model, prompts, rollouts, uniforms, budget=torch.inf) -> Slots:
     """Encode all prompts; arguments as in `generate`.
 
     Returns Slots for all P N rows, of which no token is drawn yet.
     """
-    device = model.lm_head.weight.device
+    weight = model.lm_head.weight
+    device = weight.device
+    uniforms = uniforms.to(device).flatten(0, 1)                       # (P N, max_tokens)
     # The last token is left to the rows: from its logits the first one is drawn.
     prefix, prefix_lengths, last = split(prompts, device)
-    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, max_tokens)
-    current = last[:, None].expand(-1, rollouts)                       # (P, N)
+    beside = LOGIT_BYTES * len(weight)
+    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, budget, beside)
+    # A copy, because every step writes its tokens here.
+    current = last[:, None].repeat(1, rollouts)                        # (P, N)
     rows = torch.arange(current.numel(), device=device)
     rows = rows.view_as(current)                                       # (P, N)
-    return Slots(cache, current, rows >= 0, rows)
-
-
-def empty_samples(model, rows: int, max_tokens: int) -> Samples:
-    """Return Samples to be filled: (rows, max_tokens), and (rows,) of lengths and finished."""
-    weight = model.lm_head.weight
-    tokens = weight.new_zeros(rows, max_tokens, dtype=torch.long)
     dtype = torch.promote_types(weight.dtype, torch.float32)
+    tokens = torch.zeros_like(uniforms, dtype=torch.long)              # (P N, max_tokens)
     log_probs = tokens.to(dtype)
-    lengths = tokens[:, 0].clone()
-    # Rows that leave early are finished; generate corrects the others when it ends.
-    finished = lengths == 0
-    return Samples(tokens, lengths, log_probs, log_probs.clone(), finished)
+    entropies = tokens.to(dtype)
+    return Slots(cache, current, rows >= 0, rows, uniforms, tokens, log_probs, entropies)
 
 
-def decode_step(
-    model,
-    slots: Slots,
-    samples: Samples,
-    position: int,
-    uniforms,
-    stop,
-    **sampling,
-):
-    """Draw one more token of every live row, into slots and samples.
+def decode_step(model, slots: Slots, **sampling):
+    """Draw one more token of every row, in the slots. It asks the host for nothing.
 
-    slots     whose current tokens the model reads
-    samples   as from `empty_samples`
-    position  which token of the responses this is
-    uniforms  (P N,) the noise of this position
-    stop      (number of stop tokens,) their ids
+    slots     there must be room in their cache
     sampling  as in `generate`
     """
-    rows = slots.rows                                                  # (G, M)
     logits = model.decode(slots.current, slots.cache)                  # (G, M, V)
-    logits = logits.to(samples.log_probs.dtype)
+    logits = logits.to(slots.log_probs.dtype)
     log_probs = distribution(logits, **sampling)                       # (G, M, V)
-    drawn = inverse_cdf(log_probs, uniforms[rows, None])               # (G, M, 1)
-    # A finished row runs along until it leaves its slot; what it gets is padding.
-    drawn = drawn * slots.alive[..., None]
-    slots.current = drawn.squeeze(-1)                                  # (G, M)
-    samples.tokens[rows, position] = slots.current
-
-    log_prob = log_probs.gather(-1, drawn).squeeze(-1)                 # (G, M)
-    log_prob = log_prob.masked_fill(~slots.alive, 0)
-    samples.log_probs[rows, position] = log_prob
+    probabilities = log_probs.exp()
+    rows = slots.rows                                                  # (G, M)
+    position = slots.cache.slot                                        # (1,)
+    drawn = draw(probabilities, slots.uniforms[rows, position])        # (G, M)
+    slots.current.copy_(drawn)
+    slots.tokens[rows, position] = drawn
+    log_prob = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
+    slots.log_probs[rows, position] = log_prob                         # (G, M)
     # A token that is cut away has -inf, and 0 times -inf is NaN.
-    finite = log_probs.clamp(min=-1e9)
-    entropy = -(log_probs.exp() * finite).sum(-1)                      # (G, M)
-    samples.entropies[rows, position] = entropy * slots.alive
-
-    # The stop token belongs to its response.
-    samples.lengths[rows] += slots.alive
-    ended = (drawn == stop).any(-1)                                    # (G, M)
-    slots.alive = slots.alive & ~ended
+    log_probs.clamp_(min=-1e9)
+    entropy = -(probabilities * log_probs).sum(-1)                     # (G, M)
+    slots.entropies[rows, position] = entropy
 
 
-def drop_finished(slots: Slots) -> bool:
-    """Pack the live rows together if they fill few of the slots; return whether there are any."""
-    counts = slots.alive.sum(1)                                        # (G,)
-    widest = int(counts.max())
-    groups = counts.nonzero().squeeze(1)                               # (G',) those with live rows
+def is_stop(tokens, stop):
+    """Return which tokens (...) are among the stop tokens (n,): (...) bool."""
+    return (tokens.unsqueeze(-1) == stop).any(-1)
+
+
+def drop_finished(slots: Slots, stop, position: int, counts: Late) -> bool:
+    """Pack the live rows together if they fill few of the slots; return whether there are any.
+
+    stop      (number of stop tokens,) their ids
+    position  how many tokens are drawn
+    counts    brings the numbers of live rows to the host
+    """
+    recent = slots.tokens[:, position - CHECK_EVERY : position]
+    recent = recent[slots.rows]                                        # (G, M, CHECK_EVERY)
+    slots.alive &= ~is_stop(recent, stop).any(-1)
+    live = counts(slots.alive.sum(1))                                  # (G,) on the host
+    # On a GPU the first answer comes with the next question.
+    if live is None:
+        return True
+    widest = int(live.max())
+    groups = live.nonzero().squeeze(1)                                 # (G',) those with live rows
     size = widest * len(groups)
     if 0 < size <= SHRINK_AT * slots.alive.numel():
         # Slots are a rectangle: groups with fewer live rows keep some that have ended.
+        groups = groups.to(slots.alive.device)
         dead = ~slots.alive[groups]
         live_first = dead.long().argsort(dim=1, stable=True)
         columns = live_first[:, :widest]                               # (G', M')
@@ -232,7 +281,25 @@ def drop_finished(slots: Slots) -> bool:
         for name in ("current", "alive", "rows"):
             values = getattr(slots, name)[groups]
             setattr(slots, name, values.gather(1, columns))
+        counts.forget()
     return widest > 0
+
+
+def ended(slots: Slots, stop) -> Samples:
+    """Return the Samples (rows, ...) of the slots, with 0 behind the end of each row."""
+    tokens = slots.tokens                                              # (P N, max_tokens)
+    limit = tokens.shape[1]
+    # Behind a stop token rows have run along, or left; they may even have drawn another one.
+    stops = is_stop(tokens, stop)
+    finished = stops.any(1)
+    # The stop token belongs to its response.
+    lengths = stops.int().argmax(1) + 1
+    lengths = torch.where(finished, lengths, limit)
+    beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
+    # In place: nothing else reads them, and they may be large.
+    for values in (tokens, slots.log_probs, slots.entropies):
+        values.masked_fill_(beyond, 0)
+    return Samples(tokens, lengths, slots.log_probs, slots.entropies, finished)
 
 
 def grouped(samples: Samples, prompts: int) -> Samples:

@@ -61,7 +61,8 @@ def joined(parts: list[Samples], dim: int) -> Samples:
 def cache_bytes(config, max_tokens: int, element_size: int) -> int:
     """Return the bytes of one row's keys and values after max_tokens own tokens, its group's prompt not counted."""
     per_token = 2 * config.num_key_value_heads * config.head_dim * element_size
-    return config.num_hidden_layers * per_token * Cache.full(max_tokens)
+    slots = -(-max_tokens // Cache.BLOCK) * Cache.BLOCK
+    return config.num_hidden_layers * per_token * slots
 
 
 def wave_groups(limits, rollouts: int, row_bytes: int) -> int:

@@ -93,6 +93,7 @@ def test_logits_equal_transformers(case, directory):
     rows = torch.randint(32, (3, 2, 12), generator=torch.Generator().manual_seed(3))  # (G, M, L)
     shared = model.lm_head(model(rows, prefix, prefix_lengths))
     cache = Cache(model.encode(prefix), prefix_lengths, 2)
+    cache.reserve(12)
     decoded = torch.stack([model.decode(rows[..., i], cache) for i in range(12)], 2)
     for g, n in enumerate(prefix_lengths):
         expected = theirs(torch.cat([prefix[g, :n].expand(2, n), rows[g]], 1)).logits[:, n:]
@@ -134,6 +135,7 @@ def test_bfloat16_autocast(family):
     expected = model.lm_head(model(rows, prefix, lengths))
     with torch.autocast("cpu", torch.bfloat16):
         cache = Cache(model.encode(prefix), lengths, 1)
+        cache.reserve(6)
         assert {t.dtype for pair in cache.prefix for t in pair} == {torch.bfloat16}
         ours = model.lm_head(model(rows, prefix, lengths))
         with torch.no_grad():

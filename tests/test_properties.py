@@ -41,7 +41,7 @@ def test_a_token_of_probability_zero_is_never_drawn(logits, u, dtype):
     logits = torch.tensor(logits, dtype=dtype)
     if not logits.isfinite().any():
         return
-    drawn = inverse_cdf(logits.log_softmax(-1), torch.tensor([u], dtype=torch.float64)).item()
+    drawn = inverse_cdf(logits.softmax(-1), torch.tensor([u], dtype=torch.float64)).item()
     assert 0 <= drawn < len(logits) and logits[drawn] > -math.inf
     wrong = torch.searchsorted(logits.softmax(-1).cumsum(-1), torch.tensor(u, dtype=dtype))
     if u == 0 and logits[0] == -math.inf:

@@ -152,6 +152,7 @@ def test_decoding_with_a_cache_equals_the_forward(lengths, kv_heads, monkeypatch
                 kept = torch.tensor([[2, 0], [1, 2]])[: len(groups) - 1]
                 cache.select(torch.arange(1, len(groups)), kept)
                 groups, rows = groups[1:], rows[1:].gather(1, kept)
+            cache.reserve(position + 1)
             now = model.decode(tokens[groups[:, None], rows, position], cache)
             torch.testing.assert_close(now, expected[groups[:, None], rows, position], atol=1e-12, rtol=1e-10)
 

@@ -149,131 +149,147 @@ def by_row(groups, M: int):
     return groups.flatten(0, 1)
 
 
+class CacheFull(RuntimeError):
+    """Keys and values have reached the budget of their cache."""
+
+
 class Cache:
     """Keys and values during sampling: a group's prefix, shared by its M rows, and own tokens.
 
-    All rows of a cache have the same number of own tokens, `length`. Slots for them are added in
-    blocks. The slots that are not filled yet hold zeros behind a bias of -inf, because a slice
-    without them would be copied for every matrix product.
+    All rows of a cache have the same number of own tokens. Slots for them are added in blocks.
+    The slots that are not filled yet hold zeros behind a bias of -inf, because a slice without
+    them would be copied for every matrix product. Which slot comes next is a number on the
+    device: a step asks the host for nothing, so that a GPU can repeat it by itself.
     """
 
     BLOCK = 32
 
-    def __init__(self, prefix_kv, prefix_lengths, rows: int, limit: int = 2**31):
+    def __init__(
+        self,
+        prefix_kv,
+        prefix_lengths,
+        rows: int,
+        budget: float = torch.inf,
+        beside: int = 0,
+    ):
         """Start with the prefixes alone.
 
         prefix_kv       as from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
         prefix_lengths  (G,)
         rows            M of each group
-        limit           the most own tokens that a row may get
+        budget          the most bytes of own keys and values, and of what is beside them
+        beside          bytes of a row that the budget holds too
         """
-        self.limit = self.full(limit)
-        self.prefix_lengths = prefix_lengths
-        self.rows = rows
-        self.length = 0
+        self.budget = budget
+        self.beside = beside
+        self.token_bytes = 0  # of one token's keys and values
         self.prefix = []  # of each layer keys and values, a pair of (G, Hk, Lp, D)
-        self.own = []  # of each layer keys and values, (2, B, Hk, C, D)
+        self.own = []  # of each layer keys and values, (2, G, Hk, M, C, D)
         for k, v in prefix_kv:
             # The projections leave (G, Lp, Hk, D) in memory, which every product would copy.
             k = k.contiguous()
             v = v.contiguous()
             self.prefix.append((k, v))
             G, Hk, Lp, D = k.shape
-            B = G * rows
-            own = k.new_zeros(2, B, Hk, 0, D)
+            own = k.new_zeros(2, G, Hk, rows, 0, D)
             self.own.append(own)
+            numbers = 2 * Hk * D
+            self.token_bytes += numbers * k.element_size()
 
-        device = prefix_lengths.device
-        self.own_bias = torch.zeros(0, device=device)  # (C,)
-        slots = torch.arange(Lp, device=device)
-        padding = slots >= prefix_lengths.view(G, 1, 1, 1, 1)
-        # Prompts of one length are common, and then no slot has to be hidden.
-        self.prefix_bias = None
-        if padding.any():
-            self.prefix_bias = torch.where(padding, -torch.inf, 0.0)
+        # What is added to the dots: -inf hides a slot, of a prefix or of a row.
+        slots = torch.arange(Lp, device=prefix_lengths.device)
+        filled = prefix_lengths.view(G, 1, 1, 1, 1)
+        hidden = slots >= filled
+        bias = torch.where(hidden, -torch.inf, 0.0)
+        self.bias = bias.to(k.dtype)  # (G, 1, 1, 1, Lp + C)
+        # There is no newest token yet.
+        none = prefix_lengths.new_full((1,), -1)
+        last = prefix_lengths - 1
+        self.count(none, last)
 
-    @classmethod
-    def full(cls, limit: int) -> int:
-        """Return the slots of a row that reaches `limit` own tokens."""
-        blocks = -(-limit // cls.BLOCK)
-        return blocks * cls.BLOCK
+    def count(self, slot, positions):
+        """Set slot (1,) and positions (G,) of the newest token, which every token adds 1 to."""
+        prefix_k, _ = self.prefix[0]
+        Lp = prefix_k.shape[2]
+        behind = slot + Lp
+        # One tensor and its parts, because adding to it is one kernel.
+        self.counters = torch.cat([slot, behind, positions])
+        self.slot = self.counters[:1]
+        self.behind = self.counters[1:2]  # the slot's place behind the prefix
+        self.positions = self.counters[2:]
+
+    def reserve(self, length: int):
+        """Make room for so many own tokens of every row; CacheFull if it would pass the budget."""
+        _, G, _, M, C, _ = self.own[0].shape
+        if length <= C:
+            return
+        blocks = -(-length // self.BLOCK)
+        room = blocks * self.BLOCK
+        rows = G * M
+        row = room * self.token_bytes
+        row += self.beside
+        size = rows * row
+        # One row is sampled whatever it takes.
+        if size > self.budget and rows > 1:
+            raise CacheFull(f"{rows} rows of {room} tokens take more memory than their budget")
+        more = room - C
+        # One layer after the other: there are never two full caches at a time.
+        for i, own in enumerate(self.own):
+            longer = F.pad(own, (0, 0, 0, more))
+            self.own[i] = longer
+        self.bias = F.pad(self.bias, (0, more), value=-torch.inf)
 
     def extend(self):
-        """Open the slot of one more token of every row."""
-        capacity = len(self.own_bias)
-        if self.length == capacity:
-            # By half as many, so that long rows are seldom copied, but never past the limit.
-            half = capacity // 2 // self.BLOCK
-            more = max(half, 1) * self.BLOCK
-            left = self.limit - capacity
-            more = min(more, left)
-            self.own_bias = F.pad(self.own_bias, (0, more), value=-torch.inf)
-            # One layer after the other: there are never two full caches at a time.
-            for i, own in enumerate(self.own):
-                longer = F.pad(own, (0, 0, 0, more))
-                self.own[i] = longer
-        # A method, because the item 0 assigned would be copied from the host.
-        self.own_bias[self.length].zero_()
-        self.length += 1
+        """Open the slot of one more token of every row, for which there must be room."""
+        self.counters += 1
+        self.bias.index_fill_(-1, self.behind, 0)
 
-    def attend(self, layer: int, q, k, v):
+    def attend(self, layer: int, q, kv):
         """Attention of each row's newest token to [its group's prefix | its own tokens].
 
         layer  whose keys and values these are
-        q      (B, H, 1, D)
-        k, v   (B, Hk, 1, D), kept in the slot that `extend` opened
-        Returns (B, H, 1, D).
+        q      (G, M, 1, H, D), divided by the root of D
+        kv     (G, M, 1, 2 Hk, D), keys and values, kept in the slot that `extend` opened
+        Returns (G, M, H, 1, D).
         """
         own = self.own[layer]
-        newest = self.length - 1
-        slot = own.select(3, newest)  # (2, B, Hk, D)
-        slot[0] = k.squeeze(2)
-        slot[1] = v.squeeze(2)
-        own_k, own_v = own
+        _, G, Hk, M, _, D = own.shape
+        newest = kv.unflatten(3, (2, Hk))  # (G, M, 1, 2, Hk, D)
+        newest = newest.permute(3, 0, 4, 1, 2, 5)
+        own.index_copy_(4, self.slot, newest)
+        own_k, own_v = own.flatten(1, 3)  # (G Hk M, C, D)
         prefix_k, prefix_v = self.prefix[layer]
-        G, Hk, Lp, D = prefix_k.shape
-        M = self.rows
-        H = q.shape[1]
-        R = H // Hk
-        scaled = q.view(G, M, Hk, R, D)
-        scaled = scaled * D**-0.5
+        Lp = prefix_k.shape[2]
 
         # All queries that read the same prefix head, of M rows and R heads, are one matrix: the
         # prefix is read once per group and not once per row.
-        queries = scaled.transpose(1, 2)
-        queries = queries.flatten(2, 3)  # (G, Hk, M R, D)
+        queries = q.view(G, M, Hk, -1, D)
+        queries = queries.transpose(1, 2)
+        queries = queries.reshape(G, Hk, -1, D)  # (G, Hk, M R, D)
         prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R, Lp)
-        prefix_dots = prefix_dots.unflatten(2, (M, R))
-        if self.prefix_bias is not None:
-            bias = self.prefix_bias.to(q.dtype)
-            prefix_dots = prefix_dots + bias
-
+        prefix_dots = prefix_dots.unflatten(2, (M, -1))
         # Own keys belong to one row: here only the R heads that share one are a matrix.
-        queries = scaled.flatten(0, 1)  # (B, Hk, R, D)
-        own_dots = queries @ own_k.mT  # (B, Hk, R, C)
-        bias = self.own_bias.to(q.dtype)
-        own_dots = own_dots + bias
-        own_dots = own_dots.unflatten(0, (G, M))
-        own_dots = own_dots.transpose(1, 2)  # (G, Hk, M, R, C)
+        queries = queries.unflatten(2, (M, -1))
+        queries = queries.flatten(0, 2)  # (G Hk M, R, D)
+        own_dots = queries @ own_k.mT  # (G Hk M, R, C)
+        own_dots = own_dots.unflatten(0, (G, Hk, M))
 
-        # One softmax over both. Its sum has many small terms, which bfloat16 would lose.
-        dots = torch.cat([prefix_dots, own_dots], -1)
-        dtype = torch.promote_types(dots.dtype, torch.float32)
-        weights = dots.softmax(-1, dtype=dtype)
-        weights = weights.to(v.dtype)
+        # One softmax over both. It sums in float32 whatever it is given.
+        dots = torch.cat([prefix_dots, own_dots], -1)  # (G, Hk, M, R, Lp + C)
+        dots += self.bias
+        weights = dots.softmax(-1, dtype=dots.dtype)
         on_prefix, on_own = weights.tensor_split([Lp], -1)
 
         # The values are read as the keys were.
         on_prefix = on_prefix.flatten(2, 3)
+        on_own = on_own.flatten(0, 2)
         from_prefix = on_prefix @ prefix_v  # (G, Hk, M R, D)
-        from_prefix = from_prefix.unflatten(2, (M, R))
-        from_prefix = from_prefix.transpose(1, 2)  # (G, M, Hk, R, D)
-        on_own = on_own.transpose(1, 2)
-        on_own = on_own.flatten(0, 1)
-        from_own = on_own @ own_v  # (B, Hk, R, D)
-        from_own = from_own.unflatten(0, (G, M))
-        attended = from_prefix + from_own  # (G, M, Hk, R, D)
-        return attended.reshape(q.shape)
+        from_prefix = from_prefix.view_as(queries)
+        attended = torch.baddbmm(from_prefix, on_own, own_v)  # (G Hk M, R, D)
+        attended = attended.unflatten(0, (G, Hk, M))
+        attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
+        attended = attended.flatten(2, 3)
+        return attended.unsqueeze(3)
 
     def select(self, groups, rows):
         """Keep some rows and drop the others.
@@ -281,16 +297,17 @@ class Cache:
         groups  (G',), the groups that are kept
         rows    (G', M'), the rows of each of them that are kept
         """
-        first = groups * self.rows  # row of each group
-        kept = first[:, None] + rows
-        kept = kept.flatten()  # (G' M',)
-        self.rows = rows.shape[1]
-        if len(groups) < len(self.prefix_lengths):
-            self.prefix_lengths = self.prefix_lengths[groups]
+        if len(groups) < len(self.bias):
+            positions = self.positions[groups]
+            self.count(self.slot, positions)
+            self.bias = self.bias[groups]
             for i, (k, v) in enumerate(self.prefix):
-                self.prefix[i] = (k[groups], v[groups])
-            if self.prefix_bias is not None:
-                self.prefix_bias = self.prefix_bias[groups]
-        # One layer after the other, as in `extend`.
+                k = k[groups]
+                v = v[groups]
+                self.prefix[i] = (k, v)
+        # One layer after the other, as in `reserve`.
+        groups = groups[:, None]
         for i, own in enumerate(self.own):
-            self.own[i] = own.index_select(1, kept)
+            kept = own[:, groups, :, rows]  # (G', M', 2, Hk, C, D)
+            kept = kept.permute(2, 0, 3, 1, 4, 5)
+            self.own[i] = kept.contiguous()

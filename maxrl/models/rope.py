@@ -43,6 +43,22 @@ class Rope:
             return self.yarn(plain), default if self.attention_factor is None else self.attention_factor
         return plain, 1.0
 
+    @functools.lru_cache(maxsize=32)  # noqa: B019 (as above)
+    def step_parts(self, D: int, H: int, Hk: int, dtype, device):
+        """Return radians per position, and what their cosines and sines are multiplied by in `turn`: (H + 2 Hk, D) each.
+
+        Of H queries, which are divided by the root of D on this way, Hk keys, and Hk values, which are not turned.
+        """
+        frequencies, scale = self.frequencies(D, dtype, device)
+        radians = torch.cat([frequencies, frequencies]).repeat(H + 2 * Hk, 1)
+        radians[H + Hk :] = 0
+        cos_factor = torch.full_like(radians, scale)
+        cos_factor[:H] *= D**-0.5
+        cos_factor[H + Hk :] = 1
+        sin_factor = cos_factor.clone()
+        sin_factor[:, : D // 2] *= -1
+        return radians, cos_factor, sin_factor
+
     def llama3(self, plain):
         """Keep short waves, stretch long ones by `factor`, and change linearly between them."""
         low = self.low_freq_factor
@@ -87,3 +103,10 @@ def rotate(x, rotation):
     a, b = x.chunk(2, -1)
     # Low precision times float32 is float32, which the flash kernels refuse: back to what the projection gave.
     return (x * cos + torch.cat([-b, a], -1) * sin).to(x.dtype)
+
+
+def turn(x, rotation):
+    """`rotate` with sines whose first half is negative, as in `Rope.step_parts`: x cos + (x with its halves swapped) sin."""
+    cos, sin = rotation
+    swapped = x.roll(x.shape[-1] // 2, -1)
+    return torch.addcmul(x * cos, swapped, sin).to(x.dtype)

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from maxrl.models.attention import Cache, attend, prefix_mask
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
-from maxrl.models.rope import rotate
+from maxrl.models.rope import rotate, turn
 
 
 class RMSNorm(nn.Module):
@@ -106,6 +106,22 @@ class Attention(nn.Module):
         # Positions only decide who attends to whom, so values are not rotated.
         return rotate(k, rotation), v
 
+    def newest(self, h, rotation):
+        """Return what `Cache.attend` takes of the newest tokens' normed states h (G, M, 1, E).
+
+        rotation  as from `Transformer.step_rotation`
+        """
+        q = self.heads(self.q_proj(h))
+        k = self.heads(self.k_proj(h))
+        v = self.heads(self.v_proj(h))
+        H = q.shape[-2]
+        # One rotation for all: a GPU needs as long to start a small kernel as to run it.
+        q = self.q_norm(q)
+        k = self.k_norm(k)
+        heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
+        heads = turn(heads, rotation)
+        return heads.tensor_split([H], -2)
+
 
 class Layer(nn.Module):
     """One block: x + attention, then x + MLP, each of the normed x. `last`: no layer follows."""
@@ -156,6 +172,18 @@ class Layer(nn.Module):
         q = self.self_attn.queries(h, rotation)
         attended = attend(q, *kv)
         return self.finish(x, attended), kv
+
+    def decode(self, x, rotation, cache, i: int):
+        """The layer, which is number i, for the newest token of every row.
+
+        x         (G, M, 1, E)
+        rotation  as from `Transformer.step_rotation`
+        Returns x after this layer; the cache keeps the token's keys and values.
+        """
+        h = self.input_layernorm(x)
+        q, kv = self.self_attn.newest(h, rotation)
+        attended = cache.attend(i, q, kv)  # (G, M, H, 1, D)
+        return self.finish(x, attended)
 
     def finish(self, x, attended):
         """Return the states (..., L, E) after attention's result (..., H, L, D) and the MLP."""
@@ -253,26 +281,40 @@ class Transformer(nn.Module):
         return kv
 
     def decode(self, tokens, cache: Cache):
-        """One decoding step: every row takes one more token.
+        """One decoding step: every row takes one more token. It asks the host for nothing.
 
         tokens  (G, M), the newest token of every row
-        cache   keys and values of all before; it takes up those of the new tokens
+        cache   keys and values of all before, with room for those of the new tokens
         Returns the logits (G, M, V) of the tokens that come next.
         """
-        G, M = tokens.shape
-        positions = cache.prefix_lengths + cache.length  # (G,)
-        rotation = self.rows_rotation(positions[:, None], M)
-        rows = tokens.reshape(G * M, 1)
-        x = self.model.embed_tokens(rows)  # (G M, 1, E)
+        tokens = tokens.unsqueeze(-1)
+        x = self.model.embed_tokens(tokens)  # (G, M, 1, E)
         cache.extend()
+        rotation = self.step_rotation(cache.positions)
         for i, layer in enumerate(self.model.layers):
-            h = layer.input_layernorm(x)
-            k, v = layer.self_attn.keys_values(h, rotation)
-            q = layer.self_attn.queries(h, rotation)
-            attended = cache.attend(i, q, k, v)
-            x = layer.finish(x, attended)
+            x = layer.decode(x, rotation, cache, i)
         x = self.model.norm(x)
-        return self.lm_head(x).view(G, M, -1)
+        logits = self.lm_head(x)
+        return logits.squeeze(2)
+
+    def step_rotation(self, positions):
+        """Return the rotation of [queries | keys | values] of the newest tokens at positions (G,).
+
+        Cosines and sines are (G, 1, 1, H + 2 Hk, D), as `turn` takes them.
+        """
+        config = self.config
+        H = config.num_attention_heads
+        Hk = config.num_key_value_heads
+        # As in `rotation`.
+        weight = self.model.norm.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        parts = config.rope.step_parts(config.head_dim, H, Hk, dtype, positions.device)
+        radians, cos_factor, sin_factor = parts  # (H + 2 Hk, D) each
+        positions = positions.view(-1, 1, 1, 1, 1)
+        angles = positions * radians
+        cos = angles.cos() * cos_factor
+        sin = angles.sin() * sin_factor
+        return cos, sin
 
     def embed_prefix(self, prefix):
         """Return the embedded prefixes (G, Lp, E) and their rotation, (Lp, D) twice."""

@@ -6,6 +6,7 @@ calls below its run directory, its write steps, note each in a file and send SIG
 A failure of the power takes more: what was written to a file and not yet flushed by fsync is gone too.
 """
 
+import atexit
 import builtins
 import contextlib
 import faulthandler
@@ -165,6 +166,7 @@ def fork(folder: Path, arguments: list[str], environment: dict[str, str], when: 
         return child
     code = 1
     try:
+        atexit._clear()  # what the parent does at its end is not this process's to do
         enter(folder)
         faulthandler.register(signal.SIGUSR2)  # to see where it hangs
         os.environ.update(environment)

@@ -118,7 +118,7 @@ def peak() -> float:
 
 def without_graphs():
     """Context in which sampling launches every kernel from the host."""
-    return mock.patch.object(sampler, "Repeated", lambda step, device: lambda shape: step(), create=True)
+    return mock.patch.object(sampler, "Repeated", lambda step, device: lambda shape: step())
 
 
 # --------------------------------------------- block 1: does it run, is it right ------------------------------------------

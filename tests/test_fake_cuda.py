@@ -1,4 +1,4 @@
-"""What a GPU would be asked to do, without one: fake tensors of its device in encode and in a micro-batch.
+"""What a GPU would be asked to do, without one: fake tensors of its device in encode, a decode step and a micro-batch.
 
 torch's CPU build knows no CUDA device until a guard for one is registered, which a line of C++ does; without a compiler the
 tests are skipped. All of it is in a process of its own (python tests/test_fake_cuda.py), since that cannot be taken back. What
@@ -35,6 +35,7 @@ def watch() -> dict:
     from maxrl.models.transformer import Transformer, TransformerConfig
     from maxrl.policy import TokenLogProbs
     from maxrl.rollouts import micro_batches
+    from maxrl.sampler import decode_step, noise, prefill
 
     try:
         source = Path(os.environ["TORCH_EXTENSIONS_DIR"], "guard.cpp")
@@ -110,13 +111,22 @@ def watch() -> dict:
         for kind, lengths in {"one length": (9, 9, 9), "ragged": (9, 5, 4)}.items():
             config = TransformerConfig.from_hf(tiny.SIZES | {"model_type": family, "head_dim": 8})
             batch, = micro_batches(tiny.rollouts(lengths), range(3), 10**6)
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                slots = prefill(Transformer(config), tiny.prompts(lengths), 4, noise(0, 0, range(3), 4, 9))
+            slots.cache.reserve(9)
             with FakeTensorMode(allow_non_fake_inputs=True), whole_biases():
                 with torch.device("cuda"):
                     model = Transformer(config)
-                batch = fake(batch)
+                batch, slots = fake(batch), fake(slots)
                 found[f"micro-batch, {family}, {kind}"] = look(lambda: TokenLogProbs(model)(batch, True))
                 with torch.no_grad():
                     found[f"encode, {family}, {kind}"] = look(lambda: sum(map(list, model.encode(batch.prefix)), []))
+
+                    def step():
+                        decode_step(model, slots)
+                        return [slots.current, slots.tokens, slots.log_probs, slots.entropies, *slots.cache.own]
+
+                    found[f"step, {family}, {kind}"] = look(step)
     return found
 
 
@@ -136,17 +146,18 @@ def seen(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["one length", "ragged"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_is_on_the_device_in_bfloat16(seen, family, kind):
-    """Products, and what attention gets."""
-    for call in ("encode", "micro-batch"):
+    """Products and what attention gets. Of attention's own products those of a step are ours."""
+    for call in ("encode", "step", "micro-batch"):
         row = seen[f"{call}, {family}, {kind}"]
         assert row["devices"] == ["cuda:0"] and row["products"] == ["torch.bfloat16"], call
+    assert seen[f"step, {family}, {kind}"]["batched"] == ["torch.bfloat16"]
 
 
 @pytest.mark.parametrize("kind", ["one length", "ragged"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_waits_for_the_host(seen, family, kind):
     """A micro-batch brings the lengths of its prompts, once for all layers; and for ragged ones a mask, which `watch` made."""
-    assert seen[f"encode, {family}, {kind}"]["copies"] == []
+    assert seen[f"encode, {family}, {kind}"]["copies"] == seen[f"step, {family}, {kind}"]["copies"] == []
     assert seen[f"micro-batch, {family}, {kind}"]["copies"] == ["_to_copy"]
 
 

@@ -40,7 +40,7 @@ def check(tmp_path, monkeypatch, capsys):
 
 
 def test_items_as_they_are(check):
-    code, found = check("--only", "versions", "unseen_shapes", "synchronisations", "micro_batches")
+    code, found = check("--only", "versions", "unseen_shapes", "synchronisations", "micro_batches", "drawing")
     assert code == 0 and all(row["well"] for row in found.values()), found
     assert found["versions"]["found"]["torch"] and len(found["unseen_shapes"]["found"]["cudnn False"]) == 5
 

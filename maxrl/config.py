@@ -103,7 +103,7 @@ class Config:
     wave_rows: int = free_language_option(
         4096, "Rollouts sampled at once, in whole groups; changes memory, not the rollouts.", above=0)
     kv_memory_gb: float = free_language_option(
-        0.0, "When above 0, sets wave_rows: what fits so many GiB of keys and values, whole groups.")
+        0.0, "When above 0, instead of wave_rows: GiB of responses' keys, values and logits at which a wave is halved.")
     shard: bool = free_language_option(
         False, "Divides weights, gradients and Adam state over the ranks (fully_shard); otherwise DDP.")
     gradient_checkpointing: bool = free_language_option(

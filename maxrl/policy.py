@@ -7,6 +7,7 @@ Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers o
 micro-batch has M of the rows of G groups.
 """
 
+import math
 import sys
 
 import torch
@@ -19,7 +20,7 @@ from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradien
 from maxrl.models.lora import drop_casts
 from maxrl.rollouts import Rollouts, Tally, micro_batches, upload
 from maxrl.sampler import check_prompts, generate, noise, pad
-from maxrl.waves import cache_bytes, in_waves, wave_groups
+from maxrl.waves import in_waves
 
 
 class TokenLogProbs(nn.Module):
@@ -73,7 +74,7 @@ class SequencePolicy:
     entropy_bonus           weight of the entropy, nats per token
     beta                    weight of the KL divergence from the reference, nats per token
     reference               a Transformer for beta, frozen here
-    kv_memory_gb            GiB of keys and values in sampling, instead of wave_rows; 0: no limit
+    kv_memory_gb            GiB of what sampling has in use, instead of wave_rows; 0: no limit
     gradient_checkpointing  whether the backward makes each layer again, to save memory
     shard                   whether the ranks divide the model among them (FSDP2)
 
@@ -147,12 +148,6 @@ class SequencePolicy:
             self.unsharded = sharding.gathered(self.model, self.skeleton, linear=dtype)
         return self.unsharded
 
-    def wave_groups(self, rollouts: int) -> int:
-        """Return how many groups of `rollouts` rows are sampled at once, at least one."""
-        size = 2 if self.autocast else self.model.lm_head.weight.element_size()
-        row = cache_bytes(self.model.config, self.max_tokens, size)
-        return wave_groups(self, rollouts, row)
-
     def encode_prompts(self, examples) -> list[torch.Tensor]:
         """Return the ids of each example's prompt, one-dimensional."""
         return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
@@ -174,6 +169,7 @@ class SequencePolicy:
         indices = range(len(prompts)) if indices is None else indices
         seed = self.seed if seed is None else seed
         model = self.unsharded_model()
+        budget = self.kv_memory_gb * 2**30 or math.inf
 
         def sample(groups: slice, columns: slice):
             # Drawn for all columns, so that a rollout has the same noise in any part.
@@ -181,10 +177,15 @@ class SequencePolicy:
             uniforms = uniforms[:, columns]                            # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
+            arguments = (model, prompts[groups], M, *limits, uniforms, budget)
             with self.precision():
-                return generate(model, prompts[groups], M, *limits, uniforms, **sampling)
+                return generate(*arguments, **sampling)
 
-        rows = min(self.wave_groups(rollouts) * rollouts, self.rows_in_memory)
+        rows = max(1, self.wave_rows // rollouts) * rollouts
+        # With a budget all begin at once: few are ever as long as the longest.
+        if self.kv_memory_gb:
+            rows = len(prompts) * rollouts
+        rows = min(rows, self.rows_in_memory)
         samples, fitting = in_waves(sample, len(prompts), rollouts, rows)
         # What has not fitted once is not tried in every step.
         if fitting < rows:

@@ -5,7 +5,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-from maxrl.models.attention import Cache
+from maxrl.models.attention import Cache, CacheFull
 from maxrl.sampler import Samples
 
 
@@ -18,9 +18,11 @@ def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, i
     rows      the most rows of a wave
 
     Returns the Samples of all, and how many rows there was memory for. When a wave runs out of memory the next ones are
-    half as large, down to slices of a group: the noise rule keeps the rollouts the same.
+    half as large, down to slices of a group: the noise rule keeps the rollouts the same. A budget that was full (CacheFull)
+    halves them too, but says nothing of memory: with shorter responses all rows may fit again.
     """
     waves = []
+    fitting = rows
     g = 0
     while g < prompts:
         groups = slice(g, min(g + max(1, rows // rollouts), prompts))
@@ -31,14 +33,18 @@ def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, i
             g = groups.stop
             continue
         except RuntimeError as error:
-            if rows == 1 or not out_of_memory(error):
+            full = isinstance(error, CacheFull)
+            if rows == 1 or not (full or out_of_memory(error)):
                 raise
         # Not within `except`, where the error still holds the tensors of the call that failed.
         rows = max(1, min(rows, (groups.stop - g) * rollouts) // 2)
+        if full:
+            continue
+        fitting = rows
         warnings.warn(f"out of memory in sampling: at most {rows} rollouts at once from now on", stacklevel=2)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-    return joined(waves, 0), rows
+    return joined(waves, 0), fitting
 
 
 def out_of_memory(error: RuntimeError) -> bool:
@@ -63,19 +69,3 @@ def cache_bytes(config, max_tokens: int, element_size: int) -> int:
     per_token = 2 * config.num_key_value_heads * config.head_dim * element_size
     slots = -(-max_tokens // Cache.BLOCK) * Cache.BLOCK
     return config.num_hidden_layers * per_token * slots
-
-
-def wave_groups(limits, rollouts: int, row_bytes: int) -> int:
-    """Return how many groups of `rollouts` rows, each of row_bytes, are sampled at once; at least one.
-
-    limits  a policy or Config: kv_memory_gb, GiB of keys and values, or without it wave_rows
-    """
-    gigabytes = limits.kv_memory_gb
-    if not gigabytes:
-        return max(1, limits.wave_rows // rollouts)
-    group = rollouts * row_bytes / 2**30
-    groups = int(gigabytes // group)
-    if groups == 0:
-        warnings.warn(f"the keys and values of one group of {rollouts} rollouts can take {group:.3g} "
-                      f"GiB, more than --kv-memory-gb {gigabytes:g}: sampling one group at a time all the same", stacklevel=2)
-    return max(1, groups)

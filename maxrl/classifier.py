@@ -5,6 +5,7 @@ Letters: P_local images of this rank, N classes drawn for each, C classes.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from maxrl import checkpoint, distributed
@@ -12,7 +13,7 @@ from maxrl.batches import prefetched
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
-from maxrl.sampler import distribution, inverse_cdf, noise
+from maxrl.sampler import distribution, inverse_cdf
 
 
 @dataclass
@@ -65,6 +66,23 @@ def outcomes(logits, labels):
     log_probs = logits.detach().double().log_softmax(-1)
     p = log_probs.gather(1, labels[:, None]).exp()
     return log_probs, p.squeeze(1), log_probs.argmax(1) == labels
+
+
+def noise(seed, step, indices, rollouts: int):
+    """Return the uniform numbers that classes are drawn by, in [0, 1), and the order that the classes are put in then.
+
+    indices  P_local places of the images in the batch of all ranks; the rest as in sampler.noise
+
+    The numbers (P_local, N) of an image ascend, because a search for ascending ones is five times as fast. The order (N,) is
+    random and the same for all images: N draws of an image, in it, are as independent as if they had been drawn in it. One
+    generator draws for the whole batch, as far as the last place: one for each image takes longer than the numbers.
+    """
+    generator = np.random.default_rng([seed, step])
+    order = torch.from_numpy(generator.permutation(rollouts))
+    # Sorted uniform numbers are the places of events between the first and the last at constant rate (Devroye 1986, V.3).
+    gaps = generator.standard_exponential((max(indices) + 1, rollouts + 1))
+    places = torch.from_numpy(gaps[list(indices)]).cumsum(1)                   # (P_local, N + 1)
+    return places[:, :-1] / places[:, -1:], order
 
 
 def check_finite(p):
@@ -127,9 +145,9 @@ class ClassifierPolicy:
             seed = self.seed
         examples = examples.to(self.device)
         logits = self.logits(examples.images)                                  # (P_local, C)
-        uniforms = noise(seed, step, indices, rollouts, 1).squeeze(-1)         # (P_local, N)
+        uniforms, order = noise(seed, step, indices, rollouts)                 # (P_local, N), (N,)
         log_probs = distribution(logits.detach(), temperature)
-        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))               # (P_local, N)
+        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))[:, order]               # (P_local, N)
         return Draws(drawn, logits, examples.labels, self.classes)
 
     def demonstrate(self, examples) -> Draws:

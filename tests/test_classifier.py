@@ -19,7 +19,7 @@ from test_train import metrics, refused, timeless, weights
 from data.glyphs import prepare as glyphs
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.classifier import ClassifierPolicy, Draws
+from maxrl.classifier import ClassifierPolicy, Draws, noise
 from maxrl.config import Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.models import from_config
@@ -452,3 +452,22 @@ def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, m
     assert [row["skipped_updates"] for row in metrics("run")] == [0, 1, 0]
     one, two, three = (Path(f"run/step-00000{i}/model.safetensors").read_bytes() for i in (1, 2, 3))
     assert one == two != three
+
+
+def test_noise_is_that_of_independent_draws():
+    """A function of seed, step and place alone; put in order, numbers of one rollout are uniform, those of two independent."""
+    one, order = noise(1, 2, [5], 6)
+    assert one.shape == (1, 6) and one.dtype == torch.float64 and (one.diff() > 0).all() and 0 <= one.min() < one.max() < 1
+    some, same = noise(1, 2, [3, 5, 0], 6)
+    assert torch.equal(some[1], one[0]) and torch.equal(same, order) and len({*some.flatten().tolist()}) == 18
+    assert sorted(order.tolist()) == list(range(6))
+    for other in ((2, 2), (1, 3), (2, 1)):
+        assert not torch.equal(noise(*other, [5], 6)[0], one)
+    drawn = torch.stack([uniforms[0, order] for uniforms, order in (noise(0, step, [1], 3) for step in range(20_000))])
+    for column in drawn.T:
+        counts = torch.histc(column, 20, 0, 1)
+        assert float(((counts - 1000) ** 2 / 1000).sum()) < 19 + 5 * math.sqrt(38)  # chi-square with 19 degrees, 5 sd
+    assert drawn.T.corrcoef().fill_diagonal_(0).abs().max() < 5 / math.sqrt(20_000)
+    squares = (drawn[:, 0] * 5).long() * 5 + (drawn[:, 1] * 5).long()
+    counts = squares.bincount(minlength=25)
+    assert float(((counts - 800.0) ** 2 / 800).sum()) < 24 + 5 * math.sqrt(48)

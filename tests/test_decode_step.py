@@ -100,3 +100,14 @@ def test_two_levels_of_any_probabilities():
     lower = upper - p.gather(1, drawn[:, None]).squeeze(1) / p.sum(1)
     assert (uniforms < upper + 1e-5).all() and (uniforms > lower - 1e-5).all()
     assert (draw(torch.full((1, 1000), torch.nan), torch.tensor([0.5])) < 1024).all(), "no error here: the loss will say so"
+
+
+def test_at_the_edge_of_a_block():
+    """Sums of blocks are rounded: what is left of a point may be below 0 or past the last token of its block that can be."""
+    p = torch.rand(4000, 3 * BLOCK, generator=torch.Generator().manual_seed(2)).unflatten(-1, (3, BLOCK))
+    p[..., :2] = p[..., -2:] = 0
+    sums = p.sum(-1).cumsum(-1, dtype=torch.float64)
+    for step in (-1e-15, 0.0, 1e-15):
+        uniforms = sums[:, 0] / sums[:, -1] + step
+        drawn = draw(p.flatten(1), uniforms)
+        assert (p.flatten(1).gather(1, drawn[:, None]) > 0).all()

@@ -63,8 +63,9 @@ def _centered(rewards: Tensor) -> Tensor:
     """r - mean (P, N), exactly 0 for groups of equal rewards."""
     # The mean of seven rewards of 0.1 is not quite 0.1: GRPO would divide that rounding by 1e-6.
     mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
-    other = rewards != rewards[:, :1]                               # (P, N)
-    differ = other.any(dim=1, keepdim=True)                         # (P, 1)
+    lowest = rewards.amin(dim=1, keepdim=True)                      # (P, 1)
+    highest = rewards.amax(dim=1, keepdim=True)                     # (P, 1)
+    differ = lowest < highest                                       # (P, 1)
     return (rewards - mean) * differ                                # (P, N)
 
 

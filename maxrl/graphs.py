@@ -3,6 +3,8 @@
 On a CPU both do at once what they are asked.
 """
 
+import contextlib
+
 import torch
 
 
@@ -11,15 +13,15 @@ class Repeated:
 
     On a GPU the first call of each shape runs it as it is, the second one captures it in a CUDA graph, and from then on the
     graph is replayed: one launch for all its kernels. Results stay in tensors that the step writes in place. A graph lives as
-    long as its shape, tens of tokens, and costs about two steps to make: so nothing needs an address that outlives a rollout.
+    long as its shape, tens of tokens: so nothing needs an address that outlives a rollout.
     """
 
     def __init__(self, step, device):
         self.step = step
         self.on_gpu = device.type == "cuda"
         self.graph = self.shape = None
+        self.captured = False
         if self.on_gpu:
-            self.pool = torch.cuda.graph_pool_handle()
             self.side = torch.cuda.Stream()
 
     def __call__(self, shape):
@@ -28,18 +30,33 @@ class Repeated:
             self.step()
         elif shape != self.shape:
             # Outside the capture, because libraries set themselves up in their first call.
-            self.graph, self.shape = None, shape
-            self.side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.side):
+            self.shape, self.captured = shape, False
+            with self.aside():
                 self.step()
-            torch.cuda.current_stream().wait_stream(self.side)
         else:
-            if self.graph is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self.pool):
-                    self.step()
-                self.graph = graph
+            if not self.captured:
+                self.capture()
             self.graph.replay()
+
+    def capture(self):
+        """Record the step, which runs nothing."""
+        graph = torch.cuda.CUDAGraph()
+        # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would do the same and empty
+        # the memory that training keeps.
+        memory = self.graph.pool() if self.graph else None
+        with self.aside():
+            graph.capture_begin(memory, capture_error_mode="thread_local")
+            self.step()
+            graph.capture_end()
+        self.graph, self.captured = graph, True
+
+    @contextlib.contextmanager
+    def aside(self):
+        """On a stream of its own: the usual one cannot be captured."""
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            yield
+        torch.cuda.current_stream().wait_stream(self.side)
 
 
 class Late:

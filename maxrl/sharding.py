@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from maxrl.distributed import from_launcher, rank, world_size
+from maxrl.distributed import all_reduce, from_launcher, rank, world_size
 
 
 def fully_sharded(module: nn.Module, blocks) -> nn.Module:
@@ -54,7 +54,10 @@ def mesh_sizes() -> tuple[int, ...]:
     """(nodes, ranks of a node); (ranks,) of one node, and where the nodes do not have equally many, or only one each."""
     world = world_size()
     local = from_launcher("LOCAL_WORLD_SIZE", world)
-    return (world // local, local) if 1 < local < world and world % local == 0 else (world,)
+    # Of nodes that differ each would build another mesh, and wait for the others for an hour.
+    ends = all_reduce({"most": local, "least": -local}, "max")
+    equal = ends["most"] == -ends["least"]
+    return (world // local, local) if equal and 1 < local < world and world % local == 0 else (world,)
 
 
 def meta_skeleton(model: nn.Module) -> nn.Module:

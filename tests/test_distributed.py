@@ -271,3 +271,32 @@ with cli.script("x.py"):
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
+
+
+@pytest.mark.parametrize("ending", ["pass", "cli.leave(3)", "raise SystemExit('no such data')"])
+def test_what_the_users_code_has_open_is_kept(ending, tmp_path):
+    """Its lines that are not on disk yet, its threads and its plans for the end; what it says in an exit is said."""
+    (tmp_path / "mine.py").write_text("""
+import atexit, threading, time
+log = open("log", "w")
+log.write("kept")
+def late():
+    time.sleep(0.2)
+    open("late", "w").close()
+def rewards():
+    threading.Thread(target=late).start()
+    atexit.register(print, "bye")
+""")
+    script = f"""
+from maxrl.run import cli
+from maxrl.io.user_code import imported
+with cli.script("x.py"):
+    imported("mine.py:rewards", "--reward")()
+    {ending}
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True)
+    assert done.returncode == {"pass": 0, "cli.leave(3)": 3}.get(ending, 1)
+    assert ("no such data" in done.stderr) == ("such" in ending)
+    if ending == "pass":
+        assert (tmp_path / "log").read_text() == "kept" and (tmp_path / "late").exists() and done.stdout == "bye\n"

@@ -111,6 +111,15 @@ def test_nodes_of_a_mesh(local, sizes, monkeypatch):
     assert sharding.mesh_sizes() == sizes
 
 
+def test_nodes_that_differ_make_one_mesh(monkeypatch):
+    """Of 4 + 2 ranks the ones would take (6,) and the others (3, 2), and wait for each other."""
+    monkeypatch.setattr(sharding, "world_size", lambda: 6)
+    monkeypatch.setattr(sharding, "all_reduce", lambda numbers, op: {"most": 4, "least": -2})
+    for local in ("4", "2"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+        assert sharding.mesh_sizes() == (6,)
+
+
 def test_old_log_probs_are_the_single_process(ranks, alone):
     for case in worker_shard.TWO:
         expected = alone["second update"][case, "record"]

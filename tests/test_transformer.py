@@ -5,6 +5,7 @@ import tiny
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from maxrl.models import attention
 from maxrl.models.attention import Cache, attend, attend_by_products, prefix_mask
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import RECIPES
@@ -205,11 +206,12 @@ def test_attention_by_products_is_attention(lengths, M, L, H, Hk):
 
 @pytest.mark.parametrize("Lp", [309, 4000])
 def test_attention_by_products_in_bfloat16(Lp):
-    """A CPU takes it there. Its dots are rounded, as the sampler's are: a few units of 2**-8, over long prefixes too."""
+    """A CPU takes it there, unless keys are many. Dots are rounded, as the sampler's are: a few units of 2**-8, over long
+    prefixes too."""
     tensors, mask = attention_inputs((Lp, Lp), 3, 20, 4, 2, 64)
     tensors = [t.bfloat16().double() for t in tensors]
     exact = attended(attend, tensors, mask)
     found = (attended(function, tensors, mask, torch.bfloat16) for function in (attend_by_products, attend))
     for ours, taken, expected in zip(*found, exact):
-        assert torch.equal(ours, taken)
+        assert torch.equal(ours, taken) == (Lp + 20 <= attention.KEYS)
         assert tiny.distance(ours, expected) < 2**-7

@@ -9,12 +9,16 @@ from pathlib import Path
 
 from maxrl.errors import UsageError
 
+used = False  # whether any was imported: it may have threads, open files and plans for the end
+
 
 def imported(spec: str, option: str) -> Callable:
     """The user's function or class that "package.module:name" or "FILE.py:name" names; UsageError where there is none."""
+    global used
     where, _, name = spec.rpartition(":")
     if not (where and name):
         raise UsageError(f"{option} {spec} is not written package.module:name or FILE.py:name")
+    used = True
     try:
         if where.endswith(".py"):
             module_spec = importlib.util.spec_from_file_location(f"user_{Path(where).stem}", where)

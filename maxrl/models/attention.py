@@ -13,13 +13,15 @@ Letters of this file:
 import torch
 import torch.nn.functional as F
 
+KEYS = 1024  # what a query may see at most where weights of all pairs are kept
+
 
 def prefix_mask(lengths, Lp: int, L: int, device="cpu"):
     """Which of [Lp prefix slots | L own tokens] each own token may see.
 
     lengths  (G,), the filled slots of each prefix; on the host, which is asked whether all are full
     device   where the mask goes
-    Returns a bool (G, 1, L, Lp + L), or for full prefixes a CausalBias, which has no dimensions.
+    Returns a bool (G, 1, L, Lp + L), or for full prefixes a CausalBias.
     """
     if (lengths == Lp).all():
         # This reaches the flash kernel. With plain is_causal the first own token would see the
@@ -69,8 +71,12 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     Returns (B, H, L, D).
     """
     # There the flash kernel's backward is no faster in bfloat16 than in float32, but products are.
+    # Over many keys their weights would take too much memory.
     on_cpu = q.device.type == "cpu"
-    if on_cpu and q.dtype == torch.bfloat16:
+    keys = q.shape[2]
+    if prefix_kv is not None:
+        keys += prefix_kv[0].shape[2]
+    if on_cpu and q.dtype == torch.bfloat16 and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
     attention = F.scaled_dot_product_attention
     if prefix_kv is None:
@@ -78,7 +84,7 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     prefix_k, prefix_v = prefix_kv
     k = after_prefix(prefix_k, k)
     v = after_prefix(prefix_v, v)
-    if mask.dim() < 4:
+    if mask.dtype != torch.bool:
         return attention(q, k, v, attn_mask=mask, enable_gqa=True)
     # A mask with grouped heads falls to the slow kernel, so the heads are repeated instead.
     R = q.shape[1] // k.shape[1]
@@ -93,7 +99,7 @@ def attend_by_products(q, k, v, prefix_kv=None, mask=None):
     """The same as `attend` on a CPU, from its arguments, as plain matrix products.
 
     It reads a prefix once per group and not once per row, and keeps a weight for every pair of a
-    query and a key: 2 H (Lp + L) bytes for each own token of a layer.
+    query and a key: 2 H (Lp + L) bytes for each own token of a layer, and copies of them.
     """
     H, L, D = q.shape[1:]
     B, Hk = k.shape[:2]
@@ -118,7 +124,7 @@ def attend_by_products(q, k, v, prefix_kv=None, mask=None):
     M = B // G
     queries = by_group(queries, G)
     prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R L, Lp)
-    if mask.dim() == 4:
+    if mask.dtype == torch.bool:
         padding = ~mask[:, :, :1, :Lp]
         prefix_dots = prefix_dots.masked_fill(padding, -torch.inf)
     dots = by_group(dots, G)

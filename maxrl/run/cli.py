@@ -16,6 +16,7 @@ from tqdm import tqdm
 from maxrl.distributed import rank
 from maxrl.errors import RunError, UsageError
 from maxrl.estimator import RewardError
+from maxrl.io import user_code
 from maxrl.sampler import PromptError
 from maxrl.waves import out_of_memory
 
@@ -36,7 +37,10 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
         refuse(program, error)
     except (RewardError, PromptError) as error:
         refuse(program, RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
-    except SystemExit as said:  # by argparse
+    except SystemExit as said:  # by argparse, or by the user's code in words
+        if isinstance(said.code, str):
+            say(said.code)
+            leave(1)
         leave(said.code or 0)
     except KeyboardInterrupt:  # before a loop that finishes its step
         leave(130)
@@ -58,7 +62,9 @@ def cleanup():
     if dist.is_initialized():
         dist.destroy_process_group()
         leave(0, at_once=True)
-    leave(0)
+    # What the user's code has open or running ends as Python ends it.
+    if not user_code.used:
+        leave(0)
 
 
 def refuse(program: str, error: UsageError | FileNotFoundError):
@@ -101,7 +107,10 @@ def leave(code: int, at_once: bool = False):
     for child in multiprocessing.active_children():
         child.kill()
     threads = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]
-    end(code, farewell=not (at_once or threads or dist.is_initialized()))
+    farewell = not (at_once or threads or dist.is_initialized())
+    if farewell and user_code.used:
+        sys.exit(code)
+    end(code, farewell)
 
 
 def end(code: int, farewell: bool):

@@ -1,6 +1,6 @@
 """What the time of a step goes into: `--profile N`."""
 
-import torch
+from torch.autograd import DeviceType
 from torch.profiler import profile
 
 from maxrl.run.cli import say
@@ -34,8 +34,11 @@ def report(recorder, file):
     """Stop recording; write the trace to `file` and say the LINES operations with the most time of their own."""
     recorder.stop()
     recorder.export_chrome_trace(str(file))
-    kind = "device" if torch.cuda.is_available() else "cpu"
-    rows = [(getattr(row, f"self_{kind}_time_total"), row.count, row.key) for row in recorder.key_averages()]
+    rows = recorder.key_averages()
+    # Operations of the host have the time of their kernels too, which are rows of their own.
+    kernels = [row for row in rows if row.device_type == DeviceType.CUDA and not row.is_user_annotation]
+    kind = "device" if kernels else "cpu"
+    rows = [(getattr(row, f"self_{kind}_time_total"), row.count, row.key) for row in kernels or rows]
     total = sum(time for time, _, _ in rows) or 1
     rows = sorted(rows, reverse=True)[:LINES]
     said = [f"  {time / total:6.1%} {time / 1000:11,.1f} ms {count:9,} x {name[:60]}" for time, count, name in rows]

@@ -203,9 +203,9 @@ def show(found: dict, by: str = "wall"):
 
 
 def plot(found: dict, file: Path, by: str):
-    """A bar for each row that has rivals: its ratio."""
+    """A bar for each row with rivals from elsewhere, and for training with plain rows: its ratio."""
     from maxrl.study import plots
-    rows = [row for row in found["rows"] if row.get("rivals")]
+    rows = [row for row in found["rows"] if row.get("rivals") and row["name"].startswith(("rollouts", "training", "step"))]
     values = [ratio(row, by) for row in rows]
     fig, (axis,) = plots.figure(1)
     fig.delaxes(fig.axes[1])

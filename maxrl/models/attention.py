@@ -84,7 +84,7 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     prefix_k, prefix_v = prefix_kv
     k = after_prefix(prefix_k, k)
     v = after_prefix(prefix_v, v)
-    if mask.dtype != torch.bool:
+    if mask.dim() < 4:
         return attention(q, k, v, attn_mask=mask, enable_gqa=True)
     # A mask with grouped heads falls to the slow kernel, so the heads are repeated instead.
     R = q.shape[1] // k.shape[1]
@@ -124,7 +124,7 @@ def attend_by_products(q, k, v, prefix_kv=None, mask=None):
     M = B // G
     queries = by_group(queries, G)
     prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R L, Lp)
-    if mask.dtype == torch.bool:
+    if mask.dim() == 4:
         padding = ~mask[:, :, :1, :Lp]
         prefix_dots = prefix_dots.masked_fill(padding, -torch.inf)
     dots = by_group(dots, G)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import sys
 import types
 from collections import Counter
@@ -360,7 +361,9 @@ def test_within_a_length(tmp_path):
     assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
     assert short.left_out_words == "left out 1 of 4 prompts, longer than --max-prompt 3 tokens"
     assert Within(task, tokenizer, 5).left_out_words == ""
-    assert short.stop_tokens == () and short.batch([1])[0].prompt == "a"
+    # A loader's worker may get it pickled.
+    for whole in (short, pickle.loads(pickle.dumps(short))):
+        assert whole.stop_tokens == () and whole.batch([1])[0].prompt == "a"
 
 
 def test_within_makes_the_batches_of_its_task():

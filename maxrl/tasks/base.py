@@ -130,6 +130,8 @@ class Within:
         self.left_out_words = said if self.left_out else ""
 
     def __getattr__(self, name: str):
+        if name == "task":  # not there yet, where a loader's worker unpickles it
+            raise AttributeError(name)
         return getattr(self.task, name)
 
     def __len__(self) -> int:

@@ -147,7 +147,8 @@ class ClassifierPolicy:
         logits = self.logits(examples.images)                                  # (P_local, C)
         uniforms, order = noise(seed, step, indices, rollouts)                 # (P_local, N), (N,)
         log_probs = distribution(logits.detach(), temperature)
-        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))[:, order]               # (P_local, N)
+        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))         # (P_local, N)
+        drawn = drawn[:, order]
         return Draws(drawn, logits, examples.labels, self.classes)
 
     def demonstrate(self, examples) -> Draws:

@@ -30,7 +30,8 @@ class Repeated:
             self.step()
         elif shape != self.shape:
             # Outside the capture, because libraries set themselves up in their first call.
-            self.shape, self.captured = shape, False
+            self.shape = shape
+            self.captured = False
             with self.aside():
                 self.step()
         else:
@@ -48,7 +49,8 @@ class Repeated:
             graph.capture_begin(memory, capture_error_mode="thread_local")
             self.step()
             graph.capture_end()
-        self.graph, self.captured = graph, True
+        self.graph = graph
+        self.captured = True
 
     @contextlib.contextmanager
     def aside(self):
@@ -69,7 +71,8 @@ class Late:
     def __call__(self, numbers):
         if not self.on_gpu:
             return numbers
-        before, host = self.asked, torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        before = self.asked
+        host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
         host.copy_(numbers, non_blocking=True)
         event = torch.cuda.Event()
         event.record()

@@ -46,7 +46,8 @@ class TokenLogProbs(nn.Module):
             return head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
         # Logits take more memory than all else, so the padding gets none.
-        hidden = hidden.flatten(0, 2).index_select(0, batch.places)                   # (tokens, E)
+        hidden = hidden.flatten(0, 2)
+        hidden = hidden.index_select(0, batch.places)                  # (tokens, E)
         targets = batch.targets.flatten()[batch.places]                # (tokens,)
         result = []
         for values in log_probs_and_entropies(hidden, head, targets, with_entropy):
@@ -177,9 +178,9 @@ class SequencePolicy:
             uniforms = uniforms[:, columns]                            # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
-            arguments = (model, prompts[groups], M, *limits, uniforms, budget)
+            some = prompts[groups]
             with self.precision():
-                return generate(*arguments, **sampling)
+                return generate(model, some, M, *limits, uniforms, budget, **sampling)
 
         rows = max(1, self.wave_rows // rollouts) * rollouts
         # With a budget all begin at once: few are ever as long as the longest.

@@ -1,9 +1,11 @@
-"""What stays of a run: its recipe, and metrics.jsonl with one line for every five steps, the mean of the five.
+"""What stays of a run: its recipe, and metrics.jsonl with one line for every five steps, the mean of the five. The seconds
+are their median: a step during which the machine slept says nothing of the method.
 
     python results/keep.py RUN results/STUDY/runs/NAME
 """
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -22,6 +24,7 @@ def thinned(rows: list[dict]) -> list[dict]:
         part = rows[i : i + STEPS]
         known = {key: [row[key] for row in part if row.get(key) is not None] for key in KEPT}
         row = {key: float(f"{sum(values) / len(values):.6g}") for key, values in known.items() if values}
+        row["seconds"] = float(f"{statistics.median(known['seconds']):.6g}")
         row["clipped"] = sum(norm > 1 for norm in known["grad_norm"]) / len(part)
         evaluated = {key: value for line in part for key, value in line.items() if key.startswith("eval/")}
         result.append({"step": part[-1]["step"]} | row | evaluated)

@@ -16,3 +16,18 @@ def test_the_tables_of_the_demo(capsys):
     assert len(rows) > 30 and all(row in page for row in rows)
     for name in ("RLOO", "GRPO", "MaxRL"):  # the front page has the means over seeds
         assert f"| {name} | " + next(row for row in rows if row.startswith(f"| {name.lower()} |")).split("| ", 2)[2] in front
+
+
+def printed_rows(capsys, script: str) -> list[str]:
+    """The table rows that a study's own summarise.py prints."""
+    spec = importlib.util.spec_from_file_location("of_a_study", ROOT / script)
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    study.main(ROOT / script.rpartition("/")[0])
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+
+
+def test_the_tables_of_the_headline(capsys):
+    rows = printed_rows(capsys, "results/headline/summarise.py")
+    page = (ROOT / "results/headline/README.md").read_text()
+    assert len(rows) > 40 and [row for row in rows if row not in page] == []

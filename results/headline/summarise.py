@@ -1,0 +1,140 @@
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, from weak-test.json and strong-test.json (eval.py).
+
+    PYTHONPATH=. python results/headline/summarise.py
+
+A cell with one value is pass@1 or pass@32, the training reward and the share of prompts with a success, mean of a block.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from results.summarise import head, line, over_seeds
+
+METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
+STEPS, BLOCK, KEPT = 1000, 100, 5
+PANELS = {"pass@1": lambda row: row["reward"], "pass@32": lambda row: 1 - row["frac_reward_zero_mean"]}
+WHEN = [f"{i}-{i + BLOCK}" for i in range(0, STEPS, BLOCK)]
+
+
+def read(folder: Path, base: str, rate: str) -> dict[str, dict[int, list[dict]]]:
+    """{method: {seed: rows of metrics.jsonl}} of the runs that are there and complete."""
+    runs = {}
+    for method in METHODS:
+        files = sorted(folder.glob(f"{base}-seed*-{method}-lr{rate}/metrics.jsonl"))
+        for file in files:
+            rows = [json.loads(row) for row in file.read_text().splitlines()]
+            seed = int(file.parent.name.split("-")[1].removeprefix("seed"))
+            if rows[-1]["step"] + 1 == STEPS:
+                runs.setdefault(method, {})[seed] = rows
+    return runs
+
+
+def blocks(rows: list[dict], value) -> np.ndarray:
+    """Means of blocks of BLOCK steps."""
+    values = np.array([value(row) for row in rows])
+    return values.reshape(-1, BLOCK // KEPT).mean(1)
+
+
+def over_blocks(runs: dict, value) -> dict[str, np.ndarray]:
+    """{method: (seeds, blocks)} of the seeds that all methods have."""
+    seeds = set.intersection(*(set(runs[method]) for method in METHODS))
+    return {method: np.stack([blocks(runs[method][seed], value) for seed in sorted(seeds)]) for method in METHODS}
+
+
+def mean_curves(table: dict, name: str):
+    """Every block as mean over seeds with its standard error, and MaxRL minus each, paired over seeds."""
+    seeds = len(table["maxrl"])
+    head(f"{name}, {seeds} seeds", *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO")
+    for i, when in enumerate(WHEN):
+        cells = [over_seeds(table[method][:, i]) for method in METHODS]
+        gaps = [over_seeds(table["maxrl"][:, i] - table[method][:, i], "+") for method in ("grpo", "rloo")]
+        line([when, *cells, *gaps])
+
+
+def seed_curves(tables: dict, seeds: list[int]):
+    """Every seed: pass@1 / pass@32 of the methods."""
+    head("pass@1 / pass@32", *(f"seed {seed}: {name}" for seed in seeds for name in METHODS.values()))
+    for i, when in enumerate(WHEN):
+        cells = []
+        for place in range(len(seeds)):
+            for method in METHODS:
+                one, many = (table[method][place, i] for table in tables.values())
+                cells.append(f"{one:.3f} / {many:.2f}")
+        line([when, *cells])
+
+
+def ahead_from(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """The step from which on every block of ours is above theirs."""
+    behind = np.flatnonzero(ours <= theirs)
+    first = behind[-1] + 1 if len(behind) else 0
+    return str(first * BLOCK) if first < len(ours) else "never"
+
+
+def crossings(tables: dict, seeds: list[int]):
+    columns = [f"{METHODS[method]}, {name}" for name in tables for method in ("grpo", "rloo")]
+    head("MaxRL ahead from step ... on, of", *columns)
+    for place, seed in enumerate(seeds):
+        line([f"seed {seed}", *(ahead_from(table["maxrl"][place], table[method][place])
+                                for table in tables.values() for method in ("grpo", "rloo"))])
+    line(["mean over seeds", *(ahead_from(table["maxrl"].mean(0), table[method].mean(0))
+                               for table in tables.values() for method in ("grpo", "rloo"))])
+
+
+def per_run(runs: dict, seeds: list[int], base: str):
+    """Of every run: clipped steps, seconds, and entropy and response length in the last block."""
+    head(f"{base} base", "steps clipped", "seconds per step, median", "lower decile", "entropy at the end", "tokens at the end")
+    for seed in seeds:
+        for method, name in METHODS.items():
+            rows = runs[method][seed]
+            last = rows[-BLOCK // KEPT :]
+            seconds = [row["seconds"] for row in rows]
+            line([f"seed {seed} {name}", f"{statistics.mean(row['clipped'] for row in rows):.0%}",
+                  f"{statistics.median(seconds):.2f}", f"{np.quantile(seconds, 0.1):.2f}",
+                  f"{statistics.mean(row['entropy'] for row in last):.3f}",
+                  f"{statistics.mean(row['completions/mean_length'] for row in last):.1f}"])
+
+
+def clock(rows: list[dict]) -> np.ndarray:
+    """Seconds after each line, at the lower decile of each block's steps: the machine had other work, more in some runs."""
+    seconds = np.array([row["seconds"] for row in rows]).reshape(-1, BLOCK // KEPT)
+    return KEPT * np.cumsum(np.repeat(np.quantile(seconds, 0.1, axis=1), BLOCK // KEPT))
+
+
+def equal_seconds(runs: dict, seeds: list[int]):
+    """MaxRL when as many seconds have passed as the other took for all of its steps."""
+    head("in the seconds of", "minutes", "its pass@1 / pass@32", "MaxRL's steps", "MaxRL's pass@1 / pass@32")
+    for seed in seeds:
+        for method in ("grpo", "rloo"):
+            theirs, ours = runs[method][seed], runs["maxrl"][seed]
+            seconds = clock(theirs)[-1]
+            done = int((clock(ours) <= seconds).sum())
+            values = []
+            for rows in (theirs, ours[:done]):
+                last = rows[-BLOCK // KEPT :]
+                values.append(" / ".join(f"{statistics.mean(map(value, last)):.3f}" for value in PANELS.values()))
+            line([f"seed {seed} {METHODS[method]}", f"{seconds / 60:.1f}", values[0], str(KEPT * done), values[1]])
+
+
+def main(study: Path):
+    for base in ("weak", "strong"):
+        runs = read(study / "runs", base, "1e-4")
+        if len(runs) < len(METHODS):
+            continue
+        seeds = sorted(set.intersection(*(set(runs[method]) for method in METHODS)))
+        print(f"\n## {base} base, seeds {', '.join(map(str, seeds))}")
+        tables = {name: over_blocks(runs, value) for name, value in PANELS.items()}
+        for name, table in tables.items():
+            if len(seeds) > 1:
+                mean_curves(table, name)
+        seed_curves(tables, seeds)
+        crossings(tables, seeds)
+        per_run(runs, seeds, base)
+        equal_seconds(runs, seeds)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

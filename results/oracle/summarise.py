@@ -1,0 +1,157 @@
+"""The tables of README.md, from results.json beside it.
+
+    PYTHONPATH=. python results/oracle/summarise.py
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from results.oracle import run
+from results.summarise import head, line, over_seeds
+
+FILE = Path(__file__).parent / "results.json"
+SHOWN = (2, 8, 32, 128, 512, 2048)
+BUDGETS = (32, 256, 2048)
+SOME_PROMPTS = (0, 3, 6, 9, 11)  # pass rates .001, .01, .1, .5, .9
+NAMES = {
+    "reinforce": "REINFORCE, no baseline",
+    "reinforce_mean": "REINFORCE, mean as baseline; Dr. GRPO",
+    "rloo": "RLOO",
+    "grpo": "GRPO",
+    "pkpo-8": "PKPO, k = 8",
+    "maxrl_order-4": "MaxRL, order 4",
+    "maxrl": "MaxRL, Algorithm 1",
+    "maxrl_success": "MaxRL, Eq. (9)",
+    "maxrl_centered": "MaxRL, Eq. (10)",
+}
+PAIRS = {  # the estimators of S11, as functions of N
+    "Algorithm 1": lambda N: ("maxrl", {}),
+    "order N - 1": lambda N: ("maxrl_order", {"order": N - 1}),
+    "order N": lambda N: ("maxrl_order", {"order": N}),
+    "Eq. (9), successes only": lambda N: ("maxrl_success", {}),
+    "Eq. (10), centred": lambda N: ("maxrl_centered", {}),
+}
+
+
+def numbers(row: dict) -> dict[str, np.ndarray]:
+    """What follows from a row's cosine, length and noise, (policies,) each."""
+    cosine, length, noise = (np.array(row[key]) for key in ("cosine", "length", "noise"))
+    signal = cosine * length                                                   # along grad log p
+    return {
+        "cosine": cosine,
+        "length": length,
+        # So many rollouts a prompt, in groups of N, until the noise is as long as the signal.
+        "needed": row["rollouts"] * noise**2 / signal**2,
+        "error": error(row),
+    }
+
+
+def error(row: dict, budget: int | None = None, best_step: bool = True) -> np.ndarray:
+    """Mean squared distance of the gradient to M, (policies,), in units of M's squared length.
+
+    budget     rollouts of a prompt, in groups of N whose mean is taken; N without it
+    best_step  times the constant factor that makes it smallest, as a learning rate can
+    """
+    cosine, length, noise = (np.array(row[key]) for key in ("cosine", "length", "noise"))
+    square = noise**2 * row["rollouts"] / (budget or row["rollouts"])
+    if best_step:
+        return 1 - (cosine * length) ** 2 / (length**2 + square)
+    return 1 - 2 * cosine * length + length**2 + square
+
+
+def by_rollouts(rows: list[dict], key: str, form: str):
+    """A row for each method, a column for each N; means over the policies."""
+    head("method", *(f"N = {N}" for N in SHOWN))
+    for method, name in NAMES.items():
+        found = {row["rollouts"]: numbers(row)[key].mean() for row in rows if row["method"] == method}
+        line([name, *(format(found[N], form) for N in SHOWN)])
+
+
+def best_rollouts(rows: list[dict], best_step: bool):
+    """For a budget of rollouts a prompt: into groups of which size are they best divided?"""
+    head("method", *(f"{budget:,} rollouts a prompt" for budget in BUDGETS))
+    for method, name in NAMES.items():
+        cells = []
+        for budget in BUDGETS:
+            fitting = [row for row in rows if row["method"] == method and row["rollouts"] <= budget]
+            found = {row["rollouts"]: error(row, budget, best_step).mean() for row in fitting}
+            N = min(found, key=found.get)
+            cells.append(f"{found[N]:.3f} (N = {N})")
+        line([name, *cells])
+
+
+def orders(rows: list[dict]):
+    """The path from RLOO to maximum likelihood with the same rollouts."""
+    head("N", "order T", "cosine", "length", "rollouts until noise = signal", "error of one group")
+    for row in rows:
+        values = numbers(row)
+        cells = [over_seeds(values["cosine"]), over_seeds(values["length"])]
+        cells += [f"{values['needed'].mean():.0f}", over_seeds(values["error"])]
+        line([str(row["rollouts"]), str(row["order"]), *cells])
+
+
+def pairs(policies: list[dict]):
+    """Algorithm 1 against the exact orders: the weights, and one prompt's variance relative to Algorithm 1's."""
+    rates = [f"p = {run.TARGETS[i]:g}" for i in SOME_PROMPTS]
+    head("N", "estimator", "order of its weight", "largest relative difference", *(f"variance, {rate}" for rate in rates))
+    for N in (2, 4, 8):
+        reference = None
+        for name, rule in PAIRS.items():
+            found = [run.moments(*rule(N), N, **run.tensors(policy)) for policy in policies]
+            w = np.stack([w.numpy() for w, _ in found])                        # (policies, P)
+            variance = np.stack([trace.numpy() for _, trace in found])
+            reference = variance if reference is None else reference
+            p = np.array([policy["p"] for policy in policies])
+            away = {T: np.abs(w * p / (1 - (1 - p) ** T) - 1).max() for T in (N - 1, N)}
+            T = min(away, key=away.get)
+            ratios = (variance / reference).mean(0)
+            order = "N" if T == N else "N - 1"
+            # A difference of rounding is no number to print.
+            said = "below 1e-12" if away[T] < 1e-12 else f"{away[T]:.2g}"
+            line([str(N), name, order, said, *(f"{ratios[i]:.3f}" for i in SOME_PROMPTS)])
+
+
+def one_prompt(policies: list[dict], N: int = 128):
+    """How much of the length of one prompt's gradient is signal: |expected gradient| / root of the mean squared length."""
+    head(f"signal share of the length, N = {N}", *(f"p = {target:g}" for target in run.TARGETS))
+    for method in ("rloo", "grpo", "maxrl"):
+        shares = []
+        for policy in map(run.tensors, policies):
+            w, trace = run.moments(method, {}, N, **policy)
+            signal = (w * policy["p"]).square() * policy["gram"].diagonal()
+            shares.append((signal / (signal + trace)).sqrt().numpy())
+        line([NAMES[method], *(f"{share:.2f}" for share in np.mean(shares, 0))])
+
+
+def sampled(rows: list[dict]):
+    head("control, N = 16, policy 0", "signal, sampled", "exact", "squared length, sampled", "exact")
+    for row in rows:
+        cells = []
+        for key in ("signal", "square"):
+            mean, se, exact = row[key]
+            cells += [f"{mean:.4f} ± {se:.4f}", f"{exact:.4f}"]
+        line([NAMES[row["method"]], *cells])
+
+
+def main():
+    results = json.loads(FILE.read_text())
+    rows = results["rows"]
+    print(f"{len(results['policies'])} policies, torch {results['torch']}, {results['seconds']} s")
+    for key, form, title in (("cosine", ".3f", "cosine with grad log p"), ("length", ".3f", "length of the expectation"),
+                             ("needed", ",.0f", "rollouts a prompt until noise = signal"),
+                             ("error", ".3f", "error of one group, best step")):
+        print(f"\n{title}")
+        by_rollouts(rows, key, form)
+    for best_step in (True, False):
+        print(f"\nbest N, {'best step' if best_step else 'as it is'}")
+        best_rollouts(rows, best_step)
+    orders(results["orders"])
+    pairs(results["policies"])
+    one_prompt(results["policies"])
+    sampled(results["control"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,15 @@
 """What the pages of results/ print can be recomputed from the files beside them."""
 
 import importlib.util
+import itertools
 
+import numpy as np
+import pytest
+import torch
 from conftest import ROOT
+
+from maxrl.advantages import ADVANTAGES
+from results.order.summarise import noise
 
 
 def test_the_tables_of_the_demo(capsys):
@@ -31,3 +38,20 @@ def test_the_tables_of_the_headline(capsys):
     rows = printed_rows(capsys, "results/headline/summarise.py")
     page = (ROOT / "results/headline/README.md").read_text()
     assert len(rows) > 40 and [row for row in rows if row not in page] == []
+
+
+def test_the_noise_of_an_estimator():
+    """The sum over the number of successes, against all outcomes of four draws from three classes."""
+    p = np.array([0.3, 0.35, 0.35])
+    scores = np.eye(3) - p
+    for name, options in (("maxrl", {}), ("maxrl_order", {"order": 3}), ("maxrl_order", {"order": 4}), ("rloo", {})):
+        mean, second = np.zeros(3), 0.0
+        for drawn in itertools.product(range(3), repeat=4):
+            drawn = np.array(drawn)
+            rewards = torch.from_numpy(drawn == 0)[None].double()
+            advantages = ADVANTAGES[name](rewards, **options)[0].numpy()
+            gradient = advantages @ scores[drawn] / 4
+            mean += p[drawn].prod() * gradient
+            second += p[drawn].prod() * gradient @ gradient
+        expected = np.sqrt(second - mean @ mean) / np.linalg.norm(mean)
+        assert noise(name, p[0], 4, 3, **options) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,115 @@
+"""The tables of README.md, from the JSON files of this folder:
+
+    PYTHONPATH=. python results/images_1000/summarise.py results/images_1000
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.metrics import exact_pass_at_k
+from maxrl.study.plots import called
+from results.images import RESULTS, columns, load, seeds_table
+from results.summarise import head, line, over_seeds
+
+METHODS = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "grpo-128", "reinforce_mean-1024")
+KS = (1, 2, 8, 32, 128, 512)
+BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # of the paper's Figure 8
+
+
+def rates(curves: dict):
+    found = {run["lr"]: run for name, run in curves.items() if name.startswith("seed100/supervised")}
+    head("cross-entropy, seed 100, validation, rate", *(f"{rate:g}" for rate in sorted(found)))
+    for key in ("pass@1", "pass@128", "top1"):
+        line([key.replace("top1", "top-1"), *(f"{found[rate][key][-1]:.3f}" for rate in sorted(found))])
+
+
+def paper() -> dict:
+    """{method: last pass@1, pass@128 and majority vote of Figures 2 and 9}, in %."""
+    found = {}
+    for number in ("09", "02"):
+        series = json.loads((RESULTS / f"paper/figure{number}.json").read_text())["series"]
+        for key, points in series.items():
+            panel, method = key.split(" | ")
+            found.setdefault(method, {})[panel] = points[-1][1]
+    return found
+
+
+def comparison(test: Path):
+    table = columns(test, 128)
+    seeds_table(table, METHODS, 128, "1,000 classes, test")
+    head("cross-entropy minus, ± over seeds", "pass@1", "pass@128", "top-1")
+    for name in METHODS[1:]:
+        line([called(name), *(over_seeds(gap, "+") for gap in table["supervised"] - table[name])])
+    theirs = paper()
+    head("share of cross-entropy's pass@1", "ours", "the paper's")
+    for name in METHODS[1:]:
+        ours = over_seeds(table[name][0] / table["supervised"][0])
+        method = "reinforce-1024" if name.startswith("reinforce") else name
+        line([called(name), ours, f"{theirs[method]['pass@1'] / theirs['supervised']['pass@1']:.3f}"])
+
+
+def coverage(test: Path):
+    """pass@k against k."""
+    pass_rates, _ = load(test)
+    head("test", *(f"pass@{k}" for k in KS))
+    for name in METHODS:
+        line([called(name), *(over_seeds(exact_pass_at_k(pass_rates[name], k).mean(1)) for k in KS)])
+
+
+def lower(curves: dict):
+    """MaxRL with a third of the rate."""
+    head("seed 0, validation", "rate", "pass@1", "pass@128", "top-1")
+    for method in ("maxrl-1024", "maxrl-128"):
+        for name, run in sorted(curves.items()):
+            if name.startswith(f"seed0/{method}-lr"):
+                line([called(method), f"{run['lr']:g}", *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1"))])
+
+
+def seconds(curves: dict, rate: float):
+    """Means over seeds."""
+    head("seconds of 2,000 steps", *map(called, METHODS))
+    means = [statistics.mean(curves[f"seed{seed}/{name}-lr{rate}"]["seconds"] for seed in range(3)) for name in METHODS]
+    line(["mean of 3 seeds", *(f"{mean:.0f}" for mean in means)])
+
+
+def norms(study: Path, step: str):
+    """Medians of the gradient norms in bins of the pass rate, each model's under its own objective, and the paper's."""
+    rows = {}
+    for rollouts in (1024, 128, 16):
+        found = json.loads((study / f"norms-{step}-{rollouts}.json").read_text())
+        rows |= {row["name"]: (np.array(row["pass_rates"]), np.array(row["norms"])) for row in found["checkpoints"]}
+    series = json.loads((RESULTS / "paper/figure08.json").read_text())["series"]
+    theirs = {name: np.array(series[f"medians | {name}"]) for name in ("supervised", "maxrl", "grpo")}
+    head(f"step {int(step):,}: pass rate up to", *map(called, METHODS), *(f"paper: {called(name)}" for name in theirs))
+    for low, high in zip(BINS, BINS[1:]):
+        cells = []
+        for name in METHODS:
+            p, norm = rows[name]
+            inside = (p > low) & (p <= high)
+            cells.append(f"{np.median(norm[inside]):.3g} ({inside.sum()})" if inside.sum() else "")
+        for points in theirs.values():
+            inside = (points[:, 0] > low) & (points[:, 0] <= high)
+            cells.append(f"{points[inside, 1][0]:.3g}" if inside.sum() else "")
+        line([f"{high:g}", *cells])
+
+
+def main(study: Path):
+    curves = json.loads((study / "curves.json").read_text())
+    chosen = max((run["pass@1"][-1], run["lr"]) for name, run in curves.items() if name.startswith("seed100/"))[1]
+    rates(curves)
+    comparison(study / "test.json")
+    coverage(study / "test.json")
+    lower(curves)
+    seconds(curves, chosen)
+    seeds_table(columns(study / "test200.json", 25), ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3"), 25,
+                "200 classes, test")
+    norms(study, "001000")
+    norms(study, "002000")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

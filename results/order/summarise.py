@@ -1,0 +1,115 @@
+"""The tables of README.md, from curves.json and test.json:
+
+    PYTHONPATH=. python results/order/summarise.py results/order
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from maxrl.advantages import ADVANTAGES, weight
+from results.images import columns, seeds_table
+from results.summarise import head, line, over_seeds
+
+ORDERS = (1, 4, 16, 64, 256, 1024)
+CLASSES = 200
+
+
+def title(name: str) -> str:
+    """A run's name for people."""
+    name = name.removeprefix("from-base-").removeprefix("few-")
+    if name.startswith("order-"):
+        _, order, _, rollouts = name.split("-")
+        return f"exact order {int(order):,}, {int(rollouts):,} rollouts"
+    method, _, rollouts = name.partition("-")
+    if method == "maxrl":
+        return f"Algorithm 1, {int(rollouts):,} rollouts (order {int(rollouts) - 1:,})"
+    return {"rloo": "RLOO, 1,024 rollouts", "supervised": "cross-entropy", "base": "before"}[method]
+
+
+def paths(table: dict):
+    orders = [f"order-{T}-of-1024" for T in ORDERS]
+    seeds_table(table, ["rloo-1024", *orders, "maxrl-1024", "supervised"], 25, "from scratch", title)
+    seeds_table(table, ["base", *(f"from-base-{name}" for name in (*orders, "supervised"))], 25,
+                "from a model with pass@1 near .2", title)
+
+
+def few(table: dict):
+    names = [name for N in (2, 4, 8) for name in (f"maxrl-{N}", f"order-{N - 1}-of-{N}", f"order-{N}-of-{N}")]
+    seeds_table(table, ["base", *(f"few-{name}" for name in names)], 25, "few rollouts", title)
+    head("Algorithm 1 minus, ± over seeds", "pass@1", "pass@25", "top-1")
+    for N in (2, 4, 8):
+        for order in (N - 1, N):
+            gaps = table[f"few-maxrl-{N}"] - table[f"few-order-{order}-of-{N}"]
+            line([f"order {order}, {N} rollouts", *(over_seeds(gap, "+") for gap in gaps)])
+
+
+def rates(curves: dict):
+    """Of Algorithm 1 with 4 rollouts, on seed 100."""
+    found = {run["lr"]: run for name, run in curves.items() if "/maxrl-4-lr" in name}
+    head("learning rate, seed 100, validation", *(f"{rate:g}" for rate in sorted(found)))
+    line(["pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found))])
+
+
+def same(curves: dict):
+    """How far order 1 is from RLOO, whose formula is another."""
+    gaps = [max(abs(a - b) for key in ("pass@1", "pass@25") for a, b in zip(
+        curves[f"seed{seed}/order-1-of-1024"][key], curves[f"seed{seed}/rloo-1024"][key])) for seed in range(3)]
+    print(f"\nOrder 1 against RLOO: pass@1 and pass@25 of the validations differ by at most {max(gaps):.1g}.")
+
+
+def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
+    """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
+
+    The model gives the right class p, and each of the others the same. The sum over K, the number of successes, is exact.
+    """
+    N = rollouts
+    q = (1 - p) / (classes - 1)
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # row K has K successes, then failures
+    advantages = ADVANTAGES[name](rewards, **options).numpy()
+    K = np.arange(N + 1)
+    F = N - K
+    success = advantages[:, 0]                                                 # of no meaning at K = 0, where it counts 0 times
+    failure = advantages[:, -1]                                                # the same at K = N
+    log_choose = np.array([math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K])
+    chance = np.exp(log_choose + K * math.log(p) + F * math.log1p(-p))
+    # The score of class c is e_c - pi. A wrong class is drawn m times of F.
+    m = F / (classes - 1)
+    m2 = m * (1 - 1 / (classes - 1)) + m**2                                    # the mean of m^2
+    total = K * success + F * failure
+    right = (K * success - total * p) / N
+    wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
+    second = (chance * (right**2 + (classes - 1) * wrong)).sum()               # E |g|^2
+    mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
+    return math.sqrt(max(second - mean**2, 0)) / mean
+
+
+def noises():
+    ps = (0.005, 0.02, 0.1, 0.3, 0.6, 0.9)
+    head("weight / noise", *(f"p = {p:g}" for p in ps))
+    rows = [(f"order-{T}-of-1024", "maxrl_order", 1024, {"order": T}) for T in ORDERS]
+    rows.append(("maxrl-1024", "maxrl", 1024, {}))
+    for N in (2, 4, 8):
+        rows.append((f"maxrl-{N}", "maxrl", N, {}))
+        rows += [(f"order-{T}-of-{N}", "maxrl_order", N, {"order": T}) for T in (N - 1, N)]
+    for run, name, N, options in rows:
+        line([title(run), *(f"{weight(name, p, rollouts=N, **options):.3g} / {noise(name, p, N, CLASSES, **options):.3g}"
+                            for p in ps)])
+
+
+def main(study: Path):
+    curves = json.loads((study / "curves.json").read_text())
+    table = columns(study / "test.json", 25)
+    paths(table)
+    same(curves)
+    few(table)
+    rates(curves)
+    noises()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

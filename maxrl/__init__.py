@@ -14,6 +14,7 @@ maxrl/                        THE METHOD
   sampler.py               6  samples N responses to each prompt, token by token.
   models/transformer.py    7  is the language model.
   models/attention.py      8  says which token attends to which, and keeps keys and values.
+  models/linear.py            multiplies float32 by oneDNN, where that is faster.
   models/rope.py              turns positions into rotations of queries and keys.
   models/hf_config.py         reads and writes the config.json of published models.
   models/lora.py              adds a LoRA adapter to a frozen model.

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from unittest import mock
 
 import torch
 from torch.nn.attention.bias import CausalBias
@@ -9,6 +10,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from maxrl import distributed
+from maxrl.models import linear
 
 device = torch.device("cpu")
 
@@ -65,7 +67,9 @@ def counted(function) -> int:
     def attention_backward(gradient, q, k, v, *rest, **named):
         return sdpa_backward_flop_count(gradient, q, k, v)
 
-    with whole_biases(), FlopCounterMode(display=False, custom_mapping={
+    # The counter knows torch's own products alone.
+    plain_products = mock.patch.object(linear, "mkl_is_slow", lambda: False)
+    with whole_biases(), plain_products, FlopCounterMode(display=False, custom_mapping={
             aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *rest, **named: sdpa_flop_count(q, k, v),
             aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward}) as counter:
         function()

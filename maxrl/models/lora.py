@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from maxrl.models.linear import Linear
+
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # what can have an adapter
 PREFIX = "base_model.model."  # of every name in a PEFT file
 # Keys of an adapter_config.json that change nothing here: which modules have an adapter is read off the tensors' names,
@@ -21,7 +23,7 @@ IMPLEMENTED = {"peft_type": ("LORA",), "task_type": ("CAUSAL_LM",), "bias": ("no
                "init_lora_weights": (True, "gaussian")}
 
 
-class Frozen(nn.Linear):
+class Frozen(Linear):
     """A Linear that is not trained and keeps its weight in autocast's precision from one forward to the next.
 
     Autocast itself keeps such a copy only of a weight that needs a gradient, and would cast this one for every token.
@@ -173,7 +175,7 @@ def merge(model: nn.Module) -> nn.Module:
         if isinstance(module, LoRALinear):
             module.weight.data.copy_(module.merged())
         if isinstance(module, Frozen):
-            plain = nn.Linear(module.in_features, module.out_features, device="meta")
+            plain = Linear(module.in_features, module.out_features, device="meta")
             plain.weight = module.weight
             plain.bias = module.bias
             model.set_submodule(name, plain)

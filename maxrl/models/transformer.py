@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from maxrl.models.attention import Cache, attend, prefix_mask
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
+from maxrl.models.linear import Linear
 from maxrl.models.rope import rotate, turn
 
 
@@ -58,9 +59,9 @@ class MLP(nn.Module):
         super().__init__()
         E = config.hidden_size
         inner = config.intermediate_size
-        self.gate_proj = nn.Linear(E, inner, bias=False)
-        self.up_proj = nn.Linear(E, inner, bias=False)
-        self.down_proj = nn.Linear(inner, E, bias=False)
+        self.gate_proj = Linear(E, inner, bias=False)
+        self.up_proj = Linear(E, inner, bias=False)
+        self.down_proj = Linear(inner, E, bias=False)
 
     def forward(self, x):
         gate = F.silu(self.gate_proj(x))
@@ -78,10 +79,10 @@ class Attention(nn.Module):
         query_size = config.num_attention_heads * D
         key_size = config.num_key_value_heads * D
         bias = family["qkv_bias"] or config.attention_bias
-        self.q_proj = nn.Linear(E, query_size, bias=bias)
-        self.k_proj = nn.Linear(E, key_size, bias=bias)
-        self.v_proj = nn.Linear(E, key_size, bias=bias)
-        self.o_proj = nn.Linear(query_size, E, bias=config.attention_bias)
+        self.q_proj = Linear(E, query_size, bias=bias)
+        self.k_proj = Linear(E, key_size, bias=bias)
+        self.v_proj = Linear(E, key_size, bias=bias)
+        self.o_proj = Linear(query_size, E, bias=config.attention_bias)
         # An Identity takes the same arguments and has no weights, as the checkpoints without norms.
         norm = RMSNorm if family["qk_norm"] else nn.Identity
         self.q_norm = norm(D, config.rms_norm_eps)
@@ -218,7 +219,7 @@ class Transformer(nn.Module):
         # The file of that name next to a loaded checkpoint, written back on saving.
         self.generation_config = {}
         self.model = Decoder(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         # The same start as transformers gives these families; the norms stay at 1.
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):

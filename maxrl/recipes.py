@@ -8,7 +8,9 @@ loss of a language model is a mean over the tokens of the whole batch (App. F; c
 
 import difflib
 from dataclasses import replace
+from pathlib import Path
 
+from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
@@ -207,8 +209,28 @@ RECIPES = {r.__name__: r for r in (
     polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop, prompts)}
 
 
+def is_record(recipe: str) -> bool:
+    """Whether a recipe is what a run has recorded, RUN/recipe.json."""
+    return Path(recipe).name == "recipe.json"
+
+
+def repeated(file: str) -> Config:
+    """The recipe in a run's recipe.json, for a run of its own: without the directory, and from the beginning."""
+    try:
+        fields = checkpoint.recorded(Path(file).parent)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {file}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return replace(Config(**fields), out="", resume="no")
+
+
 def find_recipe(name: str):
-    """The function that makes the Config of a recipe of ours, or of one of the user's own, FILE.py:NAME."""
+    """The function that makes the Config of a recipe of ours, of one of the user's own, FILE.py:NAME, or of a run's."""
+    if is_record(name):
+        cfg = repeated(name)
+        return lambda: cfg
     if ":" in name:
         recipe = imported(name, "recipe")
         try:
@@ -223,5 +245,5 @@ def find_recipe(name: str):
     if name not in RECIPES:
         near = difflib.get_close_matches(name.removesuffix("_1gpu"), RECIPES, n=1)  # once names of their own
         raise UsageError(f"no recipe is called {name!r}; " + (f"did you mean {near[0]}? " if near else "") +
-                         f"there are {', '.join(RECIPES)}, or FILE.py:NAME")
+                         f"there are {', '.join(RECIPES)}, FILE.py:NAME or RUN/recipe.json")
     return RECIPES[name]

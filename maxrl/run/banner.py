@@ -6,11 +6,14 @@ from pathlib import Path
 
 from maxrl import distributed
 from maxrl.config import Config
+from maxrl.io.arguments import dashed
+from maxrl.io.files import read_json
+from maxrl.recipes import is_record
 from maxrl.tasks import load_task
 
 
 def opening(run, task, validation, policy) -> list[str]:
-    """At most six lines: what is learned, with what, on what, from what, judged by whom, and where it goes."""
+    """What is learned, with what, on what, from what, judged by whom, and where it goes; a repeated run says what differs."""
     cfg = run.cfg
     every = sum(p.numel() for p in policy.model.parameters())
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
@@ -35,7 +38,24 @@ def opening(run, task, validation, policy) -> list[str]:
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",
         f"  rewards  {judged}{', 0 where the response is cut' if cfg.zero_reward_at_limit else ''}",
         f"  writes   {run.path}" + (f", {goes_on} after step {run.steps:,}" if run.resumed else ""),
+        *([f"  repeats  {run.recipe}: {differences(read_json(run.recipe), run.record)}"] if is_record(run.recipe) else []),
     ]
+
+
+def differences(old: dict, new: dict) -> str:
+    """What a repeated run has otherwise than the one whose recipe.json it follows."""
+    found = []
+    for name in ("torch", "python", "ranks", "examples"):
+        if old.get(name) != new[name]:
+            found.append(f"{name} {new[name]} instead of {old.get(name)}")
+    data = old.get("data")
+    for split, digest in new["data"].items():
+        if isinstance(data, dict) and digest != data.get(split, digest):
+            found.append(f"other {split} data of the same name")
+    for name, value in new["config"].items():
+        if name not in ("out", "resume") and value != old["config"].get(name, value):
+            found.append(f"--{dashed(name)} {value} instead of {old['config'][name]}")
+    return ", ".join(found) or "nothing differs that is recorded"
 
 
 def precision(cfg: Config, policy) -> str:

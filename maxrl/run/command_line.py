@@ -2,15 +2,17 @@
 
 import dataclasses
 import inspect
+import shlex
 import textwrap
+from pathlib import Path
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of, with_overrides
 from maxrl.errors import UsageError
 from maxrl.estimator import add_own
-from maxrl.io.arguments import dashed
+from maxrl.io.arguments import dashed, split_arguments
 from maxrl.io.user_code import imported
-from maxrl.recipes import RECIPES, find_recipe
+from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 
@@ -32,6 +34,8 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if dry:
         print(dry_run.dry_run(name, recipe(), rest))
         return None
+    if is_record(name):
+        refuse_code(name, recipe(), rest)
     cfg = with_overrides(recipe(), rest)
     if ":" in cfg.estimator:
         add_estimator(cfg.estimator)
@@ -39,11 +43,25 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
 
 
 def default_directory(recipe: str, estimator: str) -> str:
-    """runs/RECIPE-ESTIMATOR, or runs/RECIPE of a supervised one; of FILE.py:NAME the NAME."""
+    """runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised; of FILE.py:NAME the NAME, of RUN/recipe.json runs/RUN-again."""
+    if is_record(recipe):
+        return f"runs/{Path(recipe).absolute().parent.name}-again"
     names = [recipe.rpartition(":")[2]]
     if estimator != "supervised":
         names.append(estimator.rpartition(":")[2])
     return "runs/" + "-".join(names)
+
+
+def refuse_code(recipe: str, cfg: Config, arguments: list[str]):
+    """A recipe.json may come from anywhere: the code that it names is run where the command names it too."""
+    given = {key for key, _ in split_arguments(arguments)}
+    code = []
+    for name in ("task", "estimator", "reward"):
+        value = typed(getattr(cfg, name))
+        if ":" in value and name not in given:
+            code += [f"--{name}", value]
+    if code:
+        raise UsageError(f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it")
 
 
 def add_estimator(name: str):

@@ -25,7 +25,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
+.PHONY: help demo images gsm8k-laptop figures proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -88,6 +88,9 @@ gsm8k-laptop: $(plots)  ## two CPU cores, about ten minutes: the GSM8K path on g
 	$(py) train.py gsm8k_laptop --seed $(SEED) --init runs/gsm8k$(SEED)/base --out runs/gsm8k$(SEED)/maxrl --resume auto
 	$(py) eval.py runs/gsm8k$(SEED)/{base,maxrl} --prompts 256 --samples 32 --k 1,8,32
 	$(py) sample.py runs/gsm8k$(SEED)/maxrl
+
+figures: $(plots)  ## the figures beside the paper's, redrawn from results/ without training: results/figures, half a minute
+	PYTHONPATH=. $(py) results/figures.py
 
 maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out
 	$(py) -m data.maze.prepare --size 17 --train 1000000

@@ -24,7 +24,8 @@ def thinned(rows: list[dict]) -> list[dict]:
         part = rows[i : i + STEPS]
         known = {key: [row[key] for row in part if row.get(key) is not None] for key in KEPT}
         row = {key: float(f"{sum(values) / len(values):.6g}") for key, values in known.items() if values}
-        row["seconds"] = float(f"{statistics.median(known['seconds']):.6g}")
+        if known["seconds"]:
+            row["seconds"] = float(f"{statistics.median(known['seconds']):.6g}")
         row["clipped"] = sum(norm > 1 for norm in known["grad_norm"]) / len(part)
         evaluated = {key: value for line in part for key, value in line.items() if key.startswith("eval/")}
         result.append({"step": part[-1]["step"]} | row | evaluated)

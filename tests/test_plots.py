@@ -88,7 +88,8 @@ def test_a_page_is_wide_enough(drawn):
 
 
 def test_names_and_colours():
-    assert set(plots.STYLE) - set(ADVANTAGES) == {"maximum likelihood", "base", "maxrl-128", "maxrl-16", "grpo-128"}
+    assert set(plots.STYLE) - set(ADVANTAGES) == {"maximum likelihood", "base", "self", "maxrl-128", "maxrl-16", "grpo-128",
+                                                   "grpo-entropy bonus"}
     assert plots.called("maxrl-128") == "MaxRL, 128" and plots.called("supervised") == "cross-entropy"
     assert plots.called("base") == "before RL" and plots.called("mine") == "mine"
     assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")

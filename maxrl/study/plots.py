@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
          "maxrl_order": ("MaxRL of order T", "#e67e22"), "supervised": ("cross-entropy", "#1b1b1b"),
          "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
-         "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5")}
+         "pkpo": ("PKPO", "#d4a017"), "differential_smoothing": ("differential smoothing", "#c2558f"),
+         "self": ("SELF", "#a0785a"),
+         "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
+         "grpo-entropy bonus": ("GRPO", "#7fb3d5")}
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
            "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm"}
 
@@ -35,7 +39,7 @@ def figure(panels: int, **options):
     require()
     import matplotlib.pyplot as plt
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-                         "grid.alpha": 0.25, "legend.frameon": False})
+                         "grid.alpha": 0.25, "legend.frameon": False, "axes.titlesize": 9, "legend.title_fontsize": 8})
     rows = -(-panels // 2)
     fig, axes = plt.subplots(rows, 2, figsize=(8.6, 3.2 * rows), layout="constrained", squeeze=False, **options)
     for ax in axes.flat[panels:]:
@@ -46,12 +50,15 @@ def figure(panels: int, **options):
 def save(fig, lines, file: Path, caption: str, told: str = ""):
     """The figure with one legend below its panels, where it covers no data; the file whole or not at all."""
     import matplotlib.pyplot as plt
+    from PIL import Image
     if lines:
-        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=told)
-    fig.suptitle(caption, fontsize=8)
+        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=textwrap.fill(told, 130))
+    fig.suptitle(textwrap.fill(caption, 130), fontsize=8)
     aside = file.with_stem(f"{file.stem}.incomplete")
     try:
         fig.savefig(aside, dpi=150)
+        if file.suffix == ".png":  # 256 colours are enough, in a third of the bytes
+            Image.open(aside).convert("RGB").quantize(256).save(aside, optimize=True)
         aside.replace(file)
     finally:
         aside.unlink(missing_ok=True)
@@ -141,6 +148,42 @@ def training(runs: dict, file: Path, caption: str, panels, window: int):
         plain = f"{key.removeprefix('eval/')}, validation" if evaluation else key
         ax.set(xlabel="step", ylabel=MEANING.get(key, plain))
     save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
+
+
+def picture(numbers: dict, file: Path):
+    """Draw a figure that is all numbers, as those of results/figures are: what is drawn can be read and compared.
+
+    caption, told   above and below the panels
+    panels          each with `lines` and the settings of its axes (title, xlabel, ylim, ...), `marks` {step: sentence},
+                    `zero` for a line there
+    a line          name, x, y; with `low` and `high` it has a band, with `pale` it is only that, with `paper` it is dashed
+    """
+    fig, axes = figure(len(numbers["panels"]))
+    legend = {}
+    for ax, panel in zip(axes, numbers["panels"]):
+        for line in panel["lines"]:
+            name = line["name"]
+            x, y, low, high = (np.array(line.get(key, []), float) for key in ("x", "y", "low", "high"))
+            style = {"color": colour(name)}
+            if line.get("pale"):
+                ax.plot(x, y, lw=0.7, alpha=0.3, **style)
+                continue
+            dashes = "--" if line.get("paper") else "-"
+            drawn, = ax.plot(x, y, dashes, marker="o" if len(x) <= 13 else None, ms=3, lw=1.4, label=called(name), **style)
+            if len(low):
+                ax.fill_between(x, low, high, alpha=0.2, lw=0, **style)
+            if name not in legend or not line.get("paper"):
+                legend[name] = drawn
+        if panel.get("zero"):
+            ax.axhline(0, lw=0.8, color="#555555")
+        for step, sentence in panel.get("marks", {}).items():
+            ax.axvline(float(step), ls=":", lw=1, color="#555555")
+            ax.annotate(sentence, (float(step), 0.02), xycoords=("data", "axes fraction"), xytext=(3, 0),
+                        textcoords="offset points", fontsize=7)
+        ax.set(**{key: value for key, value in panel.items() if key not in ("lines", "marks", "zero")})
+    places = {method: place for place, method in enumerate(STYLE)}
+    order = sorted(legend, key=lambda name: (places.get(name.partition("-")[0], len(places)), name))
+    save(fig, [legend[name] for name in order], file, numbers["caption"], numbers["told"])
 
 
 def over_steps(seeds: list, key: str):

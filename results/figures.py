@@ -1,0 +1,201 @@
+"""Redraws the figures that stand beside the paper's, from the files under results/: nothing is trained.
+
+    PYTHONPATH=. python results/figures.py                  all of them, as `make figures`
+    PYTHONPATH=. python results/figures.py figure1 --out .  one, into another folder
+
+Each function makes one figure, NAME.json with the numbers drawn and NAME.png, or None where its study is not run. Ours is
+solid, the paper's dashed: in the same axes where both are the same quantity, else in two panels with one y axis.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.advantages import weight
+from maxrl.errors import UsageError
+from maxrl.io.files import write_text
+from maxrl.study import plots
+from results.reading import RESULTS, averaged, blocks, crossing, paired, paper, runs, solved
+
+METHODS = ("maxrl", "grpo", "rloo")
+MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
+MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
+SOLVED = "share of prompts with a success"
+
+
+def line(name: str, x, y, **more) -> dict:
+    return {"name": name, "x": x, "y": y, **more}
+
+
+def theirs(curves: dict, **axes) -> dict:
+    """A panel of the paper's curves {method: (x, y)}."""
+    return {"lines": [line(name, x, y, paper=True) for name, (x, y) in curves.items()], **axes}
+
+
+def over_seeds(name: str, x, values) -> dict:
+    """The mean of values (seeds, points), with a band from the lowest to the highest where there are several."""
+    band = {"low": values.min(0), "high": values.max(0)} if len(values) > 1 else {}
+    return line(name, x, values.mean(0), **band)
+
+
+def level(*panels):
+    """Panels with one y axis that has zero in it."""
+    lines = [one for panel in panels for one in panel["lines"]]
+    top = max(np.max(one.get("high", one["y"])) for one in lines)
+    bottom = min(np.min(one.get("low", one["y"])) for one in lines)
+    for panel in panels:
+        panel["ylim"] = (min(0, 1.08 * bottom), min(1.02, 1.08 * top))
+
+
+def seeds_said(count: int) -> str:
+    return f"mean of {count} seeds, bands from the lowest to the highest" if count > 1 else "one seed"
+
+
+def figure1():
+    """What each objective weighs, exactly: no run is needed."""
+    small, whole = np.logspace(-4, np.log10(0.98), 81), np.linspace(0.02, 0.98, 97)
+    kinds = {"reinforce": ("reinforce", {}), "grpo": ("grpo", {}), "maxrl-16": ("maxrl", {"order": 15}),
+             "maxrl-128": ("maxrl", {"order": 127}), "maxrl-1024": ("maxrl", {"order": 1023}),
+             "maximum likelihood": ("maxrl", {})}
+    panels = []
+    for p, axes in ((small, {"xscale": "log", "yscale": "log", "title": "hard prompts"}),
+                    (whole, {"ylim": (0, 12), "title": "all prompts"})):
+        lines = [line(name, p, [weight(method, value, **options) for value in p])
+                 for name, (method, options) in kinds.items()]
+        panels.append({"lines": lines, "xlabel": "pass rate p", "ylabel": "weight w(p) of a prompt", **axes})
+    return {"caption": "The gradient of a prompt is w(p) grad p (Table 2). MaxRL, 128 is with 128 rollouts: order 127",
+            "told": "exact; GRPO and maximum likelihood: limit of many rollouts", "panels": panels}
+
+
+def figure2():
+    """Images: pass@1 and pass@k over training, 200 drawn classes beside ImageNet."""
+    study = json.loads((RESULTS / "images_laptop/curves.json").read_text())
+    ours = study["lr 1.0"]
+    panels = []
+    for theirs_k, ours_k in (("pass@1", "pass@1"), ("pass@128", "pass@25")):
+        curves = paper(9)[theirs_k] | paper(2)[theirs_k]
+        left = theirs(curves, title="paper: ImageNet, 1,000 classes, ResNet-50", xlabel="step", ylabel=theirs_k)
+        lines = [over_seeds(name.replace("_mean", ""), study["steps"], np.array([seed[ours_k] for seed in seeds.values()]))
+                 for name, seeds in ours.items()]
+        right = {"lines": lines, "title": "ours: 200 drawn classes, .09M parameters (reduced scale)", "xlabel": "step",
+                 "ylabel": ours_k}
+        level(left, right)
+        panels += [left, right]
+    return {"caption": "Figures 2 and 9: validation images over training. Ours: learning rate 1.0 for all; "
+            "pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
+            "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's", "panels": panels}
+
+
+def headline(base: str) -> dict:
+    """{method: rows of each seed} of the study of 1,000 steps at one learning rate."""
+    found = runs(RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000)
+    return {name: [solved(rows) for rows in seeds] for name, seeds in paired(found, METHODS).items()}
+
+
+def figure12(base: str):
+    """Prompts that are solved at least once, smoothed as the paper's."""
+    ours = headline(base)
+    if not ours:
+        return None
+    left = theirs(paper(12)["17x17 maze"], title=f"{MAZE17}, 256 prompts", xlabel="step", ylabel=SOLVED)
+    lines = []
+    for name, seeds in ours.items():
+        steps, values = plots.over_steps(seeds, "solved")
+        lines += [line(name, steps, values.mean(0), pale=True),
+                  over_seeds(name, steps, averaged(values, int(steps[1] - steps[0])))]
+    right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": SOLVED}
+    level(left, right)
+    count = len(ours["maxrl"])
+    return {"caption": f"Figure 12: training prompts with at least one success, smoothed with decay .99 a step. Ours: "
+            f"{base} base, 16 prompts x 32 rollouts a step, mazes never repeat",
+            "told": f"solid: ours, {seeds_said(count)}, pale: not smoothed; dashed: the paper's",
+            "panels": [left, right]}
+
+
+def figure17(base: str):
+    """pass@1 and pass@32 over training, and MaxRL's lead over GRPO; where it passes GRPO for good is marked."""
+    ours = headline(base)
+    if not ours:
+        return None
+    panels, says = [], []
+    for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
+        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
+        left = theirs(curves, title=MAZE17, xlabel="step", ylabel=f"{k}, held-out mazes")
+        found = {name: plots.over_steps(seeds, key) for name, seeds in ours.items()}
+        lines = [over_seeds(name, steps, plots.smooth(values, 9)) for name, (steps, values) in found.items()]
+        right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": f"{k}, training mazes"}
+        level(left, right)
+        panels += [left, right]
+        steps, values = found["maxrl"]
+        lead = blocks(steps, values - found["grpo"][1])                        # (seeds, blocks)
+        passed = crossing(lead.mean(0))
+        since = "not ahead of GRPO at the end" if passed is None else f"ahead of GRPO from step {passed} on"
+        right["marks"] = {str(passed or 0): f"MaxRL {since}"}
+        says.append(f"{k}, means of 100 steps: MaxRL is {since}")
+        if k == "pass@1":
+            (x, maxrl), (_, grpo) = curves["maxrl"], curves["grpo"]
+            axes = {"xlabel": "step", "ylabel": "pass@1, MaxRL minus GRPO", "zero": True}
+            ahead = [theirs({"maxrl": (x, maxrl - grpo)}, title=MAZE17, **axes),
+                     {"lines": [over_seeds("maxrl", 50 + 100 * np.arange(lead.shape[1]), lead)],
+                      "title": "ours: means of 100 steps (reduced scale)", **axes}]
+            level(*ahead)
+    count = len(ours["maxrl"])
+    return {"caption": f"Figure 17: who leads when. Ours: {base} base, 16 prompts x 32 rollouts a step; training mazes never "
+            "repeat, so they are held out too",
+            "told": f"solid: ours, means of 45 steps, {seeds_said(count)}; dashed: the paper's",
+            "panels": panels + ahead, "says": says}
+
+
+FIGURES = {
+    "figure1": figure1,
+    "figure2_200_classes": figure2,
+    "figure12_weak": lambda: figure12("weak"),
+    "figure12_strong": lambda: figure12("strong"),
+    "figure17_weak": lambda: figure17("weak"),
+    "figure17_strong": lambda: figure17("strong"),
+}
+
+
+def plain(value):
+    """Numbers of five significant digits, in lists: the same on every machine."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(part) for part in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.5g}")
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def main(arguments: list[str]):
+    parser = argparse.ArgumentParser("results/figures.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}")
+    parser.add_argument("--out", type=Path, default=RESULTS / "figures")
+    parser.add_argument("--numbers", action="store_true", help="the JSON alone, without matplotlib")
+    args = parser.parse_args(arguments)
+    unknown = set(args.names) - set(FIGURES)
+    if unknown:
+        raise UsageError(f"no figure {min(unknown)}: name some of {', '.join(FIGURES)}")
+    if not args.numbers:
+        plots.require()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.names or FIGURES:
+        numbers = plain(FIGURES[name]())
+        if numbers is None:
+            print(f"{name}: not run")
+            continue
+        write_text(args.out / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
+        if not args.numbers:
+            plots.picture(numbers, args.out / f"{name}.png")
+        print("\n    ".join([name, *numbers.get("says", [])]))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UsageError as error:
+        sys.exit(f"figures: {error}")

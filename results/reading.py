@@ -1,0 +1,77 @@
+"""What the figures read: the paper's curves, and the runs that results/keep.py left."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.io.files import json_lines
+
+RESULTS = Path(__file__).parent
+
+
+def paper(number: int) -> dict:
+    """{panel: {method: (x, y)}} of a figure of the paper; percent become fractions."""
+    figure = json.loads((RESULTS / f"paper/figure{number:02}.json").read_text())
+    scale = 0.01 if figure["units"] == "percent" else 1
+    panels = {}
+    for key, points in figure["series"].items():
+        panel, method = key.split(" | ")
+        x, y = np.array(points).T
+        panels.setdefault(panel, {})[method] = x, y * scale
+    return panels
+
+
+def runs(folder: Path, pattern: str, steps: int) -> dict:
+    """{method: {seed: rows of metrics.jsonl}} of the runs of `steps` steps or more.
+
+    pattern   of a run's directory, with the groups `seed` and `method`
+    """
+    found = {}
+    for file in sorted(folder.glob("*/metrics.jsonl")):
+        match = re.fullmatch(pattern, file.parent.name)
+        if not match:
+            continue
+        rows = [row for row, _ in json_lines(file)]
+        if rows[-1]["step"] + 1 >= steps:
+            found.setdefault(match["method"], {})[int(match["seed"])] = rows
+    return found
+
+
+def paired(found: dict, methods) -> dict:
+    """{method: rows of each seed} for the seeds that all of the methods have; empty without such a seed."""
+    if not set(methods) <= set(found):
+        return {}
+    seeds = sorted(set.intersection(*(set(found[method]) for method in methods)))
+    return {method: [found[method][seed] for seed in seeds] for method in methods if seeds}
+
+
+def solved(rows: list[dict]) -> list[dict]:
+    """The rows with `solved`, the share of a step's prompts that have a success."""
+    return [row | {"solved": 1 - row["frac_reward_zero_mean"]} for row in rows]
+
+
+def averaged(values: np.ndarray, gap: int, decay: float = 0.99) -> np.ndarray:
+    """The paper's smoothing of Figures 7 and 12, of values (seeds, points) that are means over `gap` steps each.
+
+    y_t = decay y_(t-1) + (1 - decay) raw_t a step, from y_1 = raw_1; the raw value of a step is its point's.
+    """
+    kept = decay**gap
+    smooth = [values[:, 0]]
+    for raw in values.T[1:]:
+        smooth.append(kept * smooth[-1] + (1 - kept) * raw)
+    return np.stack(smooth, 1)
+
+
+def blocks(steps: np.ndarray, values: np.ndarray, size: int = 100) -> np.ndarray:
+    """Means over blocks of `size` steps, (seeds, blocks), of values (seeds, points) at steps that count from 1."""
+    block = (steps - 1) // size                                                # (points,)
+    return np.stack([values[:, block == i].mean(1) for i in range(block.max() + 1)], 1)
+
+
+def crossing(lead: np.ndarray, size: int = 100) -> int | None:
+    """The step from which on every block's lead (blocks,) is above 0; None if the last one is not."""
+    behind = np.flatnonzero(lead <= 0)
+    first = behind[-1] + 1 if behind.size else 0
+    return int(first * size) if first < len(lead) else None

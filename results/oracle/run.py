@@ -52,6 +52,8 @@ METHODS = {
     "maxrl_centered": ("maxrl_centered", {}),
 }
 ORDERS = {N: [2**i for i in range(N.bit_length())] for N in (16, 64, 256)}
+# Not in the protocol, added after its run: the scores scatter so many times as much, their means stay.
+NOISIER = {"factors": (10, 100), "methods": ("rloo", "grpo", "maxrl")}
 CONTROL = {"rollouts": 16, "batches": 2000, "methods": ("rloo", "grpo", "maxrl")}
 
 
@@ -207,6 +209,21 @@ def tensors(policy: dict) -> dict:
     return {key: torch.tensor(values, dtype=torch.float64) for key, values in policy.items()}
 
 
+def noisier(policy: dict, factor: float) -> dict:
+    """The facts of a policy with longer responses: tokens that decide nothing add scatter to each score, and no mean."""
+    return policy | {"success": factor * policy["success"], "failure": factor * policy["failure"]}
+
+
+def noisier_rows(policies: list[dict]) -> list[dict]:
+    found = []
+    for factor in NOISIER["factors"]:
+        changed = [noisier(policy, factor) for policy in policies]
+        for method in NOISIER["methods"]:
+            rows = [row(method, *METHODS[method], N, changed) for N in ROLLOUTS]
+            found += [{"factor": factor} | one for one in rows]
+    return found
+
+
 def digits(value: float) -> float:
     return float(f"{value:.9g}")
 
@@ -262,6 +279,7 @@ def main(file: str):
         "policies": [{key: rounded(values) for key, values in policy.items()} for policy in exact],
         "rows": rows,
         "orders": orders,
+        "noisier": noisier_rows(policies),
         "control": control(0, policies[0]),
         "torch": torch.__version__,
         "python": platform.python_version(),

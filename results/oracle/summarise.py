@@ -13,7 +13,9 @@ from results.summarise import head, line, over_seeds
 
 FILE = Path(__file__).parent / "results.json"
 SHOWN = (2, 8, 32, 128, 512, 2048)
+LADDER = (4, 8, 16, 32, 64, 128)
 BUDGETS = (32, 256, 2048)
+LONG_BUDGETS = (256, 2048, 16384)
 SOME_PROMPTS = (0, 3, 6, 9, 11)  # pass rates .001, .01, .1, .5, .9
 NAMES = {
     "reinforce": "REINFORCE, no baseline",
@@ -69,17 +71,42 @@ def by_rollouts(rows: list[dict], key: str, form: str):
         line([name, *(format(found[N], form) for N in SHOWN)])
 
 
+def best_group(rows: list[dict], budget: int, best_step: bool = True) -> str:
+    """Into groups of which size are so many rollouts a prompt best divided? The error, and that N."""
+    found = {row["rollouts"]: error(row, budget, best_step).mean() for row in rows if row["rollouts"] <= budget}
+    N = min(found, key=found.get)
+    # Without a baseline the mean of two groups is one group: only rounding is left to choose by.
+    size = f"N = {N}" if max(found.values()) - found[N] > 1e-6 else "any N"
+    return f"{found[N]:.3f} ({size})"
+
+
 def best_rollouts(rows: list[dict], best_step: bool):
-    """For a budget of rollouts a prompt: into groups of which size are they best divided?"""
     head("method", *(f"{budget:,} rollouts a prompt" for budget in BUDGETS))
     for method, name in NAMES.items():
+        own = [row for row in rows if row["method"] == method]
+        line([name, *(best_group(own, budget, best_step) for budget in BUDGETS)])
+
+
+def noisier(rows: list[dict], more: list[dict]):
+    """The error of one group of N, and the best N for a budget, where the scores scatter more."""
+    columns = [f"N = {N}" for N in SHOWN[1:]] + [f"best for {budget:,}" for budget in LONG_BUDGETS]
+    head("scatter", "method", *columns)
+    for factor in (1, *run.NOISIER["factors"]):
+        for method in run.NOISIER["methods"]:
+            own = [row for row in rows + more if row["method"] == method and row.get("factor", 1) == factor]
+            cells = [f"{error(row).mean():.3f}" for row in own if row["rollouts"] in SHOWN[1:]]
+            line([f"x {factor}", NAMES[method], *cells, *(best_group(own, budget) for budget in LONG_BUDGETS)])
+
+
+def by_policy(rows: list[dict]):
+    """On how many of the policies is MaxRL's error of one group below that of another method?"""
+    head("MaxRL's error is below that of", *(f"N = {N}" for N in LADDER))
+    for method in ("rloo", "grpo"):
         cells = []
-        for budget in BUDGETS:
-            fitting = [row for row in rows if row["method"] == method and row["rollouts"] <= budget]
-            found = {row["rollouts"]: error(row, budget, best_step).mean() for row in fitting}
-            N = min(found, key=found.get)
-            cells.append(f"{found[N]:.3f} (N = {N})")
-        line([name, *cells])
+        for N in LADDER:
+            errors = {row["method"]: error(row) for row in rows if row["rollouts"] == N}
+            cells.append(f"{(errors['maxrl'] < errors[method]).sum()} of {len(errors[method])}")
+        line([NAMES[method], *cells])
 
 
 def orders(rows: list[dict]):
@@ -147,10 +174,12 @@ def main():
     for best_step in (True, False):
         print(f"\nbest N, {'best step' if best_step else 'as it is'}")
         best_rollouts(rows, best_step)
+    by_policy(rows)
     orders(results["orders"])
     pairs(results["policies"])
     one_prompt(results["policies"])
     sampled(results["control"])
+    noisier(rows, results["noisier"])
 
 
 if __name__ == "__main__":

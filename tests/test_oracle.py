@@ -1,10 +1,12 @@
 """The exact oracle of results/oracle: its moments against the enumeration of all outcomes, its policy against autograd."""
 
 import itertools
+import json
 
 import pytest
 import tiny
 import torch
+from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
@@ -123,3 +125,42 @@ def test_errors_are_mean_squared_distances():
     assert summarise.error(row)[0] == pytest.approx((factor * drawn - target).square().sum(1).mean().item(), rel=0.02)
     four = drawn.view(-1, 4, 2).mean(1)
     assert summarise.error(row, 32, False)[0] == pytest.approx((four - target).square().sum(1).mean().item(), rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return json.loads((ROOT / "results/oracle/results.json").read_text())
+
+
+def test_what_is_kept_follows_from_the_facts(kept):
+    """The rows of few rollouts again, from pass rates, inner products and scatter; with more scatter and by order too."""
+    policies = [run.tensors(policy) for policy in kept["policies"]]
+    again = 0
+    for row in kept["rows"] + kept["orders"] + kept["noisier"]:
+        if row["rollouts"] <= 16:
+            changed = [run.noisier(policy, row.get("factor", 1)) for policy in policies]
+            name, options = run.METHODS.get(row["method"], (row["method"], {"order": row.get("order")}))
+            found = run.row(row["method"], name, options, row["rollouts"], changed)
+            for key in ("cosine", "length", "noise"):
+                assert found[key] == pytest.approx(row[key], rel=1e-6), (row, key)
+            again += 1
+    assert again == 9 * 4 + 5 + 6 * 4
+
+
+def test_the_facts_are_those_of_the_policy(kept):
+    """One prompt of the last policy, enumerated again."""
+    policy, i = run.make_policy(4), 11
+    probabilities, scores = run.enumerated(policy, run.prompts()[i])
+    right = run.right_ones(probabilities, run.TARGETS[i], 400 + i)
+    of_log, success = run.spread(probabilities[right], scores[right])
+    facts = kept["policies"][4]
+    assert probabilities[right].sum().item() == pytest.approx(facts["p"][i], rel=1e-6)
+    assert of_log.dot(of_log).item() == pytest.approx(facts["gram"][i][i], rel=1e-6)
+    assert success.item() == pytest.approx(facts["success"][i], rel=1e-6)
+
+
+def test_the_sampled_control_agrees(kept):
+    for row in kept["control"]:
+        for key in ("signal", "square"):
+            mean, se, exact = row[key]
+            assert abs(mean - exact) < 4 * se < 0.15 * exact

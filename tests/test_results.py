@@ -55,3 +55,9 @@ def test_the_noise_of_an_estimator():
             second += p[drawn].prod() * gradient @ gradient
         expected = np.sqrt(second - mean @ mean) / np.linalg.norm(mean)
         assert noise(name, p[0], 4, 3, **options) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_tables_of_the_oracle(capsys):
+    rows = printed_rows(capsys, "results/oracle/summarise.py")
+    page = (ROOT / "results/oracle/README.md").read_text()
+    assert len(rows) > 80 and [row for row in rows if row not in page] == []

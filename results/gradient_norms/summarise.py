@@ -1,31 +1,31 @@
 """The tables of README.md, from eval.py's JSON files beside it.
 
-    PYTHONPATH=. python results/gradient_norms/summarise.py
+    PYTHONPATH=. python results/gradient_norms/summarise.py results/gradient_norms
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from results.summarise import head, line
 
-FOLDER = Path(__file__).parent
 STUDIES = {"maze_weak": "mazes, weak base", "maze_strong": "mazes, strong base", "words": "word problems"}
 NAMES = {"maxrl": "MaxRL", "grpo": "GRPO", "reinforce_mean": "REINFORCE"}
 UP_TO = (0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1 - 1e-9, 1)
 CALLED = ("0", ".02", ".05", ".1", ".2", ".3", ".5", ".7", ".9", "below 1", "1")
 
 
-def read(study: str):
+def read(folder: Path, study: str):
     """Pass rates (prompts,) and {estimator: norms (prompts,)}."""
-    row, = json.loads((FOLDER / f"{study}.json").read_text())["checkpoints"]
+    row, = json.loads((folder / f"{study}.json").read_text())["checkpoints"]
     return np.array(row["pass_rates"]), {name: np.array(norms) for name, norms in row["norms"].items()}
 
 
-def medians(study: str):
+def medians(folder: Path, study: str):
     """Counts of the bins of UP_TO, and {estimator: median of each bin, NaN where it is empty}."""
-    p, norms = read(study)
+    p, norms = read(folder, study)
     bins = np.searchsorted(UP_TO, p)
     counts = np.bincount(bins, minlength=len(UP_TO))
     found = {}
@@ -34,9 +34,9 @@ def medians(study: str):
     return counts, found
 
 
-def ratios(study: str) -> dict[str, float]:
+def ratios(folder: Path, study: str) -> dict[str, float]:
     """The largest relative deviation from 1/p and from 1/sqrt(p(1-p)), over prompts with 0 < K < N."""
-    p, norms = read(study)
+    p, norms = read(folder, study)
     some = (p > 0) & (p < 1)
     p = p[some]
     plain = norms["reinforce_mean"][some]
@@ -44,17 +44,17 @@ def ratios(study: str) -> dict[str, float]:
     return {name: np.abs(norms[name][some] / plain / weight - 1).max() for name, weight in wanted.items()}
 
 
-def main():
+def main(folder: Path):
     for study, name in STUDIES.items():
-        counts, found = medians(study)
+        counts, found = medians(folder, study)
         head(f"{name}, K/N up to", *CALLED)
         line(["prompts", *map(str, counts)])
         for method, values in found.items():
             line([NAMES[method], *("-" if np.isnan(value) else f"{value:.3g}" for value in values)])
     head("largest deviation of the ratio", *(NAMES[method] for method in ("maxrl", "grpo")))
     for study, name in STUDIES.items():
-        line([name, *(f"{value:.1g}" for value in ratios(study).values())])
+        line([name, *(f"{value:.1g}" for value in ratios(folder, study).values())])
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

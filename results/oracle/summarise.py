@@ -1,17 +1,17 @@
 """The tables of README.md, from results.json beside it.
 
-    PYTHONPATH=. python results/oracle/summarise.py
+    PYTHONPATH=. python results/oracle/summarise.py results/oracle
 """
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from results.oracle import run
-from results.summarise import head, line, over_seeds
+from results.summarise import head, line
 
-FILE = Path(__file__).parent / "results.json"
 SHOWN = (2, 8, 32, 128, 512, 2048)
 LADDER = (4, 8, 16, 32, 64, 128)
 BUDGETS = (32, 256, 2048)
@@ -64,11 +64,15 @@ def error(row: dict, budget: int | None = None, best_step: bool = True) -> np.nd
 
 
 def by_rollouts(rows: list[dict], key: str, form: str):
-    """A row for each method, a column for each N; means over the policies."""
+    """A row for each method, a column for each N; mean and standard error over the policies."""
     head("method", *(f"N = {N}" for N in SHOWN))
     for method, name in NAMES.items():
-        found = {row["rollouts"]: numbers(row)[key].mean() for row in rows if row["method"] == method}
-        line([name, *(format(found[N], form) for N in SHOWN)])
+        found = {row["rollouts"]: numbers(row)[key] for row in rows if row["method"] == method}
+        line([name, *(with_error(found[N], form) for N in SHOWN)])
+
+
+def with_error(values: np.ndarray, form: str = ".3f") -> str:
+    return f"{values.mean():{form}} ± {values.std(ddof=1) / len(values) ** 0.5:{form}}"
 
 
 def best_group(rows: list[dict], budget: int, best_step: bool = True) -> str:
@@ -114,8 +118,8 @@ def orders(rows: list[dict]):
     head("N", "order T", "cosine", "length", "rollouts until noise = signal", "error of one group")
     for row in rows:
         values = numbers(row)
-        cells = [over_seeds(values["cosine"]), over_seeds(values["length"])]
-        cells += [f"{values['needed'].mean():.0f}", over_seeds(values["error"])]
+        cells = [with_error(values["cosine"]), with_error(values["length"])]
+        cells += [with_error(values["needed"], ".0f"), with_error(values["error"])]
         line([str(row["rollouts"]), str(row["order"]), *cells])
 
 
@@ -162,12 +166,12 @@ def sampled(rows: list[dict]):
         line([NAMES[row["method"]], *cells])
 
 
-def main():
-    results = json.loads(FILE.read_text())
+def main(folder: Path):
+    results = json.loads((folder / "results.json").read_text())
     rows = results["rows"]
     print(f"{len(results['policies'])} policies, torch {results['torch']}, {results['seconds']} s")
     for key, form, title in (("cosine", ".3f", "cosine with grad log p"), ("length", ".3f", "length of the expectation"),
-                             ("needed", ",.0f", "rollouts a prompt until noise = signal"),
+                             ("needed", ".0f", "rollouts a prompt until noise = signal"),
                              ("error", ".3f", "error of one group, best step")):
         print(f"\n{title}")
         by_rollouts(rows, key, form)
@@ -183,4 +187,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -204,9 +204,43 @@ def gsm8k_laptop() -> Config:
     )
 
 
+def subset_sum_sft() -> Config:
+    """Warm-up of subset_sum, less than a minute: which of five numbers add up to a target; every number is ours."""
+    maze = maze9_laptop_sft()
+    return replace(
+        maze, task="subset_sum", task_options={"plain": True, "numbers": 5, "largest": 10},
+        model=maze.model | dict(vocab_size=64, max_position_embeddings=32),
+        steps=600, max_response=8, eval_every=25, stop_at_pass=0.05)
+
+
+def subset_sum() -> Config:
+    """Subset sums after the warm-up, MaxRL or GRPO in two minutes on a core (results/small_tasks); every number is ours."""
+    sft = subset_sum_sft()
+    return replace(
+        maze9_laptop(), task=sft.task, task_options=sft.task_options, model=sft.model, init="runs/subset_sum_sft",
+        steps=200, lr=3e-4, max_response=sft.max_response, eval_every=50)
+
+
+def reverse_text_sft() -> Config:
+    """Warm-up of reverse_text, less than a minute: two made-up words backwards; every number is ours."""
+    maze = maze9_laptop_sft()
+    return replace(
+        maze, task="reverse_text", task_options={"plain": True}, model=maze.model | dict(max_position_embeddings=32),
+        max_response=12, stop_at_pass=0.02)
+
+
+def reverse_text() -> Config:
+    """Words backwards after the warm-up, MaxRL or GRPO in a minute on a core (results/small_tasks); every number is ours."""
+    sft = reverse_text_sft()
+    return replace(
+        maze9_laptop(), task=sft.task, task_options=sft.task_options, model=sft.model, init="runs/reverse_text_sft",
+        steps=120, lr=3e-4, max_response=sft.max_response, eval_every=40)
+
+
 RECIPES = {r.__name__: r for r in (
     maze17_sft, maze17, maze9_laptop_sft, maze9_laptop, imagenet, images_laptop, gsm8k_smollm2, polaris_qwen3_1_7b,
-    polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop, prompts)}
+    polaris_qwen3_4b, polaris_qwen3_4b_1gpu, gsm8k_laptop_sft, gsm8k_laptop, subset_sum_sft, subset_sum, reverse_text_sft,
+    reverse_text, prompts)}
 
 
 def is_record(recipe: str) -> bool:

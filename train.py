@@ -60,9 +60,9 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         else:
             rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=plan.mine)
         clock.lap("rollout")
-
         # A reward function may have no verdict on a group, which then has no gradient.
         rewards = task.rewards(examples, rollouts)               # (P_local, N)
+        logger.show(examples, rollouts, rewards)                 # if samples are due
         judged, rewards = with_verdict(rollouts, rewards)        # P_local: groups with a verdict
         options = setup.estimator_options(cfg, judged)
         advantages = rewards

@@ -59,6 +59,7 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   setup.py                    builds task, rewards, policy and optimizer.
   directory.py                holds the run directory: lock, checkpoints, resuming, signals.
   logger.py                   writes metrics.jsonl and the lines that people read.
+  samples.py                  writes samples.jsonl: a right and a wrong response of a few prompts.
   profile.py                  records what the time of a few steps goes into (--profile).
   trackers.py                 sends metrics to TensorBoard and Weights & Biases.
   banner.py                   says what a run is at its start and what to do next at its end.

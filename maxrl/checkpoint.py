@@ -1,6 +1,7 @@
 """Checkpoints: Hugging Face directories in and out, the training state beside them, and where a run keeps them.
 
     RUN/recipe.json      the resolved recipe and the command        RUN/metrics.jsonl   one object per step
+    RUN/samples.jsonl    what the model writes, now and then
     RUN/latest           the name of the newest checkpoint          RUN/step-000160/    a checkpoint:
         config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json, and what else the
         loaded checkpoint had for its tokenizer  (for transformers and vLLM; a classifier has config.json and

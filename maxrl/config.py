@@ -122,6 +122,8 @@ class Config:
     eval_top_p: float = free_language_option(
         1.0, "Their top-p, and eval.py's: the smallest set of this probability (1: all tokens).")
     eval_k: tuple[int, ...] = free_option((1, 8, 64), "The k of pass@k.")
+    show_every: int = free_language_option(
+        0, "Steps between lines of samples.jsonl, a right and a wrong response (0: at evaluations alone).")
     stop_at_pass: float = option(0.0, "Stop after the evaluation whose pass@1 reaches this, if above 0.")
     save_every: int = free_option(0, "Steps between checkpoints (0: only at the end).")
     save_every_minutes: float = free_option(0.0, "Minutes between checkpoints, beside save_every (0: none by the clock).")
@@ -177,6 +179,11 @@ class Config:
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""
         return self.eval_every > 0 and step + 1 >= self.eval_from and (step + 1) % self.eval_every == 0
+
+    def shows(self, step: int) -> bool:
+        """Whether samples.jsonl has a line of this step. A supervised run has references, and nothing to show."""
+        due = self.show_every and step % self.show_every == 0 or self.evaluates(step)
+        return bool(due) and self.estimator != "supervised"
 
     def to_dict(self) -> dict:
         """As JSON has it: a tuple is a list."""

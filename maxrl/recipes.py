@@ -173,7 +173,7 @@ def prompts() -> Config:
     """A data set and reward functions of your own: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
     return Config(task="prompts", estimator="maxrl", prompts=32, rollouts=16, steps=500, lr=1e-6,
                   max_prompt=1024, max_response=1024, micro_batch_tokens=8192, kv_memory_gb=12.0,
-                  save_every=100)  # all ours: a place to start from
+                  save_every=100, show_every=20)  # all ours: a place to start from
 
 
 def gsm8k_laptop_sft() -> Config:

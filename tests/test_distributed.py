@@ -137,7 +137,8 @@ def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
     evaluation is shared. One rank alone writes and speaks."""
     arguments = ["--init", warm, "--task.size", 7, "--task.directory", mazes, "--prompts", 8, "--rollouts", 8, "--steps", 3,
                  "--lr", 1e-5, "--max-response", 20, "--eval-every", 3, "--eval-prompts", 7, "--eval-samples", 4, "--eval-k",
-                 "1,4", "--save-every", 2, "--schedule", "cosine", "--device", "cpu", "--precision", "float32"]  # fmt: skip
+                 "1,4", "--save-every", 2, "--schedule", "cosine", "--device", "cpu", "--precision", "float32",
+                 "--show-every", 3]  # fmt: skip
     train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
     said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
     assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"
@@ -153,6 +154,8 @@ def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
                     key,
                 )
     assert one[0]["reward"] > 0 and one[0]["grad_norm"] > 0
+    samples = [json.loads(Path(run, "samples.jsonl").read_text().splitlines()[0]) for run in ("one", "two")]
+    assert samples[0]["successes"] == samples[1]["successes"] and sum(samples[1]["successes"].values()) == 8
     weights = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("one", "two")]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)

@@ -27,11 +27,13 @@ from maxrl import checkpoint, distributed
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
 from maxrl.io import files
+from maxrl.run import samples
 from maxrl.run.cli import say
 
 STOPPED = 75  # exit code of a run that a signal has stopped and that was saved (sysexits.h: "try again")
 DISK_FULL = 74  # of a run whose files could not be written (sysexits.h: "input/output error")
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+LOGS = ("metrics.jsonl", samples.NAME)
 STARTED = ("step", "command", "ranks", "torch", "python")  # what recipe.json says of each start of the run
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # schedulers send the first or (Slurm) the last, people the second
 
@@ -55,6 +57,7 @@ class Run:
         self.cfg = cfg
         self.recipe = recipe
         self.path = Path(cfg.out)
+        self.task = task
         self.examples = len(task)
         self.data = {"train": task.digest}  # "" where it is not known
         if validation is not None:
@@ -84,15 +87,16 @@ class Run:
         log = run / "metrics.jsonl"
         if run.is_file():
             raise UsageError(f"--out {run} is a file, not a directory")
-        if log.is_dir():
-            raise UsageError(f"{log} is a directory, not a file: move it away, or name another --out")
+        for name in LOGS:
+            if (run / name).is_dir():
+                raise UsageError(f"{run / name} is a directory, not a file: move it away, or name another --out")
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
         saved = [path.name for path in checkpoints(run)]
-        there = saved + [name for name in ("recipe.json", "metrics.jsonl", "latest") if (run / name).exists()]
+        there = saved + [name for name in ("recipe.json", *LOGS, "latest") if (run / name).exists()]
         steps = log.read_bytes().count(b"\n") if log.exists() else 0  # that are finished
-        if not steps and there in (["recipe.json"], ["recipe.json", "metrics.jsonl"]):
+        if not steps and "recipe.json" in there and not {*there} - {"recipe.json", *LOGS}:
             say(f"{run} holds a run that ended before its first step was done: this one takes its place")
             there = []  # what kept it from starting is fixed now; reward_error_*.jsonl stay
         if self.cfg.resume == "no" and there:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from maxrl import distributed
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
+from maxrl.run import samples
 from maxrl.run.trackers import TRACKERS
 
 SHOWN = {  # metric: what people read
@@ -61,6 +62,8 @@ class Logger:
         that it resumes from."""
         cfg = run.cfg
         folder = run.start(first_step)
+        self.run = run
+        self.step = first_step  # the one under way
         self.main = run.main
         if not self.main:
             return
@@ -71,6 +74,7 @@ class Logger:
         # Of a supervised run rewards say nothing.
         self.shown = {key: name for key, name in SHOWN.items() if not (cfg.estimator == "supervised" and "reward" in key)}
         files.write_text(self.path, "".join(past(self.path, run.resumed)))
+        samples.cut(folder, first_step)
         self.open()
         self.trackers = [TRACKERS[tracker](folder, run.record, first_step) for tracker in dict.fromkeys(cfg.track)]
         self.steps = cfg.steps
@@ -98,7 +102,12 @@ class Logger:
             self.open()
         return text
 
+    def show(self, examples, rollouts, rewards):
+        """What the model writes in the step under way: a line of samples.jsonl, if it is due. All ranks must call this."""
+        samples.write(self.run, self.step, examples, rollouts, rewards)
+
     def log(self, step: int, metrics: dict[str, float]):
+        self.step = step + 1
         if not self.main:
             return
         self.warn_of(metrics)

@@ -90,11 +90,13 @@ class Task:
         return {}
 
     def responses(self, rollouts) -> list[list[str]]:
-        """The texts that are judged, P_local lists of N: those of a task that names its stop tokens have them, otherwise they
-        are without end token and special tokens."""
+        """The texts that are judged, P_local lists of N."""
         P, N = rollouts.lengths.shape
-        text = rollouts.text if self.stop_tokens else rollouts.completion
-        return [[text(i, j) for j in range(N)] for i in range(P)]
+        return [[self.response(rollouts, i, j) for j in range(N)] for i in range(P)]
+
+    def response(self, rollouts, i: int, j: int) -> str:
+        """One of them: of a task that names its stop tokens with these, otherwise without end token and special tokens."""
+        return (rollouts.text if self.stop_tokens else rollouts.completion)(i, j)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
         """A rollout for people to look at, WIDTH columns wide; `colour` allows ANSI escapes. Where the task has `final`, the

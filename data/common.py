@@ -23,7 +23,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from maxrl.errors import UsageError
-from maxrl.io.files import read_info, read_json, sealed, write_text
+from maxrl.io.files import DataError, read_info, read_json, sealed, write_text
 
 SPLITS = ("test", "validation", "train")  # the order in which generated sets draw them
 HELD_OUT = {"test": "test", "validation": "val"}  # how the names of their files or folders begin
@@ -44,7 +44,7 @@ def one_line_errors():
     """Exit with one line for what a user, a disk or Ctrl-C does; as a decorator of main: @one_line_errors()."""
     try:
         yield
-    except UsageError as error:
+    except (UsageError, DataError) as error:
         refuse(f"{error}")
     except OSError as error:
         refuse(f"cannot read or write {error.filename or 'a file'} ({error.strerror}): give the same command again when that "
@@ -120,25 +120,6 @@ def parquet_splits(source: Path) -> dict[str, list[Path]]:
         held_out = [split for split, start in HELD_OUT.items() if any(name.startswith(start) for name in names)]
         splits[(held_out or ["train"])[0]].append(file)
     return splits
-
-
-def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
-    """The rows of a parquet file, with these columns or with all; a.b is the field b of the column a."""
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        refuse(f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"')
-    try:
-        table = ParquetFile(file)
-        names = table.schema_arrow.names
-        for column in columns:
-            if column.partition(".")[0] not in names:
-                refuse(f"{file} has no column {column!r} but {', '.join(map(repr, names))}: name others with --source")
-        for batch in table.iter_batches(256, columns=columns or None, use_threads=False):
-            yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
-        refuse(f"{file} cannot be read ({' '.join(str(error).split())[:100]}): it is damaged, or no parquet file")
 
 
 def holds(folder: Path, request: dict, again: str, check: Callable[[dict], None]) -> bool:

@@ -1,4 +1,4 @@
-"""What the prepare.py of the text sets share: reading JSONL and parquet, downloading, writing the one layout.
+"""What the prepare.py of the text sets share: reading, downloading, writing the one layout.
 
 A row of the layout: {"problem": text, "answer": text, "source": where it is from, ...}. A file appears complete or not at
 all, and other content replaces it only with --overwrite; the same command again leaves it as it is.
@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from data.common import one_line_errors, parquet_rows, parse_arguments, refuse
-from maxrl.io.files import checksum, parse, read_json, sealed, write_text
+from data.common import one_line_errors, parse_arguments, refuse
+from maxrl.io.files import DataError, checksum, read_json, sealed, write_text
+from maxrl.io.tables import read_table
 
 HUB = "https://huggingface.co/datasets"
 PARQUET = "resolve/refs%2Fconvert%2Fparquet"  # the hub's own conversion of every data set, whatever its files are called
@@ -38,26 +39,11 @@ class Source:
 
 
 def read(file: Path) -> list[dict]:
-    """The rows of a JSONL file, of a JSON list or of a parquet file; its first bytes say which it is."""
-    if not file.is_file():
-        refuse(f"there is no file {file}")
-    data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if data.startswith(b"PAR1"):
-        return list(parquet_rows(file))
-    if data.lstrip().startswith(b"["):
-        rows = _parse(data, f"{file}")
-    else:
-        rows = [_parse(line, f"{file}, line {i}") for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    if not all(isinstance(row, dict) for row in rows):
-        refuse(f"{file} holds lines that are no objects")
-    return rows
-
-
-def _parse(text: bytes, where: str):
+    """The rows of a file: JSONL, a JSON list, CSV or parquet."""
     try:
-        return parse(text, where)
-    except ValueError as error:
-        refuse(f"{where} is neither JSON nor parquet: {str(error).removeprefix(where)[:100]}")
+        return [row for row, _ in read_table(file)]
+    except (DataError, FileNotFoundError) as error:
+        refuse(f"{error}")
 
 
 def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
@@ -172,7 +158,7 @@ def main(arguments: list[str] | None, description: str, folder: Path, sources: d
     parser = options(description, folder)
     named = len(sources) > 1
     parser.add_argument("--source", action="append", default=[], metavar="NAME=FILE" if named else "FILE",
-                        help="a copy that is here already, JSONL or parquet (default: download)"
+                        help="a copy that is here already, JSONL, JSON, CSV or parquet (default: download)"
                         + f"; NAME is one of {', '.join(sources)}, and only those given are made" * named)
     args = parse_arguments(parser, arguments)
     given = dict(text.partition("=")[::2] if named else (next(iter(sources)), text) for text in args.source)

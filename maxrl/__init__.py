@@ -36,7 +36,7 @@ maxrl/                        THE METHOD
   tasks/prompts.py            reads the user's own prompts.
   tasks/reverse_text.py       asks for a text backwards, as a smoke test.
   tasks/subset_sum.py         asks for numbers that add up to a target.
-  tasks/read_jsonl.py         reads data sets with one JSON object a line.
+  tasks/rows.py               reads data sets and gives their columns the names that tasks need.
   recipes.py                  has one function per experiment, and the source of every number.
   config.py                   lists all options, one field each.
   checkpoint.py               reads and writes Hugging Face and PEFT directories.
@@ -48,7 +48,8 @@ maxrl/                        THE METHOD
 maxrl/io/                     BELOW THE METHOD: WHAT COMES FROM OTHERS
   arguments.py                splits and reads the words of a command line.
   files.py                    writes files completely or not at all, with checksums.
-  hub_files.py                finds and downloads model directories.
+  tables.py                   reads JSONL, JSON, CSV and parquet files.
+  hub_files.py                finds models and data sets, here or on a hub.
   tokenizer.py                turns text into token ids and back.
   chat_template.py            renders a chat template in a sandbox.
   sandbox.py                  runs work on other people's input in a process with limits.

@@ -236,7 +236,7 @@ def test_look_at_ones_own_run(own, shell):
         (["maze", "--task.sise", 9], "--task.sise is not an option of task maze; did you mean --task.size?", False),
         (["prompts", "--task.zzz", 9], "--task.zzz is not an option of task prompts; it takes train, validation, test", False),
         (["prompts", "--task.train", "bad.jsonl"], "task prompts: bad.jsonl, line 2 ", False),
-        (["prompts"], "the train prompts need a JSONL file: --task.train FILE", False),
+        (["prompts"], "or a data set of the hub: --task.train FILE", False),
         (["maze", "--task.size", 8], "odd number", True),
     ],
 )

@@ -204,11 +204,11 @@ def test_preparing_one_file_does_not_declare_another_whole(run, tmp_path):
 @pytest.mark.parametrize(
     "content, words",
     [
-        (b"", "holds no rows with a problem"),
+        (b"", "holds no rows"),
         (b"PAR1 no", "cannot be read"),
-        (b"{", "line 1 is neither JSON nor parquet"),
-        (b'{"problem": "a", "answer": "1"}\n\xff\n', "line 2 is neither"),
-        (b"3\n", "lines that are no objects"),
+        (b"{", "line 1 is not JSON"),
+        (b'{"problem": "a", "answer": "1"}\n\xff\n', "line 2 is not UTF-8"),
+        (b"3\n", "line 1 holds no object but '3'"),
         (b'{"problem": "a"}', "row 1 has no column 'answer'; it has 'problem'"),
         (b'{"problem": "", "answer": "1"}', "holds no rows with a problem"),
     ],

@@ -16,9 +16,9 @@ from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Within
-from maxrl.tasks.read_jsonl import read_jsonl
 from maxrl.tasks.reverse_text import ReverseText
 from maxrl.tasks.reverse_text import verify as reversed_right
+from maxrl.tasks.rows import read_rows
 from maxrl.tasks.subset_sum import SubsetSum
 from maxrl.tasks.subset_sum import verify as adds_up
 
@@ -146,11 +146,11 @@ def test_what_is_tolerated(tmp_path):
     file = tmp_path / "odd.jsonl"
     text = '\ufeff{"prompt": "a", "prompt": "b"}\r\n\r\n{"prompt": "x\u2028y"}'
     file.write_bytes(text.encode())
-    assert [row["prompt"] for row in read_jsonl(file, {"prompt": (str,)})] == ["b", "x\u2028y"]
+    assert [row["prompt"] for row in read_rows(str(file), "train", {"prompt": (str,)})[0]] == ["b", "x\u2028y"]
     for content in ("", "\n \n"):
         file.write_text(content)
         with pytest.raises(ValueError, match="holds no rows"):
-            read_jsonl(file, {"prompt": (str,)})
+            read_rows(str(file), "train", {"prompt": (str,)})
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parquet_rows,
     parquet_splits,
     parse_arguments,
     progress,
     refuse,
 )
+from maxrl.io.tables import parquet_rows
 from maxrl.tasks.images import CONVERTED, DATA, FORMATS, check_images, pillow, write_shard
 
 VERSION = 1  # of the conversion: other bytes are another version

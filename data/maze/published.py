@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data.common import parquet_rows, progress, refuse
+from data.common import progress, refuse
+from maxrl.io.tables import parquet_rows
 from maxrl.tasks.maze import onward, pack, squares, to_prompt, unpack, verify
 
 NAMED = 20  # rows that are named when they are left out; all are counted

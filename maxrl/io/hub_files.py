@@ -1,4 +1,4 @@
-"""The directories in which models are handed on: on a disk, or on a hub."""
+"""What others hand on, on a disk or on a hub: models in directories, and data sets."""
 
 import re
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from maxrl.io.files import read_file, read_json
 
 HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model")
+FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
 
 
 def find(path) -> Path:
@@ -40,15 +41,40 @@ def base_name(path) -> str:
     return str(path) if on_hub(path) else str(find(path).resolve())
 
 
-def download(name: str) -> Path:
-    """The hub's files that a checkpoint consists of, from huggingface_hub's cache where they are there already."""
+def download(name: str, files=HUB_FILES, but="*/*", **which) -> Path:
+    """The files of a hub's repository, a checkpoint's if nothing else is said, from huggingface_hub's cache where they are
+    there already. which: repo_type and revision, where they are not the usual ones."""
     try:
         from huggingface_hub import snapshot_download
-        return Path(snapshot_download(name, allow_patterns=HUB_FILES, ignore_patterns="*/*"))
+        return Path(snapshot_download(name, allow_patterns=files, ignore_patterns=but, **which))
     except Exception as error:  # of a network there are many kinds
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in which.items())
         raise FileNotFoundError(f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
-                                f"network, `hf download {name} --local-dir {name}` puts it here") from None
+                                f"network, `hf download {name} {options}--local-dir {name}` puts it here") from None
+
+
+def data_files(name: str, split: str) -> list[Path]:
+    """The files of a data set: FILE itself, or all of one split of OWNER/NAME, a directory here or a set on the hub.
+
+    The hub turns every public set into CONFIG/SPLIT/*.parquet; OWNER/NAME/CONFIG/SPLIT names one folder where there are more.
+    """
+    path = Path(name)
+    root = path
+    folder = "." if any(path.glob("*.parquet")) else f"*/{split}"
+    if not path.is_dir():
+        parts = name.split("/")
+        owner = "/".join(parts[:2])
+        if path.suffix in FILES or not on_hub(owner):
+            return [path]
+        folder = "/".join(parts[2:]) or folder
+        root = download(owner, f"{folder}/*.parquet", None, repo_type="dataset", revision="refs/convert/parquet")
+    files = sorted(root.glob(f"{folder}/*.parquet"))
+    folders = sorted({f"{name}/{file.parent.relative_to(root).as_posix()}" for file in files})
+    if len(folders) != 1:
+        one = f"name one of {', '.join(folders)}" if folders else "name a file"
+        raise FileNotFoundError(f"{name} has {len(folders)} folders {folder} of parquet files: {one}")
+    return files
 
 
 def end_tokens(config: dict) -> list:

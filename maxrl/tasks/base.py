@@ -12,8 +12,7 @@ import torch
 
 from maxrl import verifiers
 from maxrl.errors import UsageError
-from maxrl.io.files import checksum
-from maxrl.tasks.read_jsonl import read_jsonl
+from maxrl.tasks.rows import read_rows
 
 DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
@@ -212,15 +211,20 @@ class BoxedAnswers(Task):
 
     verdict: str
 
-    def read(self, file: Path):
-        self.digest = checksum(file)
-        self.rows = read_jsonl(file, {"problem": (str,), "answer": (str,)})
+    def read(self, name: str | Path, split: str):
+        self.rows, self.digest = read_rows(str(name), split, {"problem": (str, list), "answer": (str,)})
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    def asked(self, row: dict, request: str, system=()) -> list[dict]:
+        """The problem and the request as a user's message, after those of the system; chat messages ask as they are."""
+        problem = row["problem"]
+        return problem if isinstance(problem, list) else [*system, {"role": "user", "content": problem + request}]
+
     def demonstration(self, row: dict) -> str:
-        solution = f"{row['solution']}\n" if row.get("solution") else ""
+        # TRL calls the answer itself a solution.
+        solution = f"{row['solution']}\n" if row.get("solution") not in (None, "", row["answer"]) else ""
         return f"{solution}\\boxed{{{row['answer']}}}"
 
     def verify(self, response: str, example: Example) -> float:

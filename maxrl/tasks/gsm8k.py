@@ -37,12 +37,11 @@ class Gsm8k(BoxedAnswers):
             split = "test"
         if split == "test":
             self.source = str(self.info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
-        self.read(folder / f"{split}.jsonl")
+        self.read(folder / f"{split}.jsonl", split)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        prompt = [{"role": "user", "content": f"{row['problem']} {REQUEST}"}]
-        return Example(prompt, self.demonstration(row), row)
+        return Example(self.asked(row, f" {REQUEST}"), self.demonstration(row), row)
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]

@@ -11,6 +11,7 @@ that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_e
 from pathlib import Path
 
 from maxrl.io.files import command, read_info
+from maxrl.io.hub_files import FILES
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
 from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
@@ -20,7 +21,8 @@ SETS = {"polaris": "polaris/train.jsonl", "aime2024": "aime/2024.jsonl", "aime20
 
 
 class Math(BoxedAnswers):
-    """Each split is one of SETS, as data/*/prepare.py write them, or a file of such lines: {"problem", "answer"}.
+    """Each split is one of SETS, as data/*/prepare.py write them, or a data set of one's own: {"problem", "answer"} a row, or
+    {"prompt", "solution"} as TRL has them (maxrl/tasks/rows.py).
 
     `eval.py CHECKPOINT --task.test beyondaime` takes another set; `--task.system ""` leaves out the system message. verdict:
     "boxed" (verify_math on the last box) or "published" (verify_published on the whole response).
@@ -31,23 +33,23 @@ class Math(BoxedAnswers):
         check_split(split)
         self.verdict = check_verdict(verdict)
         self.source = {"train": train, "validation": validation, "test": test}[split]
-        name = self.source
-        file = Path(str(name))
+        name = str(self.source)
         if name in SETS:
             file = Path(directory) / SETS[name]
             if not file.exists():
                 raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
             fix = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
             read_info(file.parent, (file.name,), fix)
-        elif file.suffix != ".jsonl":
-            raise ValueError(f"there is no set {name!r}; use {', '.join(SETS)}, or a file that ends in .jsonl")
+            name = str(file)
+        elif Path(name).suffix not in FILES and "/" not in name:
+            raise ValueError(f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a file that ends in "
+                             f"{', '.join(FILES)}")
         self.system = [{"role": "system", "content": str(system)}] if system else []
-        self.read(file)
+        self.read(name, split)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        prompt = [*self.system, {"role": "user", "content": f"{row['problem']}\n{REQUEST}"}]
-        return Example(prompt, self.demonstration(row), row)
+        return Example(self.asked(row, f"\n{REQUEST}", self.system), self.demonstration(row), row)
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
         return verify_math_batch(responses, answers)

@@ -1,36 +1,34 @@
-"""A data set of one's own: JSONL with `prompt` (a text, or chat messages) and any further columns.
+"""A data set of one's own: JSONL, JSON, CSV or parquet, or one on the hub, with `prompt` and any further columns.
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-The reward functions (maxrl/reward_functions.py) get the further columns by name. A column `answer`, if it is text,
+A prompt is a text or chat messages; TRL's `messages` are one too, with the assistant's last as the answer. The reward
+functions (maxrl/reward_functions.py) get the further columns by name. A column `answer`, or else `solution`, if it is text,
 is also the demonstration of the supervised warm-up.
 """
 
-from pathlib import Path
-
 from maxrl.errors import UsageError
-from maxrl.io.files import checksum
 from maxrl.tasks.base import Example, NoSplit, Task, check_split
-from maxrl.tasks.read_jsonl import read_jsonl
+from maxrl.tasks.rows import read_rows
 
 
 class Prompts(Task):
-    """One file a split."""
+    """One file or data set a split."""
 
     def __init__(self, split: str = "train", train: str = "", validation: str = "", test: str = ""):
         check_split(split)
-        file = {"train": train, "validation": validation, "test": test}[split]
-        if not file:
-            raise NoSplit(f"the {split} prompts need a JSONL file: --task.{split} FILE")
-        self.rows = read_jsonl(file := Path(str(file)), {"prompt": (str, list)})
-        self.digest = checksum(file)
+        name = {"train": train, "validation": validation, "test": test}[split]
+        if not name:
+            raise NoSplit(f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) or a data set of the hub: "
+                          f"--task.{split} FILE")
+        self.rows, self.digest = read_rows(str(name), split, {"prompt": (str, list)})
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        answer = row.get("answer")
+        answer = row.get("answer") or row.get("solution")
         return Example(row["prompt"], answer if isinstance(answer, str) else "", row)
 
     def verify(self, response: str, example: Example) -> float:

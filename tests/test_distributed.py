@@ -307,3 +307,18 @@ with cli.script("x.py"):
     assert ("no such data" in done.stderr) == ("such" in ending)
     assert (tmp_path / "log").read_text() == "kept" and done.stdout == "bye\n"
     assert (tmp_path / "late").exists() == (ending == "pass")
+
+
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """`sample.py RUN | head -1` ends without a word, as other programs do."""
+    script = """
+from maxrl.run import cli
+with cli.script("x.py", OSError):
+    for i in range(100_000):
+        print("line", i)
+"""
+    (tmp_path / "x.py").write_text(script)
+    command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("line 0\n141\n", "")

@@ -33,6 +33,8 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
     """
     try:
         yield
+    except BrokenPipeError:  # who reads has seen enough, as in `sample.py RUN | head`
+        leave(128 + signal.SIGPIPE, at_once=True)
     except (UsageError, *sentences) as error:
         refuse(program, error)
     except (RewardError, PromptError) as error:

@@ -309,16 +309,18 @@ with cli.script("x.py"):
     assert (tmp_path / "late").exists() == (ending == "pass")
 
 
-def test_a_reader_that_has_seen_enough(tmp_path):
-    """`sample.py RUN | head -1` ends without a word, as other programs do."""
-    script = """
+@pytest.mark.parametrize("line, said", [('print("line", i)', ("line 0\n141\n", "")),
+                                        ('raise BrokenPipeError("of a worker")', ("1\n", "of a worker"))])
+def test_a_reader_that_has_seen_enough(line, said, tmp_path):
+    """`sample.py RUN | head -1` ends without a word, as other programs do. Other pipes that break are errors."""
+    script = f"""
 from maxrl.run import cli
 with cli.script("x.py", OSError):
     for i in range(100_000):
-        print("line", i)
+        {line}
 """
     (tmp_path / "x.py").write_text(script)
     command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
                           capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("line 0\n141\n", "")
+    assert done.stdout == said[0] and bool(done.stderr) == bool(said[1]) and said[1] in done.stderr

@@ -33,8 +33,10 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
     """
     try:
         yield
-    except BrokenPipeError:  # who reads has seen enough, as in `sample.py RUN | head`
-        leave(128 + signal.SIGPIPE, at_once=True)
+    except BrokenPipeError:
+        if reader_has_gone():
+            leave(128 + signal.SIGPIPE, at_once=True)
+        crashed(program)
     except (UsageError, *sentences) as error:
         refuse(program, error)
     except (RewardError, PromptError) as error:
@@ -51,6 +53,15 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
             refuse(program, RunError(f"out of memory ({str(error).split('.')[0]}): {memory}"))
         crashed(program)
     cleanup()
+
+
+def reader_has_gone() -> bool:
+    """Whether who reads has seen enough, as in `sample.py RUN | head`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def say(sentence: str):

@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -57,11 +58,9 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
 
 def reader_has_gone() -> bool:
     """Whether who reads has seen enough, as in `sample.py RUN | head`."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # nothing but errors, of which a pipe has one kind
+    return bool(output.poll(0))
 
 
 def say(sentence: str):

@@ -133,7 +133,12 @@ def evaluate(args) -> dict:
                     row["majority"] = digits(majority)
             row |= distributed.all_reduce(faults(task))
         rows.append(row)
-    unjudged = [] if task.classes or args.gradient_norms else leave_out(rows)
+    unjudged = []
+    if not (task.classes or args.gradient_norms):
+        unjudged = leave_out(rows)
+        for row in rows:
+            row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
+            row["histogram"] = table.histogram(row["counts"])
     asked = ("task", "task_options", "split", "reward", "prompts", "samples", "max_response", "temperature", "top_k", "top_p",
              "seed", "rollouts")
     return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__,
@@ -167,9 +172,10 @@ def main(arguments: list[str]):
     if args.gradient_norms:
         table.print_norms(results)
     else:
+        results["pass@k"] = table.curves(results)
+        results["times_fewer"] = table.fewer(results, args.k, args.against)
         table.print_table(results, args.k, args.against)
         table.print_faults(results)
-        results["pass@k"] = table.curves(results)
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:

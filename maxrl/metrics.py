@@ -1,4 +1,4 @@
-"""Statistics: pass@k with its standard error, majority vote, samples to match a coverage, reward groups.
+"""Statistics: pass@k with its standard error, majority vote, samples to match a coverage and how many fewer, reward groups.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
@@ -116,6 +116,35 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
     between = right > left                                                     # (M,)  there b[left] < a <= b[right]
     share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)       # (M,)
     return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+
+
+def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) -> np.ndarray:
+    """Return how many times fewer samples method b needs for the pass@k of method a, and a 95 % bootstrap interval.
+
+    ks (M,)                 increasing
+    coverage_a, coverage_b  pass@k of every seed (checkpoint) and prompt at each of ks, (seeds, P, M); the prompts are the same,
+                            the numbers of seeds may differ
+    returns (3, M)          k / samples_to_match(...) of the means, and the interval's ends; 0 where b never gets there
+
+    Each draw takes P prompts with replacement, the same ones for a and b, and as many seeds as there are, with replacement: the
+    same ones where both have equally many, which then are pairs. The ends are the 2.5 % and 97.5 % quantiles. Three seeds say
+    little of a fourth one, and so does an interval over three.
+    """
+    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
+    if not a.ndim == b.ndim == 3 or a.shape[1] != b.shape[1]:
+        raise ValueError(f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}")
+    rng = np.random.default_rng(seed)
+    seeds, prompts, _ = a.shape
+    found = [ks / samples_to_match(ks, a.mean((0, 1)), b.mean((0, 1)))]
+    for _ in range(draws):
+        weights = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts) / prompts    # (P,)
+        mine = rng.integers(seeds, size=seeds)
+        others = mine if len(b) == seeds else rng.integers(len(b), size=len(b))
+        drawn_a = (weights @ a)[mine]                                          # (seeds, M)
+        drawn_b = (weights @ b)[others]
+        found.append(ks / samples_to_match(ks, drawn_a.mean(0), drawn_b.mean(0)))
+    ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
+    return np.stack([found[0], *ends])
 
 
 def group_sums(rewards) -> dict:

@@ -63,6 +63,13 @@ def test_table_and_json(dice, other, shell):
     assert f"{difference.mean():+.3f} ± {difference.std(ddof=1) / 10**0.5:.3f}" in said, "paired over prompts"
     curve = results["pass@k"]["base"]
     assert curve["k"] == [1, 2, 4, 8] and abs(curve["mean"][2] - pass_at_k(8, counts["base"], 4).mean()) < 1e-12
+    fewer = results["times_fewer"]
+    need = samples_to_match(curve["k"], curve["mean"], results["pass@k"]["other"]["mean"])
+    assert fewer["of"] == "other" and fewer["rows"]["base"]["times"] == (np.array(curve["k"]) / need).tolist()
+    assert "times fewer samples that other needs for each one's pass@k [95 %" in said
+    for row in results["checkpoints"]:
+        assert row["solved"] == np.mean([count > 0 for count in row["counts"]])
+        assert row["histogram"] == {str(K): row["counts"].count(K) for K in sorted(set(row["counts"]))}
 
 
 def test_seeds_share_a_row(dice, other, shell):
@@ -254,6 +261,20 @@ def test_the_table_in_words():
     assert table.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
     alone = {1: {"maxrl": 0.2 + noise}}
     assert table.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
+
+
+def test_times_fewer_in_the_table(capsys):
+    """Where the samples say no more than a bound, a bound is printed. pass@n is the share of prompts with a success."""
+    checkpoints = [{"name": name, "counts": counts} for name, counts in (("few", [0, 0, 1, 1]), ("many", [8, 8, 0, 7]))]
+    results = {"classes": 0, "samples": 8, "prompts": 4, "of": 4, "split": "test", "source": "", "temperature": 1, "top_k": 0,
+               "top_p": 1, "checkpoints": checkpoints}
+    for against, row, cells in (("many", "few", r"≥2 \[.*≥4 \["), ("few", "many", r"<0.25 \[.*<0.5 \[")):
+        results["times_fewer"] = table.fewer(results, [1, 2, 4], against)
+        table.print_table(results, [1, 2, 4], against)
+        said = capsys.readouterr().out
+        assert re.search(rf"^{row} .*{cells}", said, re.M), said
+        assert said.splitlines()[1].split() == ["pass@1", "pass@2", "pass@4", "solved"] and "0.500 ± 0.289" in said
+    assert [table.bounded(times, 64, 256) for times in (0, 3.14159, 64)] == ["<0.25", "3.14", "≥64"]
 
 
 def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):

@@ -17,6 +17,7 @@ from maxrl.metrics import (
     pass_at_k,
     pass_at_k_table,
     samples_to_match,
+    times_fewer,
 )
 
 
@@ -115,6 +116,30 @@ def test_samples_to_match():
                 ([], [], []), ([1, 1], [0.1, 0.2], [0.1, 0.2])):
         with pytest.raises(ValueError, match="samples_to_match"):
             samples_to_match(*bad)
+
+
+def test_times_fewer_is_a_paired_bootstrap():
+    """Of three prompts every resample is seen, the rarest 4 % of the time: the ends are the smallest and largest of all 27. A
+    method against itself needs as many in each of them, because a and b get the same prompts and seeds."""
+    ks = [1, 2, 4, 8]
+    rng = np.random.default_rng(1)
+    a, b = np.sort(rng.random((2, 1, 3, 4)), -1)
+    drawn = []
+    for prompts in ([0, 1, 2], *map(list, itertools.product(range(3), repeat=3))):
+        drawn.append(ks / samples_to_match(ks, a[0, prompts].mean(0), b[0, prompts].mean(0)))
+    np.testing.assert_allclose(times_fewer(ks, a, b), [drawn[0], np.min(drawn, 0), np.max(drawn, 0)], rtol=1e-12)
+    many = np.sort(rng.random((2, 5, 4)), -1)
+    assert (times_fewer(ks, many, many) == 1).all()
+    # Seeds are pairs: of every pair b needs half of the samples. Of unequal numbers they are not: b's second seed is better.
+    a = np.array([[[0.1, 0.2, 0.4, 0.8]], [[0.2, 0.4, 0.8, 0.9]]])
+    b = np.array([[[0.2, 0.4, 0.8, 0.9]], [[0.4, 0.8, 0.9, 0.95]]])
+    assert (times_fewer(ks, a, b)[:, 1] == 2).all() and times_fewer(ks, a[:1], b)[1:, 3].tolist() == [2, 4]
+    assert times_fewer(ks, a, b[:1])[1, 2] < 2 == times_fewer(ks, a[:1], b[:1])[1, 2]
+    # Out of reach is 0, at once is k.
+    assert times_fewer(ks, b[1:], a[:1])[0].tolist() == [0.25, 0.25, 0, 0]
+    assert times_fewer(ks, b, a + 1)[0].tolist() == ks
+    with pytest.raises(ValueError, match="same prompts"):
+        times_fewer(ks, a, np.ones((1, 2, 4)))
 
 
 def group_statistics(rewards):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
+from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, times_fewer
 
 
 def over_seeds(results: dict, value) -> dict[str, list]:
@@ -22,19 +22,38 @@ def per_prompt(results: dict, k: int) -> dict[str, list]:
     return over_seeds(results, lambda row: pass_at_k(results["samples"], row["counts"], k))
 
 
+def coverage(results: dict, ks) -> dict[str, np.ndarray]:
+    """{name: pass@k of each of its checkpoints (seeds) and of every prompt at each of ks, (seeds, P, M)}."""
+    table = {}
+    for row in results["checkpoints"]:
+        if results["classes"]:
+            values = exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
+        else:
+            values = pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
+        table.setdefault(row["name"], []).append(values)
+    return {name: np.stack(values) for name, values in table.items()}
+
+
+def powers(results: dict) -> list[int]:
+    """k = 1, 2, 4, ... up to the number of samples (classes)."""
+    return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
+
+
 def print_table(results: dict, passes: list[int], against: str):
     """pass@k and majority vote (standard error over prompts), and each row's difference to `against`, paired over prompts."""
     passed = {k: per_prompt(results, k) for k in passes}
     values = {f"pass@{k}": rates for k, rates in passed.items()}
     if results["classes"]:
         values["top-1"] = over_seeds(results, lambda row: row["top1"])
+    elif results["samples"] not in passes:
+        values["solved"] = per_prompt(results, results["samples"])
     if all("majority" in row for row in results["checkpoints"]):
         values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: row["majority"])
     ks = list(values)
     names = list(passed[passes[0]])
     width = max(map(len, names)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
-    print(" " * width + "".join(f"{k:^17}" for k in ks))
+    print(" " * width + "".join(f"{k:^20}" for k in ks))
     for name in names:
         print_row(name, width, [values[k][name] for k in ks], ".3f")
     if len(names) > 1:
@@ -42,13 +61,14 @@ def print_table(results: dict, passes: list[int], against: str):
         for name in names:
             if name != against:
                 print_row(name, width, [values[k][against] - values[k][name] for k in ks], "+.3f")
+        print_fewer(results["times_fewer"], passes, width)
     print(in_words(passed, against))
 
 
 def print_row(name: str, width: int, columns: list, form: str):
     """columns: of every prompt a value; `form` of their mean."""
     cells = [f"{mean:{form}} ± {se:.3f}" for mean, se in map(mean_and_se, columns)]
-    print(f"{name:{width}}" + "".join(f"{cell:^17}" for cell in cells))
+    print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
 
 
 def in_words(values: dict[str, dict], against: str) -> str:
@@ -126,13 +146,45 @@ def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1
 
 
 def curves(results: dict) -> dict[str, dict]:
-    """For the figure: every name's pass@k and standard error at k = 1, 2, 4, ... up to the number of samples (classes)."""
-    ks = [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
+    """For the figure: every name's pass@k and standard error over prompts."""
+    ks = powers(results)
     result = {}
-    for k in ks:
-        for name, values in per_prompt(results, k).items():
-            mean, se = mean_and_se(values)
-            curve = result.setdefault(name, {"k": ks, "mean": [], "se": []})
-            curve["mean"].append(mean)
-            curve["se"].append(None if math.isnan(se) else se)  # of one prompt there is none
+    for name, values in coverage(results, ks).items():
+        mean, se = zip(*map(mean_and_se, values.mean(0).T))
+        result[name] = {"k": ks, "mean": list(mean), "se": [None if math.isnan(error) else error for error in se]}
     return result
+
+
+def fewer(results: dict, passes: list[int], against: str) -> dict:
+    """How many times fewer samples `against` needs for each row's pass@k (Figure 5), with the interval of times_fewer."""
+    ks = sorted({*powers(results), *passes})
+    table = coverage(results, ks)
+    rows = {}
+    for name in table:
+        if name != against:
+            times, low, high = times_fewer(ks, table[name], table[against]).tolist()
+            rows[name] = {"times": times, "low": low, "high": high}
+    return {"of": against, "k": ks, "interval": "95 %, bootstrap over prompts and seeds, paired", "rows": rows}
+
+
+def print_fewer(found: dict, passes: list[int], width: int):
+    """The result of fewer(). A bound (< or ≥) is said where the samples drawn show no more."""
+    print(f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}]")
+    for name, row in found["rows"].items():
+        cells = []
+        for k in passes:
+            times, low, high = (bounded(row[key][found["k"].index(k)], k, found["k"][-1]) for key in ("times", "low", "high"))
+            cells.append(f"{times} [{low}, {high}]" if k > 1 else "")
+        print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells).rstrip())
+
+
+def bounded(times: float, k: int, most: int) -> str:
+    """k / samples: 0 if all `most` samples are too few, k if a single one is enough, perhaps more than enough."""
+    if times == 0:
+        return f"<{k / most:.2g}"
+    return f"≥{k}" if times == k else f"{times:.3g}"
+
+
+def histogram(counts: list[int]) -> dict[int, int]:
+    """{K: how many prompts have K right samples}."""
+    return dict(zip(*(part.tolist() for part in np.unique(counts, return_counts=True))))

@@ -46,14 +46,15 @@ def coverage(results: dict, ks: list[int]) -> dict[str, np.ndarray]:
     return {name: np.stack(seeds) for name, seeds in table.items()}
 
 
-def levels(table: dict, ks: list[int], study: Path):
-    """Every run with its standard error over mazes; where there are several seeds, their mean with the error over seeds."""
+def levels(table: dict, ks: list[int], run):
+    """Every run with its standard error over mazes; where there are several seeds, their mean with the error over seeds.
+    run(i, name) is where what was kept of a run lies."""
     columns = [f"pass@{k}" for k in ks]
     head("run", *columns, "steps clipped")
     for name, seeds in table.items():
         for i, values in enumerate(seeds):
             cells = ["{:.3f} ± {:.3f}".format(*mean_and_se(column)) for column in values.T]
-            line([f"seed {i} {name}" if len(seeds) > 1 else name, *cells, clipped(study / "runs" / f"seed{i}-{name}")])
+            line([f"seed {i} {name}" if len(seeds) > 1 else name, *cells, clipped(run(i, name))])
     if all(len(seeds) > 1 for seeds in table.values()):
         head("± over seeds", *columns)
         for name, seeds in table.items():
@@ -80,7 +81,7 @@ def main(study: Path):
         table = coverage(results, ks)
         print(f"\n{file.name}: {results['split']}, {results['prompts']} mazes x {results['samples']} samples, "
               f"torch {results['torch']}")
-        levels(table, ks, study)
+        levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
         if all(len(seeds) > 1 for seeds in table.values()):
             differences(table, ks)
 

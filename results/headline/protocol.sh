@@ -5,7 +5,7 @@
 #   bash results/headline/protocol.sh rates      four rates per method at full length, weak base, seeds 100 and 101
 #   bash results/headline/protocol.sh own-rate   every method at the rate chosen (MAXRL=, GRPO=, RLOO=), weak base, seeds 0-2
 #   bash results/headline/protocol.sh clipping   MaxRL and GRPO without norm clipping, weak base, seed 0
-#   bash results/headline/protocol.sh test       256 test mazes x 1,024 samples, once, of everything above that is finished
+#   bash results/headline/protocol.sh test weak  256 test mazes x 512 samples, once, of the seeds that have all methods; and strong
 set -euo pipefail
 python=${PYTHON:-python}
 out=runs/headline
@@ -46,14 +46,14 @@ clipping)
     printf '%s\n' "run weak 0 "{maxrl,grpo}" 1e-4 -unclipped --max-grad-norm 1e9" | many
     ;;
 test)
-    for study in $out/weak $out/strong; do
-        # eval.py takes the runs of one name as seeds of one method.
-        runs=()
-        for latest in "$study"/seed[0-4]/*/latest; do
-            folder=$(dirname "$latest")
-            if [ "$(cat "$latest")" = step-001000 ] || [[ $folder == */base ]]; then runs+=("$(basename "$folder")=$folder"); fi
+    # weak or strong: the seeds that have all three methods at one rate, each with its base.
+    runs=()
+    for folder in $out/$2/seed[0-4]; do
+        for method in maxrl grpo rloo; do
+            [ "$(cat "$folder/$method-lr1e-4/latest" 2>/dev/null)" = step-001000 ] || continue 2
         done
-        $python eval.py "${runs[@]}" --split test --prompts 256 --samples 1024 --k 1,8,64,256,1024 --json "$study-test.json"
+        runs+=("base=$folder/base" "rloo=$folder/rloo-lr1e-4" "grpo=$folder/grpo-lr1e-4" "maxrl=$folder/maxrl-lr1e-4")
     done
+    $python eval.py "${runs[@]}" --split test --prompts 256 --samples 512 --k 1,8,64,256,512 --json "$out/$2-test.json"
     ;;
 esac

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from results.summarise import head, line, over_seeds
+from maxrl.metrics import samples_to_match, times_fewer
+from results.summarise import coverage, differences, head, levels, line, over_seeds
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 STEPS, BLOCK, KEPT = 1000, 100, 5
@@ -119,6 +120,27 @@ def equal_seconds(runs: dict, seeds: list[int]):
             line([f"seed {seed} {METHODS[method]}", f"{seconds / 60:.1f}", values[0], str(KEPT * done), values[1]])
 
 
+def tested(file: Path, runs: Path, base: str, seeds: list[int]):
+    """pass@k on the test mazes, and the samples that one method needs for the pass@k of another (Figure 5)."""
+    results = json.loads(file.read_text())
+    ks = [1, 8, 64, 256, 512]
+    table = coverage(results, ks)
+    levels(table, ks, lambda i, name: runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}")
+    differences(table, ks)
+    powers = [2**i for i in range(10)]  # straight lines between them
+    curves = coverage(results, powers)
+    head("times fewer samples MaxRL needs for the pass@k of", *(f"k = {k}" for k in powers))
+    for name in ("base", "rloo", "grpo"):
+        cells = []
+        for times, low, high in times_fewer(powers, curves[name], curves["maxrl"]).T:
+            cells.append(f"{times:.1f} [{low:.1f}, {high:.1f}]")
+        line([name, *cells])
+    head("samples needed for MaxRL's pass@k, by", *(f"k = {k}" for k in powers))
+    for name in ("base", "rloo", "grpo"):
+        need = samples_to_match(powers, curves["maxrl"].mean((0, 1)), curves[name].mean((0, 1)))
+        line([name, *(f"{samples:.0f}" if samples < np.inf else "over 512" for samples in need)])
+
+
 def main(study: Path):
     for base in ("weak", "strong"):
         runs = read(study / "runs", base, "1e-4")
@@ -134,6 +156,8 @@ def main(study: Path):
         crossings(tables, seeds)
         per_run(runs, seeds, base)
         equal_seconds(runs, seeds)
+        if (study / f"{base}-test.json").exists():
+            tested(study / f"{base}-test.json", study / "runs", base, seeds)
 
 
 if __name__ == "__main__":

@@ -18,41 +18,15 @@ from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
 from maxrl.study import plots
+from results import image_figures
 from results.oracle import summarise as oracle
+from results.panels import level, line, over_seeds, seeds_said, theirs
 from results.reading import RESULTS, averaged, blocks, crossing, paired, paper, runs, solved
 
 METHODS = ("maxrl", "grpo", "rloo")
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
 SOLVED = "share of prompts with a success"
-
-
-def line(name: str, x, y, **more) -> dict:
-    return {"name": name, "x": x, "y": y, **more}
-
-
-def theirs(curves: dict, **axes) -> dict:
-    """A panel of the paper's curves {method: (x, y)}."""
-    return {"lines": [line(name, x, y, paper=True) for name, (x, y) in curves.items()], **axes}
-
-
-def over_seeds(name: str, x, values) -> dict:
-    """The mean of values (seeds, points), with a band from the lowest to the highest where there are several."""
-    band = {"low": values.min(0), "high": values.max(0)} if len(values) > 1 else {}
-    return line(name, x, values.mean(0), **band)
-
-
-def level(*panels):
-    """Panels with one y axis that has zero in it."""
-    lines = [one for panel in panels for one in panel["lines"]]
-    top = max(np.max(one.get("high", one["y"])) for one in lines)
-    bottom = min(np.min(one.get("low", one["y"])) for one in lines)
-    for panel in panels:
-        panel["ylim"] = (min(0, 1.08 * bottom), min(1.02, 1.08 * top))
-
-
-def seeds_said(count: int) -> str:
-    return f"mean of {count} seeds, bands from the lowest to the highest" if count > 1 else "one seed"
 
 
 def figure1():
@@ -207,12 +181,16 @@ def oracle_orders():
 FIGURES = {
     "figure1": figure1,
     "figure2_200_classes": figure2,
+    "figure2_1000_classes": image_figures.figure2,
+    "figure8": image_figures.figure8,
     "figure12_weak": lambda: figure12("weak"),
     "figure12_strong": lambda: figure12("strong"),
     "figure17_weak": lambda: figure17("weak"),
     "figure17_strong": lambda: figure17("strong"),
     "oracle": oracle_rollouts,
     "oracle_orders": oracle_orders,
+    "order": image_figures.order,
+    "order_few": image_figures.order_few,
 }
 
 

@@ -6,12 +6,15 @@ makes results/order/curves.json of all runs below runs/order, and copies eval.py
 """
 
 import json
+import math
 import statistics
 import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
 from maxrl.study.plots import called
@@ -19,6 +22,7 @@ from results.summarise import head, line, over_seeds
 
 RESULTS = Path(__file__).parent
 DIFFER = ("estimator", "estimator_options", "rollouts", "lr", "seed", "init")  # what the runs of a study differ in
+BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # of pass rates, the paper's Figure 8
 LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of the training batches
 
 
@@ -88,6 +92,40 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
     for name in names:
         each = " / ".join(f"{value:.3f}" for value in table[name][0])
         line([naming(name), *map(over_seeds, table[name]), each])
+
+
+def medians(pass_rates, norms) -> tuple[list, list]:
+    """Medians of pass rates and gradient norms in BINS of the pass rate, where there is an image."""
+    pass_rates, norms = np.array(pass_rates), np.array(norms)
+    place = np.searchsorted(BINS, pass_rates)                                  # bin i is above BINS[i - 1], up to BINS[i]
+    found = [place == i for i in range(len(BINS)) if (place == i).any()]
+    return [np.median(pass_rates[inside]) for inside in found], [np.median(norms[inside]) for inside in found]
+
+
+def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
+    """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
+
+    The model gives the right class p, and each of the others the same. The sum over K, the number of successes, is exact.
+    """
+    N = rollouts
+    q = (1 - p) / (classes - 1)
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # row K has K successes, then failures
+    advantages = ADVANTAGES[name](rewards, **options).numpy()
+    K = np.arange(N + 1)
+    F = N - K
+    success = advantages[:, 0]                                                 # of no meaning at K = 0, where it counts 0 times
+    failure = advantages[:, -1]                                                # the same at K = N
+    log_choose = np.array([math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K])
+    chance = np.exp(log_choose + K * math.log(p) + F * math.log1p(-p))
+    # The score of class c is e_c - pi. A wrong class is drawn m times of F.
+    m = F / (classes - 1)
+    m2 = m * (1 - 1 / (classes - 1)) + m**2                                    # the mean of m^2
+    total = K * success + F * failure
+    right = (K * success - total * p) / N
+    wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
+    second = (chance * (right**2 + (classes - 1) * wrong)).sum()               # E |g|^2
+    mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
+    return math.sqrt(max(second - mean**2, 0)) / mean
 
 
 if __name__ == "__main__":

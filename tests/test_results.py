@@ -9,7 +9,7 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES
-from results.order.summarise import noise
+from results.images import noise
 
 
 def test_the_tables_of_the_demo(capsys):

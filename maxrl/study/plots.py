@@ -18,7 +18,8 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "maxrl_order": ("MaxRL of order T", "#e67e22"), "supervised": ("cross-entropy", "#1b1b1b"),
          "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
          "pkpo": ("PKPO", "#d4a017"), "differential_smoothing": ("differential smoothing", "#c2558f"),
-         "self": ("SELF", "#a0785a"),
+         "self": ("SELF", "#a0785a"), "exact order n": ("exact order N", "#e67e22"),
+         "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
          "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
          "grpo-entropy bonus": ("GRPO", "#7fb3d5")}
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",

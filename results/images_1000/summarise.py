@@ -12,12 +12,11 @@ import numpy as np
 
 from maxrl.metrics import exact_pass_at_k
 from maxrl.study.plots import called
-from results.images import RESULTS, columns, load, seeds_table
+from results.images import BINS, RESULTS, columns, load, seeds_table
 from results.summarise import head, line, over_seeds
 
 METHODS = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "grpo-128", "reinforce_mean-1024")
 KS = (1, 2, 8, 32, 128, 512)
-BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # of the paper's Figure 8
 
 
 def rates(curves: dict):

@@ -4,15 +4,11 @@
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from maxrl.advantages import ADVANTAGES, weight
-from results.images import columns, seeds_table
+from maxrl.advantages import weight
+from results.images import columns, noise, seeds_table
 from results.summarise import head, line, over_seeds
 
 ORDERS = (1, 4, 16, 64, 256, 1024)
@@ -60,32 +56,6 @@ def same(curves: dict):
     gaps = [max(abs(a - b) for key in ("pass@1", "pass@25") for a, b in zip(
         curves[f"seed{seed}/order-1-of-1024"][key], curves[f"seed{seed}/rloo-1024"][key])) for seed in range(3)]
     print(f"\nOrder 1 against RLOO: pass@1 and pass@25 of the validations differ by at most {max(gaps):.1g}.")
-
-
-def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
-    """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
-
-    The model gives the right class p, and each of the others the same. The sum over K, the number of successes, is exact.
-    """
-    N = rollouts
-    q = (1 - p) / (classes - 1)
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # row K has K successes, then failures
-    advantages = ADVANTAGES[name](rewards, **options).numpy()
-    K = np.arange(N + 1)
-    F = N - K
-    success = advantages[:, 0]                                                 # of no meaning at K = 0, where it counts 0 times
-    failure = advantages[:, -1]                                                # the same at K = N
-    log_choose = np.array([math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K])
-    chance = np.exp(log_choose + K * math.log(p) + F * math.log1p(-p))
-    # The score of class c is e_c - pi. A wrong class is drawn m times of F.
-    m = F / (classes - 1)
-    m2 = m * (1 - 1 / (classes - 1)) + m**2                                    # the mean of m^2
-    total = K * success + F * failure
-    right = (K * success - total * p) / N
-    wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
-    second = (chance * (right**2 + (classes - 1) * wrong)).sum()               # E |g|^2
-    mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
-    return math.sqrt(max(second - mean**2, 0)) / mean
 
 
 def noises():

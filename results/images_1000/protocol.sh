@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The protocol of README.md as commands; every run resumes where it was interrupted. One thread a run, JOBS of them at a time.
 #   bash results/images_1000/protocol.sh data              the images
-#   bash results/images_1000/protocol.sh rates             cross-entropy on seed 100, four learning rates
+#   bash results/images_1000/protocol.sh rates             cross-entropy on seed 100, five learning rates
 #   LR=1.0 bash results/images_1000/protocol.sh compare    seven methods with the rate chosen (SEEDS="0 1 2")
 #   LR=1.0 bash results/images_1000/protocol.sh lower      MaxRL with a third of that rate, seed 0
 #   bash results/images_1000/protocol.sh few               200 classes at the paper's rollouts per class; needs the runs of
@@ -36,7 +36,7 @@ data)
     $python -m data.glyphs.prepare
     ;;
 rates)
-    printf '%s\n' "run supervised "{0.1,0.3,1.0,3.0}" 100" | many
+    printf '%s\n' "run supervised "{0.1,0.3,1.0,3.0,10.0}" 100" | many
     ;;
 compare)
     for seed in $seeds; do for method in $methods; do echo "run $method $LR $seed"; done; done | many

@@ -18,15 +18,10 @@ from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
 from maxrl.study import plots
-from results import image_figures
+from results import image_figures, maze_figures
 from results.oracle import summarise as oracle
-from results.panels import level, line, over_seeds, seeds_said, theirs
-from results.reading import RESULTS, averaged, blocks, crossing, paired, paper, runs, solved
-
-METHODS = ("maxrl", "grpo", "rloo")
-MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
-MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
-SOLVED = "share of prompts with a success"
+from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
+from results.reading import RESULTS, averaged, blocks, crossing, headline, paired, paper, solved
 
 
 def figure1():
@@ -64,15 +59,9 @@ def figure2():
             "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's", "panels": panels}
 
 
-def headline(base: str) -> dict:
-    """{method: rows of each seed} of the study of 1,000 steps at one learning rate."""
-    found = runs(RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000)
-    return {name: [solved(rows) for rows in seeds] for name, seeds in paired(found, METHODS).items()}
-
-
 def figure12(base: str):
     """Prompts that are solved at least once, smoothed as the paper's."""
-    ours = headline(base)
+    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
     if not ours:
         return None
     left = theirs(paper(12)["17x17 maze"], title=f"{MAZE17}, 256 prompts", xlabel="step", ylabel=SOLVED)
@@ -92,7 +81,7 @@ def figure12(base: str):
 
 def figure17(base: str):
     """pass@1 and pass@32 over training, and MaxRL's lead over GRPO; where it passes GRPO for good is marked."""
-    ours = headline(base)
+    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
     if not ours:
         return None
     panels, says = [], []
@@ -191,6 +180,7 @@ FIGURES = {
     "oracle_orders": oracle_orders,
     "order": image_figures.order,
     "order_few": image_figures.order_few,
+    **maze_figures.FIGURES,
 }
 
 

@@ -35,8 +35,13 @@ def runs(folder: Path, pattern: str, steps: int) -> dict:
             continue
         rows = [row for row, _ in json_lines(file)]
         if rows[-1]["step"] + 1 >= steps:
-            found.setdefault(match["method"], {})[int(match["seed"])] = rows
+            found.setdefault(match["method"], {})[int(match["seed"] or 0)] = rows
     return found
+
+
+def headline(base: str) -> dict:
+    """{method: {seed: rows}} of the study of 1,000 steps at one learning rate."""
+    return runs(RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000)
 
 
 def paired(found: dict, methods) -> dict:

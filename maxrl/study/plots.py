@@ -157,7 +157,8 @@ def picture(numbers: dict, file: Path):
     caption, told   above and below the panels
     panels          each with `lines` and the settings of its axes (title, xlabel, ylim, ...), `marks` {step: sentence},
                     `zero` for a line there
-    a line          name, x, y; with `low` and `high` it has a band, with `pale` it is only that, with `paper` it is dashed
+    a line          name, x, y; with `low` and `high` it has a band, with `pale` it is only that, with `paper` it is dashed,
+                    with `points` it has points alone
     """
     fig, axes = figure(len(numbers["panels"]))
     legend = {}
@@ -169,10 +170,12 @@ def picture(numbers: dict, file: Path):
             if line.get("pale"):
                 ax.plot(x, y, lw=0.7, alpha=0.3, **style)
                 continue
-            dashes = "--" if line.get("paper") else "-"
-            drawn, = ax.plot(x, y, dashes, marker="o" if len(x) <= 13 else None, ms=3, lw=1.4, label=called(name), **style)
+            style["ls"] = "--" if line.get("paper") else "-"
+            if line.get("points"):
+                style |= {"ls": "none", "mfc": "white"}
+            drawn, = ax.plot(x, y, marker="o" if len(x) <= 13 else None, ms=3, lw=1.4, label=called(name), **style)
             if len(low):
-                ax.fill_between(x, low, high, alpha=0.2, lw=0, **style)
+                ax.fill_between(x, low, high, alpha=0.2, lw=0, color=drawn.get_color())
             if name not in legend or not line.get("paper"):
                 legend[name] = drawn
         if panel.get("zero"):
@@ -182,6 +185,12 @@ def picture(numbers: dict, file: Path):
             ax.annotate(sentence, (float(step), 0.02), xycoords=("data", "axes fraction"), xytext=(3, 0),
                         textcoords="offset points", fontsize=7)
         ax.set(**{key: value for key, value in panel.items() if key not in ("lines", "marks", "zero")})
+        for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+            if scale == "log":
+                axis.set_major_formatter("{x:g}")
+                axis.set_minor_formatter("")
+        if ax.get_xscale() == "linear":
+            ax.locator_params(axis="x", nbins=6)
     places = {method: place for place, method in enumerate(STYLE)}
     order = sorted(legend, key=lambda name: (places.get(name.partition("-")[0], len(places)), name))
     save(fig, [legend[name] for name in order], file, numbers["caption"], numbers["told"])

@@ -1,0 +1,203 @@
+"""Figures of the maze studies, with the paper's next to them. results/figures.py draws them."""
+
+import json
+
+import numpy as np
+
+from maxrl.metrics import times_fewer
+from maxrl.run import table
+from maxrl.study.plots import over_steps, smooth
+from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
+from results.reading import RESULTS, averaged, headline, paired, paper, runs, solved
+
+
+def evaluated(file: str) -> dict | None:
+    """An eval.py file, with the names of methods alone; None where there is none."""
+    path = RESULTS / file
+    if not path.exists():
+        return None
+    results = json.loads(path.read_text())
+    for row in results["checkpoints"]:
+        row["name"] = row["name"].removesuffix("-lr1e-4")
+    return results
+
+
+def fewer_panels(results: dict, ks: list[int]) -> tuple[list, list[str]]:
+    """How many times fewer samples MaxRL needs: the paper's against GRPO, ours against each; and sentences for the last k."""
+    axes = {"xlabel": "k", "xscale": "log", "yscale": "log", "ylim": (0.4, 1.5 * ks[-1]),
+            "ylabel": "times fewer samples for MaxRL"}
+    diagonal = line("base", [1, ks[-1]], [1, ks[-1]], pale=True)
+    lines = [diagonal]
+    for curves in paper(5).values():
+        (x, grpo), (_, maxrl) = curves["grpo"], curves["maxrl"]
+        x, times = x[1:], times_fewer(x, grpo[None, None], maxrl[None, None], draws=1)[0][1:]
+        lines.append(line("grpo", x[times > 0], times[times > 0], paper=True))
+    left = {"lines": lines, "title": "paper: Qwen3-1.7B and 4B on four benchmarks", **axes}
+    curves = table.coverage(results, ks)
+    lines, says = [diagonal], []
+    for name in curves:
+        if name != "maxrl":
+            times, low, high = times_fewer(ks, curves[name], curves["maxrl"])
+            shown = (times > 0) & (np.array(ks) > 1)
+            # 0 is "never": below the axis.
+            lines.append(line(name, np.array(ks)[shown], times[shown], low=np.maximum(low, 0.01)[shown], high=high[shown]))
+        if name in ("grpo", "rloo"):
+            says.append(f"MaxRL needs {times[-1]:.3g} times fewer samples than {name.upper()} for its pass@{ks[-1]}, "
+                        f"95 % interval {low[-1]:.3g} to {high[-1]:.3g}")
+    return [left, {"lines": lines, "title": MAZE9, **axes}], says
+
+
+def figure5(file: str, what: str):
+    """pass@k against k, and how many times fewer samples MaxRL needs."""
+    results = evaluated(file)
+    if results is None:
+        return None
+    ks = table.powers(results)
+    curves = {name: values.mean(1) for name, values in table.coverage(results, ks).items()}     # (seeds, ks) each
+    axes = {"xlabel": "k", "ylabel": "pass@k", "xscale": "log"}
+    left = theirs(paper(5)["Qwen3-4B-Base / BeyondAIME"], title="paper: Qwen3-4B-Base, BeyondAIME", **axes)
+    right = {"lines": [over_seeds(name, ks, values) for name, values in curves.items()], "title": MAZE9, **axes}
+    level(left, right)
+    panels, says = fewer_panels(results, ks)
+    count = len(curves["maxrl"])
+    return {"caption": "Figure 5: coverage, and how many times fewer samples MaxRL needs for another one's pass@k (pale: one "
+            f"sample is enough). Ours: {what}, {results['prompts']} test mazes x {results['samples']} samples",
+            "told": f"solid: ours, above {seeds_said(count)}, below with 95 % bootstrap intervals over mazes and seeds; "
+            "dashed: the paper's", "panels": [left, right, *panels], "says": says}
+
+
+def figure3():
+    """-log pass@k against the rollouts of training."""
+    steps, found = 500, {}
+    for method in METHODS:
+        for rollouts in (4, 8, 16, 64):
+            pattern = rf"seed(?P<seed>[01])-(?P<method>{method})-{rollouts}"
+            found[method, rollouts] = runs(RESULTS / "planned/runs", pattern, steps).get(method)
+        pattern = rf"weak-seed(?P<seed>[01])-(?P<method>{method})-lr1e-4"
+        found[method, 32] = runs(RESULTS / "headline/runs", pattern, steps).get(method)
+    if None in found.values():
+        return None
+    panels = []
+    for theirs_k, ours_k in (("k=1", "pass@1"), ("k=128", "pass@64")):
+        axes = {"xlabel": "rollouts of a prompt in training", "xscale": "log", "yscale": "log", "ylim": (0.01, 6),
+                "xticks": [4, 8, 16, 32, 64, 128]}
+        left = theirs(paper(3)[theirs_k], title=MAZE17, ylabel=f"-log pass@{theirs_k[2:]}", **axes)
+        lines = []
+        for method in METHODS:
+            counts = [4, 8, 16, 32, 64]
+            values = [[row[f"eval/{ours_k}"] for row in rows if row["step"] == steps - 1 and f"eval/{ours_k}" in row]
+                      for n in counts for rows in found[method, n].values()]
+            lines.append(over_seeds(method, counts, -np.log(np.array(values).reshape(len(counts), -1).T)))
+        panels += [left, {"lines": lines, "title": MAZE9, "ylabel": f"-log {ours_k}", **axes}]
+    return {"caption": "Figure 3: what more rollouts bring, paper after 9,000 steps. Ours: weak base, 500 steps, 64 validation "
+            "mazes x 64 samples",
+            "told": f"solid: ours, {seeds_said(2)}; dashed: the paper's", "panels": panels}
+
+
+def figure4():
+    """Many epochs over few problems."""
+    found = paired(runs(RESULTS / "fixed_set/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 480), METHODS)
+    bases = evaluated("fixed_set/bases.json")
+    if not found or bases is None:
+        return None
+    start = table.coverage(bases, [1, 64])["base"].mean(1)                     # (seeds, 2)
+    panels = []
+    for place, (theirs_k, ours_k) in enumerate((("pass@1", "pass@1"), ("pass@128", "pass@64"))):
+        left = theirs(paper(4)[theirs_k], title="paper: GSM8K, SmolLM2-360M", xlabel="epochs", ylabel=theirs_k)
+        lines = []
+        for name, seeds in found.items():
+            steps, values = over_steps(seeds, f"eval/{ours_k}")
+            values = np.concatenate([start[: len(values), place, None], values], 1)
+            lines.append(over_seeds(name, np.array([0, *steps / 8]), values))
+        right = {"lines": lines, "title": "ours: 128 mazes of 9x9 (reduced scale)", "xlabel": "epochs", "ylabel": ours_k}
+        level(left, right)
+        panels += [left, right]
+    count = len(found["maxrl"])
+    return {"caption": "Figure 4: many epochs over few problems, held-out problems. Ours: strong base, 128 validation mazes "
+            "x 64 samples", "told": f"solid: ours, {seeds_said(count)}; dashed: the paper's", "panels": panels}
+
+
+def figure18():
+    """Other baselines."""
+    names = {"pkpo": "pkpo", "smoothing": "differential_smoothing", "entropy": "grpo-entropy bonus"}
+    found = runs(RESULTS / "planned/runs", r"seed(?P<seed>\d+)-(?P<method>pkpo|smoothing|entropy)", 1000)
+    found = {names[name]: seeds for name, seeds in found.items()} | headline("weak")
+    ours = paired(found, (*METHODS, *names.values()))
+    if not ours:
+        return None
+    panels = []
+    for theirs_k, ours_k, key in (("pass@1", "pass@1", "reward"), ("pass@128", "pass@32", "solved")):
+        left = theirs(paper(18)[theirs_k], title=f"{MAZE17}, 32 x 128", xlabel="step", ylabel=f"{theirs_k}, held-out mazes")
+        lines = []
+        for name, seeds in ours.items():
+            steps, values = over_steps([solved(rows) for rows in seeds], key)
+            mean = over_seeds(name, steps, smooth(values, 9))
+            lines.append(line(name, steps, mean["y"]))
+        right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": f"{ours_k}, training mazes"}
+        level(left, right)
+        panels += [left, right]
+    return {"caption": "Figure 18: other baselines. Ours: weak base, 16 prompts x 32 rollouts a step, PKPO k = 8, gamma .05, "
+            "entropy bonus .01", "panels": panels,
+            "told": f"solid: ours, means of 45 steps and of {len(ours['maxrl'])} seeds; dashed: the paper's"}
+
+
+def base17():
+    """The base at full size, in the paper's axes, and how its warm-up went."""
+    ks, seeds = None, []
+    for file in ("test", "test_seed1", "test_seed2"):
+        results = evaluated(f"maze17_base/{file}.json")
+        ks = table.powers(results)
+        seeds += [values.mean(1)[0] for values in table.coverage(results, ks).values()]
+    known = {k: paper(17)[f"pass@{k}"]["base"][1][0] for k in (1, 32, 128, 256)}
+    known |= {k: np.exp(-paper(3)[f"k={k}"]["base"][1][0]) for k in (1024, 2048)}
+    lines = [over_seeds("base", ks, np.array(seeds)), line("base", list(known), list(known.values()), paper=True, points=True)]
+    left = {"lines": lines, "xlabel": "k", "ylabel": "pass@k", "xscale": "log", "ylim": (0, 1),
+            "title": "ours and the paper's: 17x17 mazes, full size, before RL"}
+    lines = []
+    for seed, rows in runs(RESULTS / "maze17_base/runs", r"(?P<method>seed)(?P<seed>\d+)", 1000)["seed"].items():
+        steps, values = over_steps([rows], "loss")
+        lines.append(line(f"seed {seed}", steps, smooth(values, 9)[0]))
+    right = {"lines": lines, "xlabel": "step of the warm-up", "ylabel": "loss per token", "ylim": (0, 0.5),
+             "title": "ours: full size, one line a seed"}
+    return {"caption": "Figures 3 and 17, the base (points: the paper's). Ours: 256 test mazes x 256 samples. On the right the "
+            "model walks blind at .29, and then learns to read walls",
+            "told": f"left: {seeds_said(len(seeds))}; right: means of 45 steps", "panels": [left, right]}
+
+
+def rl17():
+    """The first steps at full size, in the paper's axes."""
+    found = runs(RESULTS / "maze17_rl/runs", r"(?P<method>maxrl|grpo)(?P<seed>)", 1)
+    if not found:
+        return None
+    left, right = [], []
+    for name, seeds in found.items():
+        rows = [solved(rows) for rows in seeds.values()]
+        steps, values = over_steps(rows, "solved")
+        left += [line(name, steps, values.mean(0), pale=True), line(name, steps, averaged(values, int(steps[1] - steps[0]))[0])]
+        steps, values = over_steps(rows, "reward")
+        right.append(line(name, steps, smooth(values, 9).mean(0)))
+    last = max(one["x"][-1] for one in left)
+    for name in found:
+        x, y = paper(12)["17x17 maze"][name]
+        left.append(line(name, x[x <= last], y[x <= last], paper=True))
+        x, y = paper(17)["pass@1"][name]
+        right.append(line(name, x[x <= max(last, 1000)], y[x <= max(last, 1000)], paper=True))
+    panels = [{"lines": left, "xlabel": "step", "ylabel": SOLVED, "title": "ours 32 x 32, paper 256 x about 32; full size"},
+              {"lines": right, "xlabel": "step", "ylabel": "pass@1", "title": "ours: fresh mazes, paper: held-out; full size"}]
+    for panel in panels:
+        level(panel)
+    return {"caption": "Figures 12 and 17, first points at full size. A step of ours has an eighth of the paper's prompts",
+            "told": "solid: ours, one seed; left: smoothed with decay .99 a step, pale: not smoothed, right: mean of 45 steps; "
+            "dashed: the paper's", "panels": panels}
+
+
+FIGURES = {
+    "figure3": figure3,
+    "figure4": figure4,
+    "figure5_demo": lambda: figure5("demo/test.json", "400 steps from the weak base"),
+    "figure5_weak": lambda: figure5("headline/weak-test.json", "1,000 steps from the weak base"),
+    "figure5_strong": lambda: figure5("headline/strong-test.json", "1,000 steps from the strong base"),
+    "figure17_full_size_base": base17,
+    "figure17_full_size": rl17,
+    "figure18": figure18,
+}

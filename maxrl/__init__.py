@@ -45,6 +45,8 @@ maxrl/                        THE METHOD
   errors.py                   defines the errors that end with one line.
   plots.py                    keeps the command `python -m maxrl.plots`.
   toy.py                      keeps the command `python -m maxrl.toy`.
+  grid.py                     keeps the command `python -m maxrl.grid`.
+  __main__.py                 keeps the command `maxrl` of an installed package.
 maxrl/io/                     BELOW THE METHOD: WHAT COMES FROM OTHERS
   arguments.py                splits and reads the words of a command line.
   files.py                    writes files completely or not at all, with checksums.
@@ -67,6 +69,7 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   dry_run.py                  estimates the memory of each GPU.
   sampling_options.py         has the options that eval.py and sample.py share.
   table.py                    prints the tables of eval.py.
+  grid.py                     runs a product of options, one run after another or under Slurm.
 maxrl/study/                  NEXT TO THE METHOD
   plots.py                    draws the figures.
   toy.py                      runs the estimators without a model.

@@ -9,6 +9,7 @@ from maxrl.config import Config
 from maxrl.io.arguments import dashed
 from maxrl.io.files import read_json
 from maxrl.recipes import is_record
+from maxrl.run.cli import started
 from maxrl.tasks import load_task
 
 
@@ -95,7 +96,7 @@ def ending(cfg: Config, run, first_step: int) -> list[str]:
 
 def next_command(script: str, cfg: Config, path: Path) -> str:
     """eval.py or sample.py on this run. They run code of the user's, a task or rewards, only where the command names it."""
-    words = ["python", script, str(path)]
+    words = [*started(script), str(path)]
     if ":" in cfg.task:
         words += ["--task", cfg.task]
     if cfg.reward:

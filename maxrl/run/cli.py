@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import torch.distributed as dist
 from tqdm import tqdm
@@ -61,6 +62,12 @@ def reader_has_gone() -> bool:
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)  # nothing but errors, of which a pipe has one kind
     return bool(output.poll(0))
+
+
+def started(script: str) -> list[str]:
+    """The words that start a script: python train.py in a clone, maxrl train where the package is installed."""
+    clone = Path(__file__).resolve().parents[2]
+    return ["python", script] if (clone / script).exists() else ["maxrl", script.removesuffix(".py")]
 
 
 def say(sentence: str):

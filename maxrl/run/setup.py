@@ -19,7 +19,7 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.policy import SequencePolicy, make_policy
 from maxrl.recipes import RECIPES
 from maxrl.reward_functions import Rewards, Verdicts, probe
-from maxrl.run.cli import say
+from maxrl.run.cli import say, started
 from maxrl.run.trackers import check_trackers
 from maxrl.sampler import check_prompts
 from maxrl.tasks import load_task
@@ -162,7 +162,7 @@ def start_policy(cfg: Config, task: Task, validation: Task | None, resumed: Path
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
-        fix = f", or make this one: python train.py {name}" if name in RECIPES else ""
+        fix = f", or make this one: {' '.join(started('train.py'))} {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{fix}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -6,7 +6,7 @@ import inspect
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError
 from maxrl.io.user_code import imported
-from maxrl.tasks.base import Example, Task, example_of, fault
+from maxrl.tasks.base import CLONE, Example, Task, example_of, fault
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
 from maxrl.tasks.math import Math
@@ -42,7 +42,11 @@ def load_task(name: str, split: str, **options) -> Task:
         return task
     except DataError as error:
         raise UsageError(f"task {name}: {error}") from None
-    except (FileNotFoundError, UsageError):
+    except FileNotFoundError as error:
+        if CLONE or "python -m data." not in str(error):
+            raise
+        raise FileNotFoundError(f"{error}, in a clone of the repository: what pip installs makes no data sets") from None
+    except UsageError:
         raise
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None

@@ -14,7 +14,9 @@ from maxrl import verifiers
 from maxrl.errors import UsageError
 from maxrl.tasks.rows import read_rows
 
-DATA = Path(__file__).resolve().parents[2] / "data"  # data/*/prepare.py write here
+ROOT = Path(__file__).resolve().parents[2]
+CLONE = (ROOT / "data/common.py").exists()  # otherwise the package is installed, without the commands that make data sets
+DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
 
 

@@ -1,0 +1,36 @@
+"""The command `maxrl`, wherever it is installed: `maxrl train subset_sum` is `python train.py subset_sum`.
+
+    maxrl train | eval | sample     the scripts of these names
+    maxrl grid | plots | toy        python -m maxrl.NAME
+"""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = ("train", "eval", "sample")
+MODULES = ("grid", "plots", "toy")
+
+
+def script(name: str) -> Path:
+    """The script of this name: in the package where that was installed, else next to it."""
+    installed = HERE / "scripts" / f"{name}.py"
+    return installed if installed.exists() else HERE.parent / f"{name}.py"
+
+
+def main():
+    """Becomes the program that is asked for: its signals and its exit code are then its own."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in SCRIPTS:
+        program = [str(script(name))]
+    elif name in MODULES:
+        program = ["-m", f"maxrl.{name}"]
+    else:
+        print(__doc__)
+        raise SystemExit(name not in ("-h", "--help") and f"maxrl: there is no command {name}")
+    os.execv(sys.executable, [sys.executable, *program, *sys.argv[2:]])
+
+
+if __name__ == "__main__":
+    main()

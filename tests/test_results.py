@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES
+from results.gradient_norms import summarise as norms
 from results.images import noise
 
 
@@ -61,3 +63,23 @@ def test_the_tables_of_the_oracle(capsys):
     rows = printed_rows(capsys, "results/oracle/summarise.py")
     page = (ROOT / "results/oracle/README.md").read_text()
     assert len(rows) > 80 and [row for row in rows if row not in page] == []
+
+
+def test_the_tables_of_the_gradient_norms(capsys):
+    rows = printed_rows(capsys, "results/gradient_norms/summarise.py")
+    page = (ROOT / "results/gradient_norms/README.md").read_text()
+    assert len(rows) >= 8 and [row for row in rows if row not in page] == []
+
+
+def test_bins_of_gradient_norms(tmp_path):
+    """A bin has what is above the one before and up to its own end; no success and nothing else have bins of their own."""
+    rates, sizes = [0, 0.02, 0.0201, 0.05, 0.95, 1], [0, 8.0, 6.0, 4.0, 3.0, 0]
+    others = {"grpo": [1.0] * 6, "reinforce_mean": [1.0] * 6}
+    study = {"checkpoints": [{"pass_rates": rates, "norms": {"maxrl": sizes} | others}]}
+    (tmp_path / "words.json").write_text(json.dumps(study))
+    counts, medians = norms.medians(tmp_path, "words")
+    assert counts.tolist() == [1, 1, 2, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert np.nan_to_num(medians["maxrl"], nan=-1).tolist() == [0, 8, 5, -1, -1, -1, -1, -1, -1, 3, 0]
+    p, quartiles = norms.curves(tmp_path, "words")["maxrl"]
+    assert np.allclose(p, [0.02, 0.03505, 0.95]) and quartiles.T.tolist() == [[8, 8, 8], [4.5, 5, 5.5], [3, 3, 3]]
+    assert norms.ratios(tmp_path, "words")["maxrl"] == pytest.approx(1.85)  # 3 at p = .95

@@ -44,6 +44,7 @@ maxrl/                        THE METHOD
   sharding.py                 divides one model over the ranks.
   errors.py                   defines the errors that end with one line.
   plots.py                    keeps the command `python -m maxrl.plots`.
+  report.py                   keeps the command `python -m maxrl.report`.
   toy.py                      keeps the command `python -m maxrl.toy`.
   grid.py                     keeps the command `python -m maxrl.grid`.
   __main__.py                 keeps the command `maxrl` of an installed package.
@@ -72,6 +73,7 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   grid.py                     runs a product of options, one run after another or under Slurm.
 maxrl/study/                  NEXT TO THE METHOD
   plots.py                    draws the figures.
+  report.py                   makes one HTML page of runs: curves, right and wrong responses, times.
   toy.py                      runs the estimators without a model.
   gradient_norms.py           measures the gradient of each prompt against its pass rate.
 

@@ -1,7 +1,7 @@
 """The command `maxrl`, wherever it is installed: `maxrl train subset_sum` is `python train.py subset_sum`.
 
-    maxrl train | eval | sample     the scripts of these names
-    maxrl grid | plots | toy        python -m maxrl.NAME
+    maxrl train | eval | sample              the scripts of these names
+    maxrl grid | plots | report | toy        python -m maxrl.NAME
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("train", "eval", "sample")
-MODULES = ("grid", "plots", "toy")
+MODULES = ("grid", "plots", "report", "toy")
 
 
 def script(name: str) -> Path:

@@ -57,7 +57,7 @@ def installed(tmp_path_factory):
 
 def test_an_installed_package_has_every_file(installed):
     def sources(folder):
-        return {file.relative_to(folder).as_posix() for file in folder.rglob("*.py")}
+        return {file.relative_to(folder).as_posix() for kind in ("py", "html") for file in folder.rglob(f"*.{kind}")}
 
     scripts = {f"maxrl/scripts/{name}.py" for name in command.SCRIPTS}
     assert sources(installed) == {f"maxrl/{file}" for file in sources(ROOT / "maxrl")} | scripts

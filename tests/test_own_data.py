@@ -195,7 +195,8 @@ def test_what_a_run_says(own, shell, monkeypatch):
         assert words in "\n".join(lines[start : start + 6]), words
     steps = [line for line in lines if line.startswith("step ")]
     assert steps[0].startswith("step 1/2  reward ") and "unsolved" in steps[0] and steps[0].endswith(" left")
-    assert steps[-1].startswith("step 2/2") and lines[-3] == "wrote run/step-000002, metrics in run/metrics.jsonl"
+    assert steps[-1].startswith("step 2/2") and lines[-4] == "wrote run/step-000002, metrics in run/metrics.jsonl"
+    assert lines[-3] == "  report   python -m maxrl.report run"
     for line in lines[-2:]:
         _, command = line.split("python ")
         script, *arguments = command.split()

@@ -90,6 +90,7 @@ def ending(cfg: Config, run, first_step: int) -> list[str]:
     else:
         said = f"{run.path} has {run.steps:,} steps and --steps is {cfg.steps:,}: it is finished, nothing to do"
     return [said,
+            f"  report   {shlex.join(['python', '-m', 'maxrl.report', str(run.path)])}",
             f"  look     {next_command('sample.py', cfg, run.path)}",
             f"  test     {next_command('eval.py', cfg, run.path)}"]
 

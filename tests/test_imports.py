@@ -15,7 +15,7 @@ FRONT = ("train", "eval", "sample")
 # Three rings and a study: what a file may import of maxrl. Nobody imports a script.
 RULES = {"io": {"io", "errors"}, "method": {"method", "io"}, "study": {"method", "io", "study"},
          "run": {"method", "io", "run"}}  # fmt: skip
-ENTRIES = {"maxrl/plots.py", "maxrl/report.py", "maxrl/toy.py", "maxrl/grid.py"}  # `python -m` names of files in study/ and run/
+ENTRIES = {"maxrl/plots.py", "maxrl/report.py", "maxrl/toy.py", "maxrl/grid.py"}  # `python -m` names of files elsewhere
 BARE = {"advantages", "estimator", "losses", "metrics", "models", "toy"}  # may be lifted out: torch or numpy alone
 
 

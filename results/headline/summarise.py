@@ -120,6 +120,15 @@ def equal_seconds(runs: dict, seeds: list[int]):
             line([f"seed {seed} {METHODS[method]}", f"{seconds / 60:.1f}", values[0], str(KEPT * done), values[1]])
 
 
+def clipping(clipped: dict, unclipped: dict):
+    """Seed 0 of the weak base with and without clipping at norm 1: pass@1 / pass@32."""
+    head("weak base, seed 0", *(f"{METHODS[method]}{how}" for method in unclipped for how in ("", ", not clipped")))
+    columns = [rows for method in unclipped for rows in (clipped[method][0], unclipped[method][0])]
+    values = [[blocks(rows, value) for value in PANELS.values()] for rows in columns]
+    for i, when in enumerate(WHEN):
+        line([when, *(f"{one[i]:.3f} / {many[i]:.2f}" for one, many in values)])
+
+
 def tested(file: Path, runs: Path, base: str, seeds: list[int]):
     """pass@k on the test mazes, and the samples that one method needs for the pass@k of another (Figure 5)."""
     results = json.loads(file.read_text())
@@ -129,16 +138,22 @@ def tested(file: Path, runs: Path, base: str, seeds: list[int]):
     differences(table, ks)
     powers = [2**i for i in range(10)]  # straight lines between them
     curves = coverage(results, powers)
-    head("times fewer samples MaxRL needs for the pass@k of", *(f"k = {k}" for k in powers))
+    shown = [3, 6, 8, 9]  # 8, 64, 256 and 512 samples
+    head("times fewer samples MaxRL needs for the pass@k of", *(f"k = {powers[i]}" for i in shown))
     for name in ("base", "rloo", "grpo"):
-        cells = []
-        for times, low, high in times_fewer(powers, curves[name], curves["maxrl"]).T:
-            cells.append(f"{times:.1f} [{low:.1f}, {high:.1f}]")
-        line([name, *cells])
-    head("samples needed for MaxRL's pass@k, by", *(f"k = {k}" for k in powers))
+        times, low, high = times_fewer(powers, curves[name], curves["maxrl"])
+        cells = [[fewer(values[i], powers[i]) for values in (times, low, high)] for i in shown]
+        line([name, *(f"{found} [{least}, {most}]" for found, least, most in cells)])
+    shown = [0, 1, 3, 6]
+    head("samples needed for MaxRL's pass@k, by", *(f"k = {powers[i]}" for i in shown))
     for name in ("base", "rloo", "grpo"):
         need = samples_to_match(powers, curves["maxrl"].mean((0, 1)), curves[name].mean((0, 1)))
-        line([name, *(f"{samples:.0f}" if samples < np.inf else "over 512" for samples in need)])
+        line([name, *(f"{need[i]:.0f}" if need[i] < np.inf else "over 512" for i in shown)])
+
+
+def fewer(times: float, k: int) -> str:
+    """k times fewer is one sample, and it may take less; 0 is never within the samples taken."""
+    return "< 1" if times == 0 else f"≥ {k}" if times == k else f"{times:.1f}"
 
 
 def main(study: Path):
@@ -158,6 +173,10 @@ def main(study: Path):
         equal_seconds(runs, seeds)
         if (study / f"{base}-test.json").exists():
             tested(study / f"{base}-test.json", study / "runs", base, seeds)
+    unclipped = read(study / "runs", "weak", "1e-4-unclipped")
+    if unclipped:
+        print("\n## Clipping")
+        clipping(read(study / "runs", "weak", "1e-4"), unclipped)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""The tables of README.md, from runs/ (results/keep.py), bases.json and test.json (eval.py).
+
+    PYTHONPATH=. python results/fixed_set/summarise.py
+
+Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the mean reward of the five epochs before, on the
+fixed mazes themselves.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.metrics import pass_at_k
+from results import summarise
+from results.summarise import head, line, over_seeds
+
+METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
+KS = (1, 8, 64)
+SEEDS = (0, 1, 2)
+EPOCH, EVERY = 8, 5  # steps, epochs
+
+
+def read(study: Path) -> dict[str, list[dict]]:
+    """{method: of every seed its curves}; a curve begins with the base, and training pass@1 has no value there."""
+    bases = json.loads((study / "bases.json").read_text())
+    curves = {}
+    for method in METHODS:
+        for seed in SEEDS:
+            rows = [json.loads(row) for row in (study / f"runs/seed{seed}-{method}/metrics.jsonl").read_text().splitlines()]
+            counts = bases["checkpoints"][seed]["counts"]
+            curve = {k: [pass_at_k(bases["samples"], counts, k).mean()] for k in KS}
+            for k in KS:
+                curve[k] += [row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row]
+            rewards = np.array([row["reward"] for row in rows])
+            curve["training"] = rewards.reshape(len(curve[1]) - 1, -1).mean(1)
+            curve["clipped"] = statistics.mean(row["clipped"] for row in rows)
+            curves.setdefault(method, []).append(curve)
+    return curves
+
+
+def over_epochs(curves: dict):
+    """Validation pass@k, mean over seeds and its standard error."""
+    for k in KS:
+        head(f"epoch, validation pass@{k}", *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO")
+        table = {method: np.array([curve[k] for curve in curves[method]]) for method in METHODS}  # (seeds, evaluations)
+        for i in range(table["maxrl"].shape[1]):
+            cells = [over_seeds(table[method][:, i]) for method in METHODS]
+            gaps = [over_seeds(table["maxrl"][:, i] - table[method][:, i], "+") for method in ("grpo", "rloo")]
+            line([str(EVERY * i), *cells, *gaps])
+
+
+def memory(curves: dict):
+    """Training pass@1 on the fixed mazes, and how far above validation it is."""
+    head("epochs", *(f"{name}: training pass@1" for name in METHODS.values()), *(f"{name}: minus validation"
+                                                                                for name in METHODS.values()))
+    training = {method: np.array([curve["training"] for curve in curves[method]]) for method in METHODS}
+    held_out = {method: np.array([curve[1] for curve in curves[method]]) for method in METHODS}
+    for i in range(training["maxrl"].shape[1]):
+        gaps = [training[method][:, i] - held_out[method][:, i : i + 2].mean(1) for method in METHODS]  # of the same epochs
+        line([f"{EVERY * i}-{EVERY * (i + 1)}", *(over_seeds(training[method][:, i]) for method in METHODS),
+              *(over_seeds(gap, "+") for gap in gaps)])
+
+
+def best_and_last(curves: dict):
+    head("run", "best pass@1", "epoch", "last", "lost since", "pass@64: base", "best", "epoch", "last", "steps clipped")
+    for seed in SEEDS:
+        for method, name in METHODS.items():
+            curve = curves[method][seed]
+            one, many = np.array(curve[1]), np.array(curve[64])
+            line([f"seed {seed} {name}", f"{one.max():.3f}", str(EVERY * one.argmax()), f"{one[-1]:.3f}",
+                  f"{one.max() - one[-1]:.3f}", f"{many[0]:.3f}", f"{many.max():.3f}", str(EVERY * many.argmax()),
+                  f"{many[-1]:.3f}", f"{curve['clipped']:.0%}"])
+
+
+def fresh(curves: dict, headline: Path):
+    """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
+    head("seed", *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
+         *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
+    for seed in SEEDS:
+        files = [headline / f"runs/strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
+        if not all(file.exists() for file in files):
+            continue
+        rewards = []
+        for file in files:
+            rows = [json.loads(row) for row in file.read_text().splitlines()]
+            rewards.append(statistics.mean(row["reward"] for row in rows if 400 <= row["step"] < 480))
+        here = [statistics.mean(curves[method][seed][1][-3:]) for method in METHODS]
+        line([str(seed), *(f"{value:.3f}" for value in (*rewards, *here))])
+
+
+def main(study: Path):
+    curves = read(study)
+    over_epochs(curves)
+    best_and_last(curves)
+    memory(curves)
+    fresh(curves, study.parent / "headline")
+    if (study / "test.json").exists():
+        results = json.loads((study / "test.json").read_text())
+        ks = [1, 8, 64, 256]
+        table = summarise.coverage(results, ks)
+        summarise.levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
+        summarise.differences(table, ks)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

@@ -39,10 +39,10 @@ def figure1():
             "told": "exact; GRPO and maximum likelihood: limit of many rollouts", "panels": panels}
 
 
-def figure2():
+def figure2(rate: str):
     """Images: pass@1 and pass@k over training, 200 drawn classes beside ImageNet."""
     study = json.loads((RESULTS / "images_laptop/curves.json").read_text())
-    ours = study["lr 1.0"]
+    ours = study[f"lr {rate}"]
     panels = []
     for theirs_k, ours_k in (("pass@1", "pass@1"), ("pass@128", "pass@25")):
         curves = paper(9)[theirs_k] | paper(2)[theirs_k]
@@ -53,9 +53,22 @@ def figure2():
                  "ylabel": ours_k}
         level(left, right)
         panels += [left, right]
-    return {"caption": "Figures 2 and 9: validation images over training. Ours: learning rate 1.0 for all; "
-            "pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
+    return {"caption": "Figures 2 and 9: validation images over training. Ours: learning "
+            f"rate {rate} for all; pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
             "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's", "panels": panels}
+
+
+def norms_200_classes():
+    """One cross-entropy model and four weights: what the formulas of Figure 8 do to the same gradients."""
+    row, = json.loads((RESULTS / "images_laptop/norms.json").read_text())["checkpoints"]
+    panels = []
+    for name, values in row["norms"].items():
+        one = line(name.replace("_mean", ""), row["pass_rates"], values, points=True)
+        panels.append({"lines": [one], "xlabel": "pass rate of the image", "ylabel": "gradient norm", "ylim": (0, 120),
+                       "title": f"ours: weight of {plots.called(one['name'])} (reduced scale)"})
+    return {"caption": "Not Figure 8: one cross-entropy model of 200 drawn classes. The gradient of p, times each objective's "
+            "weight in the limit of many rollouts", "panels": panels,
+            "told": "1,000 validation images, exact; MaxRL's weight is 1/p there, as cross-entropy's"}
 
 
 def figure12(base: str):
@@ -107,14 +120,16 @@ def figure17(base: str):
             level(*ahead)
     count = len(ours["maxrl"])
     return {"caption": f"Figure 17: who leads when. Ours: {base} base, 16 prompts x 32 rollouts a step; training mazes never "
-            "repeat, so they are held out too",
+            "repeat, so all are held out",
             "told": f"solid: ours, means of 45 steps, {seeds_said(count)}; dashed: the paper's",
             "panels": panels + ahead, "says": says}
 
 
 FIGURES = {
     "figure1": figure1,
-    "figure2_200_classes": figure2,
+    "figure2_200_classes": lambda: figure2("1.0"),
+    "figure2_200_classes_lr0.1": lambda: figure2("0.1"),
+    "norms_200_classes": norms_200_classes,
     "figure2_1000_classes": image_figures.figure2,
     "figure8": image_figures.figure8,
     "figure12_weak": lambda: figure12("weak"),

@@ -16,7 +16,7 @@ def evaluated(file: str) -> dict | None:
     path = RESULTS / file
     if not path.exists():
         return None
-    results = json.loads(path.read_text())
+    results = {"classes": 0} | json.loads(path.read_text())
     for row in results["checkpoints"]:
         row["name"] = row["name"].removesuffix("-lr1e-4")
     return results
@@ -195,6 +195,7 @@ FIGURES = {
     "figure3": figure3,
     "figure4": figure4,
     "figure5_demo": lambda: figure5("demo/test.json", "400 steps from the weak base"),
+    "figure5_160_steps": lambda: figure5("maze9_laptop/test.json", "160 steps from a stronger base, a rate a method"),
     "figure5_weak": lambda: figure5("headline/weak-test.json", "1,000 steps from the weak base"),
     "figure5_strong": lambda: figure5("headline/strong-test.json", "1,000 steps from the strong base"),
     "figure17_full_size_base": base17,

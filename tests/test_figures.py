@@ -27,6 +27,13 @@ def test_a_figure_is_drawn(tmp_path):
     assert (tmp_path / "figure1.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_sentences_stand_on_their_pages():
+    """What a figure says in words is what the page that shows it says, to the digit."""
+    for name, page in (("figure5_demo", "demo"), ("figure5_160_steps", "maze9_laptop")):
+        sentence = next(text for text in json.loads((FIGURES / f"{name}.json").read_text())["says"] if "GRPO" in text)
+        assert f"{sentence} (bootstrap" in (ROOT / f"results/{page}/README.md").read_text()
+
+
 def test_every_figure_is_shown():
     """On the page of all figures, or on that of its study."""
     pages = "\n".join(file.read_text() for file in ROOT.glob("results/**/README.md"))

@@ -83,3 +83,22 @@ def test_bins_of_gradient_norms(tmp_path):
     p, quartiles = norms.curves(tmp_path, "words")["maxrl"]
     assert np.allclose(p, [0.02, 0.03505, 0.95]) and quartiles.T.tolist() == [[8, 8, 8], [4.5, 5, 5.5], [3, 3, 3]]
     assert norms.ratios(tmp_path, "words")["maxrl"] == pytest.approx(1.85)  # 3 at p = .95
+
+
+def test_the_tables_of_the_first_studies(capsys):
+    """Of drawn images: all rows at the rate of the comparison, and the means at the paper's. Of the first mazes: every row but
+    the share of clipped steps, whose data was not kept."""
+    folder = ROOT / "results/images_laptop"
+    page = (folder / "README.md").read_text()
+    images_laptop = importlib.import_module("results.images_laptop.summarise")
+    images_laptop.main(folder / "rates.json", folder / "test.json")
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "±" in line]
+    assert len(rows) > 30 and [row for row in rows if row not in page and "over seeds" not in row] == []
+    images_laptop.main(folder / "rates.json", folder / "test_lr0.1.json")
+    means = [line for line in capsys.readouterr().out.split("over seeds")[1].split("\n\n")[0].splitlines() if "±" in line]
+    assert len(means) == 6 and [row for row in means if row not in page] == []
+    importlib.import_module("results.summarise").main(ROOT / "results/maze9_laptop")
+    page = (ROOT / "results/maze9_laptop/README.md").read_text().replace("**", "")
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "±" in line]
+    cells = [row.split(" | ", 1)[1].rstrip("| ") for row in rows if "over seeds" not in row and "over mazes" not in row]
+    assert len(cells) > 20 and [cell for cell in cells if cell not in page] == []

@@ -171,9 +171,11 @@ def picture(numbers: dict, file: Path):
                 ax.plot(x, y, lw=0.7, alpha=0.3, **style)
                 continue
             style["ls"] = "--" if line.get("paper") else "-"
+            if len(x) <= 13:
+                style |= {"marker": "o", "ms": 3}
             if line.get("points"):
-                style |= {"ls": "none", "mfc": "white"}
-            drawn, = ax.plot(x, y, marker="o" if len(x) <= 13 else None, ms=3, lw=1.4, label=called(name), **style)
+                style |= {"ls": "none", "marker": "o", "mfc": "white", "ms": 3 if len(x) <= 13 else 2}
+            drawn, = ax.plot(x, y, lw=1.4, label=called(name), **style)
             if len(low):
                 ax.fill_between(x, low, high, alpha=0.2, lw=0, color=drawn.get_color())
             if name not in legend or not line.get("paper"):

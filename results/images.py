@@ -1,8 +1,9 @@
 """What stays of the runs of an image study, and how its tables read it.
 
-    PYTHONPATH=. python results/images.py runs/order results/order
+    PYTHONPATH=. python results/images.py runs/order results/order test.json
 
-makes results/order/curves.json of all runs below runs/order, and copies eval.py's JSON files with fewer digits.
+makes results/order/curves.json of all runs below runs/order, and copies eval.py's JSON files with fewer digits. Of those that
+are named last only means over the images stay.
 """
 
 import json
@@ -23,6 +24,7 @@ from results.summarise import head, line, over_seeds
 RESULTS = Path(__file__).parent
 DIFFER = ("estimator", "estimator_options", "rollouts", "lr", "seed", "init")  # what the runs of a study differ in
 BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # of pass rates, the paper's Figure 8
+KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of the training batches
 
 
@@ -47,43 +49,51 @@ def digits(values, count: int) -> list[float]:
     return [float(f"{value:.{count}g}") for value in values]
 
 
-def thinned(results: dict) -> dict:
-    """eval.py's JSON with four digits of each number, top-1 as text, and only the estimator that a model was trained with."""
+def thinned(results: dict, means: bool) -> dict:
+    """eval.py's JSON with four digits of each number, top-1 as text, and only the estimator that a model was trained with.
+
+    means  leaves means over the images: of pass@k, and of top-1
+    """
     rows = []
     for row in results["checkpoints"]:
-        kept = {"name": row["name"], "path": row["path"], "pass_rates": digits(row["pass_rates"], 4)}
-        if "top1" in row:
-            kept["top1"] = "".join(map(str, row["top1"]))
+        kept = {"name": row["name"], "path": row["path"]}
+        if means:
+            kept["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
+            kept["top1"] = statistics.mean(row["top1"])
+        else:
+            kept["pass_rates"] = digits(row["pass_rates"], 4)
+            if "top1" in row:
+                kept["top1"] = "".join(map(str, row["top1"]))
         if "norms" in row:
             kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
         rows.append(kept)
-    asked = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
+    asked = ("torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
     return {key: results[key] for key in asked} | {"checkpoints": rows}
 
 
-def keep(runs: Path, study: Path):
+def keep(runs: Path, study: Path, means: list[str]):
+    """means: the JSON files of which only means over images stay."""
     found = sorted(file.parent for file in runs.glob("**/recipe.json") if "step-" not in file.parent.name)
     curves = {str(run.relative_to(runs)): curve(run) for run in found}
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items()]
     (study / "curves.json").write_text("{" + ",\n".join(lines) + "}\n")
     for file in sorted(runs.glob("*.json")):
-        results = thinned(json.loads(file.read_text()))
+        results = thinned(json.loads(file.read_text()), file.name in means)
         (study / file.name).write_text(json.dumps(results, separators=(",", ":")) + "\n")
 
 
-def load(file: Path) -> tuple[dict, dict]:
-    """{name: pass rates (seeds, images)} and {name: whether the likeliest class is right, (seeds, images)}."""
-    rates, right = {}, {}
+def columns(file: Path, ks) -> dict:
+    """{name: pass@k for each of ks, then top-1, of each seed, (len(ks) + 1, seeds)} of an eval.py file."""
+    found = {}
     for row in json.loads(file.read_text())["checkpoints"]:
-        rates.setdefault(row["name"], []).append(row["pass_rates"])
-        right.setdefault(row["name"], []).append([int(letter) for letter in row["top1"]])
-    return {name: np.array(v) for name, v in rates.items()}, {name: np.array(v) for name, v in right.items()}
-
-
-def columns(file: Path, k: int) -> dict:
-    """{name: pass@1, pass@k and top-1 of each seed, (3, seeds)} of an eval.py file."""
-    rates, right = load(file)
-    return {name: np.stack([p.mean(1), exact_pass_at_k(p, k).mean(1), right[name].mean(1)]) for name, p in rates.items()}
+        if "pass@k" in row:
+            values = [row["pass@k"][KS.index(k)] for k in ks]
+            top1 = row["top1"]
+        else:
+            values = [exact_pass_at_k(row["pass_rates"], k).mean() for k in ks]
+            top1 = statistics.mean(map(int, row["top1"]))
+        found.setdefault(row["name"], []).append([*values, top1])
+    return {name: np.array(seeds).T for name, seeds in found.items()}
 
 
 def seeds_table(table: dict, names, k: int, title: str, naming=called):
@@ -129,4 +139,4 @@ def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
 
 
 if __name__ == "__main__":
-    keep(*map(Path, sys.argv[1:]))
+    keep(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -42,6 +42,12 @@ def test_the_tables_of_the_headline(capsys):
     assert len(rows) > 40 and [row for row in rows if row not in page] == []
 
 
+def test_the_tables_of_the_orders(capsys):
+    rows = printed_rows(capsys, "results/order/summarise.py")
+    page = (ROOT / "results/order/README.md").read_text()
+    assert len(rows) > 50 and [row for row in rows if row not in page] == []
+
+
 def test_the_noise_of_an_estimator():
     """The sum over the number of successes, against all outcomes of four draws from three classes."""
     p = np.array([0.3, 0.35, 0.35])

@@ -2,17 +2,17 @@
 # The protocol of README.md as commands; every run resumes where it was interrupted. One thread a run, JOBS of them at a time.
 #   bash results/images_1000/protocol.sh data              the images
 #   bash results/images_1000/protocol.sh rates             cross-entropy on seed 100, five learning rates
-#   LR=1.0 bash results/images_1000/protocol.sh compare    seven methods with the rate chosen (SEEDS="0 1 2")
-#   LR=1.0 bash results/images_1000/protocol.sh lower      MaxRL with a third of that rate, seed 0
+#   LR=3.0 bash results/images_1000/protocol.sh compare    seven methods with the rate chosen (SEEDS=, METHODS= some of them)
+#   LR=3.0 bash results/images_1000/protocol.sh lower      MaxRL with a third of that rate, seed 0
 #   bash results/images_1000/protocol.sh few               200 classes at the paper's rollouts per class; needs the runs of
 #                                                          results/order/protocol.sh scratch
-#   LR=1.0 bash results/images_1000/protocol.sh test       the test images, once
-#   LR=1.0 bash results/images_1000/protocol.sh norms      gradient norms of the seven models of seed 0
+#   LR=3.0 bash results/images_1000/protocol.sh test       the test images, once
+#   LR=3.0 bash results/images_1000/protocol.sh norms      gradient norms of the seven models of seed 0
 set -euo pipefail
 python=${PYTHON:-python}
 out=runs/images_1000
 export OMP_NUM_THREADS=1
-methods="supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 grpo-128 reinforce_mean-1024"
+methods=${METHODS:-supervised maxrl-1024 maxrl-128 maxrl-16 grpo-1024 grpo-128 reinforce_mean-1024}
 seeds=${SEEDS:-0 1 2}
 
 run() { # method-rollouts, learning rate, seed

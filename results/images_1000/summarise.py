@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k
 from maxrl.study.plots import called
-from results.images import BINS, RESULTS, columns, load, seeds_table
+from results.images import BINS, RESULTS, columns, seeds_table
 from results.summarise import head, line, over_seeds
 
 METHODS = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "grpo-128", "reinforce_mean-1024")
@@ -38,7 +37,7 @@ def paper() -> dict:
 
 
 def comparison(test: Path):
-    table = columns(test, 128)
+    table = columns(test, (1, 128))
     seeds_table(table, METHODS, 128, "1,000 classes, test")
     head("cross-entropy minus, ± over seeds", "pass@1", "pass@128", "top-1")
     for name in METHODS[1:]:
@@ -53,10 +52,10 @@ def comparison(test: Path):
 
 def coverage(test: Path):
     """pass@k against k."""
-    pass_rates, _ = load(test)
+    table = columns(test, KS)
     head("test", *(f"pass@{k}" for k in KS))
     for name in METHODS:
-        line([called(name), *(over_seeds(exact_pass_at_k(pass_rates[name], k).mean(1)) for k in KS)])
+        line([called(name), *map(over_seeds, table[name][:-1])])
 
 
 def lower(curves: dict):
@@ -104,7 +103,7 @@ def main(study: Path):
     coverage(study / "test.json")
     lower(curves)
     seconds(curves, chosen)
-    seeds_table(columns(study / "test200.json", 25), ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3"), 25,
+    seeds_table(columns(study / "test200.json", (1, 25)), ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3"), 25,
                 "200 classes, test")
     norms(study, "001000")
     norms(study, "002000")

@@ -3,8 +3,8 @@
 #   bash results/order/protocol.sh scratch            exact orders 1 to 1,024, RLOO, Algorithm 1, cross-entropy (SEEDS="0 1 2")
 #   bash results/order/protocol.sh bases              cross-entropy up to pass@1 .2, seeds 0, 1, 2, 100
 #   bash results/order/protocol.sh rates              four learning rates from the base of seed 100
-#   LR=0.1 bash results/order/protocol.sh few         2, 4 and 8 rollouts from the bases: Algorithm 1, orders N - 1 and N
-#   LR=0.1 bash results/order/protocol.sh base-path   the exact orders from the bases
+#   LR=0.3 bash results/order/protocol.sh few         2, 4 and 8 rollouts from the bases: Algorithm 1, orders N - 1 and N
+#   LR=0.3 bash results/order/protocol.sh base-path   the exact orders from the bases
 #   bash results/order/protocol.sh test               the test images, once
 set -euo pipefail
 python=${PYTHON:-python}

@@ -277,11 +277,11 @@ def test_what_fits():
     assert need[0] > need[1] > need[2] > need[3]
     again, shard = "--gradient-checkpointing true", "--shard true"
     words = ("as it is", f"with {again}", f"with {shard}", f"with {shard} {again}")
-    assert [dry_run.fits(cfg, 8, size + 0.01) for size in need] == list(words)
-    assert [dry_run.fits(cfg, 8, size - 0.01) for size in need] == [*words[1:], "no"]
-    assert dry_run.fits(cfg, 1, need[1] - 1) == "no"  # one GPU shares with nobody
-    assert dry_run.fits(replace(cfg, shard=True), 8, need[2] + 0.01) == "as it is"
-    assert dry_run.fits(replace(cfg, shard=True), 8, need[2] - 0.01) == f"with {again}"
+    assert [dry_run.fits(dry_run.ways(cfg, 8), size + 0.01) for size in need] == list(words)
+    assert [dry_run.fits(dry_run.ways(cfg, 8), size - 0.01) for size in need] == [*words[1:], "no"]
+    assert dry_run.fits(dry_run.ways(cfg, 1), need[1] - 1) == "no"  # one GPU shares with nobody
+    assert dry_run.fits(dry_run.ways(replace(cfg, shard=True), 8), need[2] + 0.01) == "as it is"
+    assert dry_run.fits(dry_run.ways(replace(cfg, shard=True), 8), need[2] - 0.01) == f"with {again}"
 
 
 def test_dry_run(shell, monkeypatch):
@@ -354,7 +354,7 @@ def test_one_gpu_recipes_change_memory_alone(name, card):
     assert fields <= {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"} <= FREE_ON_RESUME
     peak, said = dry_run.peak(dry_run.plan(variant, 1)), one_gpu.__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
-    assert dry_run.fits(variant, 1, card) == "as it is"
+    assert dry_run.fits(dry_run.ways(variant, 1), card) == "as it is"
 
 
 @pytest.mark.parametrize("name", ["gsm8k_smollm2", "polaris_qwen3_1_7b"])
@@ -368,7 +368,7 @@ def test_no_option_fits_4b_on_80_gb():
     small = replace(RECIPES["polaris_qwen3_4b_1gpu"](), micro_batch_tokens=1, kv_memory_gb=0.0, wave_rows=1)
     parts = {moment: sum(items.values()) / GIB for moment, items in dry_run.plan(small, 1).items()}
     assert [round(parts[moment]) for moment in ("always", "sampling")] == [60, 17]
-    assert dry_run.fits(small, 1, 79) == "no" and dry_run.fits(small, 1, 140) == "as it is"
+    assert dry_run.fits(dry_run.ways(small, 1), 79) == "no" and dry_run.fits(dry_run.ways(small, 1), 140) == "as it is"
 
 
 def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():

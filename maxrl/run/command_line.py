@@ -116,5 +116,6 @@ def help_of(cfg: Config) -> str:
             lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
     lines += ["", "without training:", *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
               *entry("--gpus 1", "With --dry-run: so many."),
-              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest).")]
+              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest)."),
+              *entry("--bench FILE", "With --dry-run: the time of a step too, by what tests/bench.py has measured.")]
     return "\n".join(lines)

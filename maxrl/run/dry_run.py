@@ -32,6 +32,7 @@ import contextlib
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -45,12 +46,13 @@ from maxrl.losses import CHUNK
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
+from maxrl.run.logger import duration
 from maxrl.waves import cache_bytes
 
 PROMPT = 256  # tokens, assumed
 NODE = 8  # GPUs
 RESERVE = 0.1
-CARDS = {"80 GB": 79, "141 GB": 140}  # GiB that such a card has
+CARDS = {"16 GB": 14, "24 GB": 22, "40 GB": 39, "48 GB": 44, "80 GB": 79, "141 GB": 140}  # the GiB of the smallest such card
 
 # The sizes in the config.json of models that a recipe starts from by their name on the hub.
 QWEN3 = dict(model_type="qwen3", vocab_size=151936, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
@@ -178,38 +180,66 @@ def peak(parts: dict[str, dict[str, int]]) -> int:
     return sums.pop("always") + max(sums.values())
 
 
-def fits(cfg: Config, gpus: int, card: float) -> str:
-    """What the recipe needs on cards of so many GiB: "as it is", or the options --gradient-checkpointing, --shard, both; or
-    "no"."""
+def ways(cfg: Config, gpus: int) -> dict[str, int]:
+    """How the recipe may run, and its peak then: "as it is", or with the options --gradient-checkpointing, --shard, both."""
     language = is_language_model(shape(cfg))
     several = language and gpus > 1
+    found = {}
     for sharded in (False, True)[cfg.shard and several : 1 + several]:
         for changed in (cfg, replace(cfg, gradient_checkpointing=language)):
-            if peak(plan(changed, gpus, sharded)) <= (1 - RESERVE) * card * 2**30:
-                options = ["--shard true"] * (sharded and not cfg.shard) + ["--gradient-checkpointing true"] * (changed != cfg)
-                return "with " + " ".join(options) if options else "as it is"
-    return "no"
+            options = ["--shard true"] * (sharded and not cfg.shard) + ["--gradient-checkpointing true"] * (changed != cfg)
+            found["with " + " ".join(options) if options else "as it is"] = peak(plan(changed, gpus, sharded))
+    return found
+
+
+def fits(ways: dict[str, int], card: float) -> str:
+    """The first of the ways that a card of so many GiB has memory for, or "no"."""
+    return next((way for way, size in ways.items() if size <= (1 - RESERVE) * card * 2**30), "no")
+
+
+def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
+    """What a step takes by two rates in a file of tests/bench.py: of large matrix products, which nothing passes, and of its
+    whole step of 17x17 mazes. Counted are multiplications and additions of weights, and not those of attention."""
+    p = parameters(shape(cfg))
+    tokens = cfg.prompts // gpus * (PROMPT + cfg.rollouts * mean)
+    backward = 2 if cfg.lora_rank else 4  # frozen weights have no gradient
+    passes = 2 + backward + 2 * cfg.gradient_checkpointing + 2 * (cfg.estimator != "supervised")
+    dtype = "float32" if cfg.precision == "float32" else "bfloat16"
+    try:
+        found = read_json(bench)
+        rows = {row["name"]: row for row in found["rows"]}
+        limits, step = rows["limits"], rows[f"step/17x17/{dtype}"]
+        product = f"[2048,2048]x[2048,2048] {dtype}"
+        fastest = limits["work"][product] / median(limits["times"][product]["wall"])
+        usual = step["flops"] / median(step["times"]["maxrl"]["wall"])
+        machine = found["machine"]["gpu"] or found["machine"]["cpu"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"--bench {bench} is no file of python tests/bench.py with the steps of this machine") from None
+    low, high = sorted(p * tokens * passes / rate for rate in (fastest, usual))
+    steps = " to ".join(duration(cfg.steps * seconds) for seconds in (low, high))
+    return f"  a step on {machine}, evaluations aside: {low:.2g} to {high:.2g} s; {cfg.steps:,} steps: {steps}"
 
 
 def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
-    """The table that --dry-run prints; `arguments` are train.py's, and --gpus G, --mean-response TOKENS."""
-    own = {"gpus": "1", "mean-response": "0"}
+    """The table that --dry-run prints; `arguments` are train.py's, and --gpus G, --mean-response TOKENS, --bench FILE."""
+    own = {"gpus": "1", "mean-response": "0", "bench": ""}
     rest = []
     for key, text in split_arguments(arguments):
         if dashed(key) in own:
             own[dashed(key)] = text or ""
         else:
             rest += [f"--{key}"] if text is None else [f"--{key}={text}"]
+    bench = own.pop("bench")
     for key, text in own.items():
         if not (text.isascii() and text.isdecimal()):
             raise UsageError(f"--{key} {text} cannot be read: expected a whole number")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        lines = table(name, with_overrides(recipe, rest), int(own["gpus"]), int(own["mean-response"]))
+        lines = table(name, with_overrides(recipe, rest), int(own["gpus"]), int(own["mean-response"]), bench)
     return "\n".join([*lines, *dict.fromkeys(str(w.message) for w in said)])
 
 
-def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
+def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]:
     model = shape(cfg)
     language = is_language_model(model)
     mean = mean or -(-cfg.max_response // 2)
@@ -236,4 +266,7 @@ def table(name: str, cfg: Config, gpus: int, mean: int) -> list[str]:
     if language and not cfg.gradient_checkpointing:
         less = replace(cfg, gradient_checkpointing=True)
         lines.append(line("peak with gradient checkpointing", (peak(plan(less, gpus, s == "sharded", mean)) for s in plans)))
-    return lines + [f"  fits {card} GPUs: {fits(cfg, gpus, size)}" for card, size in CARDS.items()]
+    if bench:
+        lines.append(time(cfg, gpus, mean, bench) if language else "  the time of a classifier's step is not estimated")
+    possible = ways(cfg, gpus)
+    return lines + [f"  fits {card} GPUs: {fits(possible, size)}" for card, size in CARDS.items()]

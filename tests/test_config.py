@@ -129,7 +129,7 @@ def test_help_can_be_typed_as_it_is_printed():
         recipe = RECIPES[name]()
         said = help_of(recipe)
         pairs = [words.split() for words in re.findall(r"^  (--\S+ \S+)(?:   |$)", said, re.M)]
-        twice = ("--gpus", "--mean-response", *(("--steps", "--warmup-steps") if recipe.epochs else ()))
+        twice = ("--gpus", "--mean-response", "--bench", *(("--steps", "--warmup-steps") if recipe.epochs else ()))
         back = with_overrides(recipe, [word for pair in pairs if pair[0] not in twice for word in pair])
         assert len(pairs) > 35 and back == dataclasses.replace(recipe, task_options=back.task_options)
         assert recipe.task_options.items() <= back.task_options.items()

@@ -4,11 +4,13 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import test_families
 import tiny
 import torch
 from bench_memory import saved_bytes
+from conftest import ROOT
 
 from maxrl import sampler
 from maxrl.config import FREE_ON_RESUME, Config
@@ -355,6 +357,48 @@ def test_one_gpu_recipes_change_memory_alone(name, card):
     peak, said = dry_run.peak(dry_run.plan(variant, 1)), one_gpu.__doc__
     assert f"({peak / GIB:.0f} GiB)" in said and f"of {'80' if card == 79 else '141'} GB" in said
     assert dry_run.fits(dry_run.ways(variant, 1), card) == "as it is"
+
+
+def test_the_recipe_of_a_24_gb_card():
+    """Its docstring's number is the plan's, larger batches ask for hardly more, and a card of 16 GB is too small."""
+    cfg = RECIPES["gsm8k_smollm2_24gb"]()
+    peak = dry_run.peak(dry_run.plan(cfg, 1))
+    assert f"needs {peak / GIB:.1f} GiB" in RECIPES["gsm8k_smollm2_24gb"].__doc__
+    larger = dry_run.peak(dry_run.plan(replace(cfg, prompts=64, rollouts=64), 1))
+    assert larger == pytest.approx(peak, rel=0.05)
+    fits = {card: dry_run.fits(dry_run.ways(cfg, 1), size) for card, size in dry_run.CARDS.items()}
+    assert list(fits) == ["16 GB", "24 GB", "40 GB", "48 GB", "80 GB", "141 GB"]
+    assert fits.pop("16 GB") == "no" and set(fits.values()) == {"as it is"}
+
+
+BENCH = next((ROOT / "results/bench").glob("*.json"))
+
+
+def test_the_time_of_a_step(shell):
+    """By the rates in a file of tests/bench.py. Of the step that the file has measured itself the slower estimate is what was
+    measured, but for attention and a prompt of 310 tokens instead of 256; and it grows as what there is to do."""
+    rows = {row["name"]: row for row in json.loads(BENCH.read_text())["rows"]}
+    step = replace(maze17(), prompts=8, rollouts=16, steps=1000, precision="float32")
+
+    def seconds(cfg, mean=48, gpus=1):
+        said = re.search(r"a step on AMD EPYC, evaluations aside: (\S+) to (\S+) s; ", dry_run.time(cfg, gpus, mean, BENCH))
+        return float(said[1]), float(said[2])
+
+    low, high = seconds(step)
+    assert low < high == pytest.approx(np.median(rows["step/17x17/float32"]["times"]["maxrl"]["wall"]), rel=0.3)
+    assert seconds(replace(step, prompts=80))[1] == pytest.approx(10 * high, rel=0.05)
+    assert seconds(replace(step, prompts=80), gpus=10)[1] == high
+    assert seconds(replace(step, precision="auto"))[1] < high < seconds(replace(step, gradient_checkpointing=True))[1]
+    assert seconds(replace(step, estimator="supervised"))[1] == pytest.approx(high * 6 / 8, rel=0.05)
+    lora = replace(RECIPES["gsm8k_smollm2_24gb"](), kv_memory_gb=0.0)
+    assert seconds(lora)[1] == pytest.approx(seconds(replace(lora, lora_rank=0, lora_alpha=32.0))[1] * 6 / 8, rel=0.05)
+
+    code, said = shell("train.py", "maze9_laptop", "--dry-run", "--bench", BENCH)
+    assert code == 0 and re.search(r"a step on AMD EPYC, .* s; 400 steps: \d+ \S+ to \d+ \S+\n", said)
+    assert "a classifier's step is not estimated" in shell("train.py", "images_laptop", "--dry-run", "--bench", BENCH)[1]
+    for file in ("none.json", BENCH.parents[1] / "torture.json"):
+        code, said = shell("train.py", "maze17", "--dry-run", "--bench", file)
+        assert code == 2 and f"--bench {file} is no file of python tests/bench.py" in said
 
 
 @pytest.mark.parametrize("name", ["gsm8k_smollm2", "polaris_qwen3_1_7b"])

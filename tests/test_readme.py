@@ -99,7 +99,7 @@ OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--pro
           f"--{name}" for name in ("source", "size", "train", "validation", "test", "overwrite", "platinum", "check", "classes",
                                    "noise", "jitter", "validation-share")} | {  # of data sets
           "--quick", "--show", "--block", "--tiny", "--list"} | {  # of tests/bench.py, tests/gpu_check.py and results/agenda.py
-          "--slurm", "--bench"} | {  # of python -m maxrl.grid and --dry-run
+          "--slurm", "--bench", "--mean-response"} | {  # of python -m maxrl.grid and --dry-run
           f"--{name}" for name in ("nnodes", "nproc-per-node")} | {  # torchrun
           f"--{name}" for name in ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal", "requeue",
                                    "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip

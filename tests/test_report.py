@@ -230,6 +230,14 @@ def test_the_numbers_are_those_of_the_runs(make):
     assert {line["stroke"] for line in lines} == {"#c0392b", "#2471a3"}
 
 
+def test_rewards_of_a_warm_up_are_not_shown(make):
+    """They are all 1, and would set the scale of the others."""
+    rows = [{"reward": 1.0, "frac_reward_zero_mean": 0.0, "eval/pass@1": 0.25}]
+    page = made(make("sft", rows, estimator="supervised"), make("rl", [{"reward": 0.125, "frac_reward_zero_mean": 0.5}]))
+    assert page.tables["mean reward, by step"] == [["step", "rl"], ["1", "0.125"]]
+    assert page.tables["pass@1, validation, by step"] == [["step", "sft"], ["1", "0.25"]]
+
+
 def test_long_runs_are_thinned(make):
     """At most 400 points, 21 rows and 20 steps of samples, with the first and the last."""
     page = made(make("long", [{"reward": i / 1000} for i in range(1000)], lines=range(0, 1000, 10)))

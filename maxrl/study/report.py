@@ -54,9 +54,12 @@ def read(text: str, place: int) -> Run:
         recipe["starts"] = 1 + len(recipe.pop("earlier", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UsageError(f"{path} is no run directory ({error}): python -m maxrl.report runs/demo0/maxrl names one") from None
+    # Rewards of a supervised run are all 1 and say nothing.
+    supervised = config.get("estimator") == "supervised"
     rows = []
     for row, _ in files.json_lines(folder / "metrics.jsonl"):
-        rows.append({key: value for key, value in row.items() if isinstance(value, int | float) and abs(value) < 1e300})
+        known = {key: value for key, value in row.items() if not (supervised and "reward" in key)}
+        rows.append({key: value for key, value in known.items() if isinstance(value, int | float) and abs(value) < 1e300})
     if not rows:
         raise UsageError(f"{path} has no line in its metrics.jsonl: wait until the first step is done")
     recipe.pop("step", None)  # at which it was started last

@@ -63,7 +63,7 @@ def same(curves: dict):
 
 
 def noises():
-    ps = (0.005, 0.02, 0.1, 0.3, 0.6, 0.9)
+    ps = (0.005, 0.1, 0.3, 0.6, 0.9)
     head("weight / noise", *(f"p = {p:g}" for p in ps))
     rows = [(f"order-{T}-of-1024", "maxrl_order", 1024, {"order": T}) for T in ORDERS]
     rows.append(("maxrl-1024", "maxrl", 1024, {}))

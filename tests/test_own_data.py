@@ -58,7 +58,7 @@ def test_train_on_ones_own_data(own, shell):
     assert "train: left out 1 of 25 prompts, longer than --max-prompt 80 tokens" in said
     rows = metrics("run")
     assert rows[0]["rewards/correct/mean"] == pytest.approx(rows[0]["reward"]) and rows[0]["rewards/groups_left_out"] == 0
-    assert "eval/pass@4" in rows[1]
+    assert "eval/pass@4" in rows[1] and rows[1]["rewards/correct/mean"] == pytest.approx(rows[1]["reward"])
     Path("mine.jsonl").write_text("".join(Path("mine.jsonl").read_text().splitlines(keepends=True)[4:]))
     code, said = shell("eval.py", "run", "--samples", 4, "--k", "1,4", "--prompts", 5, "--reward", "rewards.py:correct")
     assert code == 0 and "the first 5 of 21 prompts x 4 samples" in said, said

@@ -1,5 +1,6 @@
 """What the scripts work with: a task's splits, who judges its rollouts, the policy, the optimizer."""
 
+import copy
 import inspect
 import math
 import sys
@@ -50,7 +51,8 @@ def choose_rewards(cfg, *tasks: Task | None) -> Rewards | None:
     judges = []
     for task in tasks:
         if task is not None and not task.classes:
-            judge = own or Verdicts(task, cfg.reward_errors, cfg.out)
+            # One each: the statistics are those of its last call, and an evaluation comes before they are asked for.
+            judge = copy.copy(own) or Verdicts(task, cfg.reward_errors, cfg.out)
             task.rewards = finished_only(judge.judge) if cfg.zero_reward_at_limit else judge.judge
             judges.append(judge)
     return judges[0] if judges else None

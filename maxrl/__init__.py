@@ -27,6 +27,7 @@ maxrl/                        THE METHOD
   evaluate.py                 counts how many rollouts of each prompt succeed.
   metrics.py                  computes pass@k, majority votes and the statistics of rewards.
   reward_functions.py         calls the user's reward functions.
+  ready_rewards.py            has the reward functions that --reward knows by name.
   verifiers.py                compares a final answer with the right one.
   tasks/base.py               says what a task is.
   tasks/maze.py               makes, judges and draws mazes.

@@ -59,8 +59,10 @@ class Config:
     aggregation: str = option("token", "One divisor per step: sequence (Algorithm 1), token (Appendix F) or constant.",
                               choices=("sequence", "token", "constant"))
     reward: tuple[str, ...] = language_option(
-        (), "Reward functions for the task's verdict, package.module:f or FILE.py:f; repeatable.")
+        (), "Reward functions for the task's verdict: accuracy_reward, FILE.py:f or package.module:f; repeatable.")
     reward_weights: tuple[float, ...] = language_option((), "What each reward function counts in their sum (1 each).")
+    no_verdict: str = language_option("group", "Left out where all reward functions say None: group (unbiased), or rollout (as "
+                                      "TRL does; MaxRL's order is then lower).", choices=("group", "rollout"))
     reward_errors: str = option("stop", "stop: a reward function that fails ends the run; drop: its groups are left out.",
                                 choices=("stop", "drop"))
     reward_timeout: float = free_option(0.0, "Seconds that one call of a reward function may take (0: no limit).")

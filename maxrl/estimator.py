@@ -38,6 +38,8 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
 
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
+            if options.pop("allow_missing", False):
+                return among_judged(checked, rewards, options)
             rewards = check_shape(called, rewards, group)
             check_options(called, known, options, rewards.shape)
             domain = "fractional" if options.pop("allow_fractional", False) else takes
@@ -51,6 +53,17 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
         ADVANTAGES[called] = checked
         return checked
     return register
+
+
+def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
+    """Advantages (P, N) of rewards that are NaN where there is no verdict. A group with n verdicts gets those of n rollouts,
+    times N / n, so that their mean over N is that over n; the others get 0."""
+    advantages = torch.zeros_like(rewards)
+    for own, result in zip(rewards, advantages):                                # (N,)
+        judged = own.isfinite()
+        values = rule(own[None, judged], **options)                             # (1, n)
+        result[judged] = values[0] * len(own) / judged.sum()
+    return advantages
 
 
 # ----------------------------------------------------- the checks ---------------------------------------------------

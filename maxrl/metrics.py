@@ -148,7 +148,8 @@ def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) ->
 
 
 def group_sums(rewards) -> dict:
-    """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them.
+    """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them. A rollout without
+    a verdict (NaN) counts nowhere; its group must have another one.
 
     reward                  mean reward
     reward_std              std over all rollouts of the batch, divisor their number - 1, as TRL 1.16 has it; NaN for one
@@ -160,15 +161,17 @@ def group_sums(rewards) -> dict:
     if rewards.ndim != 2 or not rewards.shape[1]:
         raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
                          "use rewards.reshape(P, N)")
+    lowest = np.fmin.reduce(rewards, axis=1)                                   # (P_local,)
+    highest = np.fmax.reduce(rewards, axis=1)
     parts = {
+        "rollouts": ~np.isnan(rewards),
         "squares": rewards**2,
-        "reward": rewards.mean(axis=1),
-        "frac_reward_zero_mean": (rewards == 0).all(axis=1),
-        "frac_reward_one_mean": (rewards == 1).all(axis=1),
-        "frac_reward_zero_std": (rewards == rewards[:, :1]).all(axis=1),
+        "reward": rewards,
+        "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
+        "frac_reward_one_mean": (lowest == 1) & (highest == 1),
+        "frac_reward_zero_std": lowest == highest,
     }
-    sums = {name: float(part.sum()) for name, part in parts.items()}
-    return {"groups": len(rewards), "rollouts": rewards.size} | sums
+    return {"groups": len(rewards)} | {name: float(np.nansum(part)) for name, part in parts.items()}
 
 
 def group_means(sums: dict) -> dict:
@@ -177,6 +180,7 @@ def group_means(sums: dict) -> dict:
     groups = sums.pop("groups") or np.nan
     n = sums.pop("rollouts")
     squares = sums.pop("squares")
-    means = {name: value / groups for name, value in sums.items()}
+    reward = sums.pop("reward") / (n or np.nan)
+    means = {"reward": reward} | {name: value / groups for name, value in sums.items()}
     variance = max(0.0, squares - n * means["reward"] ** 2) / (n - 1) if n > 1 else np.nan
     return means | {"reward_std": variance**0.5}

@@ -5,7 +5,7 @@ get completions [{"role": "assistant", "content": text}]; a column of the data i
 argument of its name, all of them where it takes **kwargs; so is completion_ids. Several functions are added up with weights.
 
 None says that there is no verdict. From one of several functions: its term is left out of the sum. From all of them for one
-rollout: the rewards of its whole group are NaN, and the group is left out of the step.
+rollout: its reward is NaN and it is left out of the step, alone or with its group (maxrl/README.md says what that changes).
 """
 
 import asyncio
@@ -28,6 +28,7 @@ import torch
 from maxrl import distributed
 from maxrl.errors import RunError, UsageError
 from maxrl.io.user_code import imported
+from maxrl.ready_rewards import READY
 from maxrl.tasks import Task
 
 GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
@@ -36,20 +37,26 @@ GRACE = 1.0  # seconds after which a call that lets no other thread run is ended
 class Rewards:
     """Called with P prompts, P lists of N completions and columns of P values: rewards (P, N) and their statistics.
 
-    functions: callables, or where they are ("FILE.py:name", "package.module:name"); weights: one for each, or none for 1.
+    functions: callables, names of READY, or where they are ("FILE.py:name", "package.module:name"). weights: one for each, or
+    none for 1; one of weight 0 is only looked at. no_verdict: "group" or "rollout", what is left out where none has a verdict.
     errors: "stop", an exception or an answer that is no list of numbers ends the run with one sentence (UsageError), and the
     batch is in `directory`; "drop", the groups of that call are left out (NaN) and counted. timeout: seconds that one call
-    may take, 0 for no limit; after that the process ends with the stack of the call.
+    may take, 0 for no limit; after that the process ends with the stack of the call. max_response: the longest response, a
+    column like those of the data.
     """
 
     judges = "the reward function"  # who speaks in a sentence
 
-    def __init__(self, functions, weights=(), errors: str = "stop", timeout: float = 0.0, directory="."):
+    def __init__(self, functions, weights=(), errors: str = "stop", timeout: float = 0.0, directory=".",
+                 no_verdict: str = "group", max_response: int = 0):
         self.functions = {}
         seen = Counter()
         for function in functions:
             if isinstance(function, str):
-                function = imported(function, "--reward")
+                if ":" not in function and function not in READY:
+                    raise UsageError(f"--reward {function} is not written package.module:name or FILE.py:name, and is none of "
+                                     f"{', '.join(READY)}")
+                function = READY.get(function) or imported(function, "--reward")
             name = getattr(function, "__name__", type(function).__name__)
             seen[name] += 1
             # The second function of a name is called name_2.
@@ -58,12 +65,14 @@ class Rewards:
         self.errors = errors
         self.timeout = timeout
         self.directory = Path(directory)
+        self.no_verdict = no_verdict
+        self.max_response = max_response
         self.sums = {}  # of the last call, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(f"{len(self.functions)} reward functions and {len(self.weights)} weights: there must be one "
                              "weight for each function, and at least one function")
-        if not all(math.isfinite(w) for w in self.weights):
-            raise UsageError(f"reward weights must be finite numbers, not {', '.join(map(str, self.weights))}")
+        if not all(math.isfinite(w) for w in self.weights) or not any(self.weights):
+            raise UsageError(f"reward weights must be finite numbers and not all 0, not {', '.join(map(str, self.weights))}")
         if errors not in ("stop", "drop"):
             raise UsageError(f"--reward-errors {errors} is not one of stop, drop")
         if not 0 <= timeout < threading.TIMEOUT_MAX:
@@ -102,6 +111,8 @@ class Rewards:
             for text in group:
                 message = [{"role": "assistant", "content": text}]
                 batch["completions"].append(text if isinstance(prompt, str) else message)
+        if self.max_response:
+            batch["max_response"] = [self.max_response] * (P * N)
         if completion_ids is not None:
             batch["completion_ids"] = [ids for group in completion_ids for ids in group]
         self.failed_calls = 0.0
@@ -109,10 +120,20 @@ class Rewards:
         stacked = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)  # NaN: no verdict
         weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
         rewards = (weights * stacked).nansum(0)                                                # (P, N)
-        # If no function has a verdict on a rollout, its group has no rewards; after a failed call none has.
-        rewards[stacked.isnan().all(0).any(1) | bool(self.failed_calls)] = torch.nan
-        self.sums = {"groups_left_out": float(rewards.isnan().any(1).sum()), "failed_calls": self.failed_calls}
-        for name, values in zip(self.functions, stacked):
+        # A verdict of a function that does not count is none, and after a failed call there is none at all.
+        judged = ~stacked[weights.flatten() != 0].isnan().all(0) & (not self.failed_calls)    # (P, N)
+        # A rollout by itself has nothing that it is better or worse than.
+        least = N if self.no_verdict == "group" else min(2, N)
+        judged &= judged.sum(1, keepdim=True) >= least
+        rewards[~judged] = torch.nan
+        self.sums = {"rollouts_left_out": float((~judged).sum()), "groups_left_out": float((~judged.any(1)).sum()),
+                     "failed_calls": self.failed_calls}
+        named = dict(zip(self.functions, stacked))
+        if len(named) > 1:
+            right = stacked == 1
+            differ = (right.any(0) & ~right.all(0)).double()                                   # (P, N)
+            named["disagreement"] = differ.where(~stacked.isnan().any(0), torch.nan)
+        for name, values in named.items():
             known = values[~values.isnan()]
             self.sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
                           f"{name}/squares": float((known**2).sum())}
@@ -314,7 +335,7 @@ def say(sentence: str):
 
 def metrics(sums: dict) -> dict:
     """From sums, added over ranks or not: rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
-    result = {f"rewards/{name}": sums[name] for name in ("groups_left_out", "failed_calls")}
+    result = {f"rewards/{name}": count for name, count in sums.items() if "/" not in name}
     for key, n in sums.items():
         name, _, part = key.rpartition("/")
         if part != "count":

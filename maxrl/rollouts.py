@@ -116,14 +116,14 @@ class Rollouts:
 
 
 def with_verdict(rollouts, rewards: torch.Tensor):
-    """Leave out the groups that lack a reward; reward functions may have none for a rollout.
+    """Leave out the groups without any reward; reward functions may have no verdict.
 
     rollouts  of this rank, of a language model or a classifier
     rewards   (P_local, N), NaN if there is no verdict
 
-    Returns rollouts and rewards of the groups that have all N.
+    Returns rollouts and rewards of the others.
     """
-    judged = rewards.isfinite().all(1)                                 # (P_local,)
+    judged = rewards.isfinite().any(1)                                 # (P_local,)
     # As it always is without faults: then nothing is copied.
     if judged.all():
         return rollouts, rewards
@@ -319,6 +319,7 @@ class Tally:
             stats |= self.differences()
         if self.clips:
             # Of what was not run nothing is clipped.
-            for side in ("low", "high"):
-                stats[f"clip_ratio/{side}_mean"] = self.sums[side] / max(tokens, 1)
+            self.sums["region"] = self.sums["low"] + self.sums["high"]
+            for part in ("low", "high", "region"):
+                stats[f"clip_ratio/{part}_mean"] = self.sums[part] / max(tokens, 1)
         return stats

@@ -192,7 +192,8 @@ POOL = Pool("maxrl.verifiers", _not_ready, _cores)
 
 def _work():
     """The life of a worker."""
-    serve(lambda verdict, *pair: {"boxed": _compare, "published": _published}[verdict](*pair), MEMORY,
+    verdicts = {"boxed": _compare, "published": _published, "readable": _readable}
+    serve(lambda verdict, *texts: verdicts[verdict](*texts), MEMORY,
           lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different")
 
 
@@ -206,6 +207,14 @@ def _compare(box: str, gold: str) -> bool:
         for text in (gold, box)
     ]
     return bool(math_verify.verify(*sides, timeout_seconds=None))
+
+
+def _readable(gold: str) -> bool:
+    import math_verify
+
+    latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
+    # no_fallback: a value, where for _compare the text alone would do
+    return bool(math_verify.parse(rf"\boxed{{{gold}}}", [latex], fallback_mode="no_fallback", parsing_timeout=None))
 
 
 def _published(response: str, answer: str) -> tuple[bool, str | None]:
@@ -291,6 +300,12 @@ def verify_math(response: str, answer: str) -> float:
     is killed and replaced. One whose process dies is made once more.
     """
     return verify_math_batch([response], [answer])[0]
+
+
+def readable_batch(answers: list[str]) -> list[bool]:
+    r"""Whether math-verify reads a value in each answer, as verify_math gives it one to read: not in "", "B. 4" or "\frac{"."""
+    found = _found("readable", False, [(answer,) for answer in answers if len(answer) <= LONGEST_BOX])
+    return [found.get((answer,), False) for answer in answers]
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:

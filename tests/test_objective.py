@@ -113,6 +113,7 @@ def test_clip_ratio_is_a_share_of_all_tokens(beta):
     stats, lengths = policy.backward(rollouts, advantages), rollouts.lengths
     assert stats["clip_ratio/high_mean"] == pytest.approx(lengths[0, 0].item() / lengths.sum().item())
     assert stats["clip_ratio/low_mean"] == pytest.approx(lengths[0, 1].item() / lengths.sum().item())
+    assert stats["clip_ratio/region_mean"] == pytest.approx(lengths[0, :2].sum().item() / lengths.sum().item())
 
 
 def test_recorded_log_probs_do_not_depend_on_micro_batches():

@@ -154,7 +154,7 @@ def test_with_verdict():
         def select(self, kept):
             return kept.tolist()
 
-    rewards = torch.tensor([[1.0, 0], [math.nan, 1], [0, 0]])
+    rewards = torch.tensor([[1.0, 0], [math.nan, math.nan], [0, 0]])
     kept, left = with_verdict(Chosen(), rewards)
     assert kept == [True, False, True] and left.tolist() == [[1, 0], [0, 0]]
 

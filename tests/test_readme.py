@@ -76,14 +76,15 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
     for name, arguments in {
         "rl": (*short, "--eval-every", 1, "--eval-prompts", 4),
         "several": (*short, "--passes", 2, "--beta", 0.1),
-        "rewards": (*own, "--reward", "rewards.py:half", "--estimator", "rloo"),
+        "rewards": (*own, "--reward", "rewards.py:half,rewards.py:correct", "--estimator", "rloo"),
         "images": ("glyphs", "--steps", 1, "--eval-every", 1),
         "verifier": (*short, "--task", "gsm8k", "--task.directory", "words", "--task.verdict", "published"),
     }.items():
         code, said = shell("train.py", *arguments, "--out", name)
         assert code == 0, said
         runs[name] = name
-    written = {re.sub(r"@\d+$", "@k", key).replace("/half/", "/NAME/") for run in runs.values() for key in metrics(run)[0]}
+    names = {key for run in runs.values() for key in metrics(run)[0]}
+    written = {re.sub(r"/(half|correct)/", "/NAME/", re.sub(r"@\d+$", "@k", key)) for key in names}
     documented = set()
     for row in re.findall(r"^\| (`.*?) \|", ALL.split("\n## Metrics\n")[1].split("\n## ")[0], re.M):
         first = ""
@@ -211,6 +212,21 @@ def test_your_own_data(warm, shell):
     command[command.index("--max-response") + 1] = 10
     said = shell(*command, "--prompts", 4, "--rollouts", 2, "--steps", 1, "--out", "run")
     assert said[0] == 0 and metrics("run")[0]["rewards/correct/mean"] == 0, said[1]
+
+
+def test_two_tasks_in_one_run(warm, shell):
+    """Each function judges its own prompts, and its mean is over them alone."""
+    Path("MODEL").symlink_to(warm)
+    Path("mixed.py").write_text(block("def sums", '    return [float(c.strip() == a) if k == "text"'))
+    rows = re.findall(r'(?m)^    (\{"prompt".*"kind".*\})$', ALL)
+    Path("mixed.jsonl").write_text("".join(f"{row}\n" for row in rows).replace("cba", ""))
+    command = next(words for words in commands("train.py prompts") if "mixed.py:sums,mixed.py:backwards" in words)
+    said = shell(*command, "--prompts", 2, "--rollouts", 8, "--steps", 1, "--max-response", 1, "--out", "run")
+    assert len(rows) == 2 and said[0] == 0, said[1]
+    row = metrics("run")[0]
+    parts = [row[f"rewards/{name}/mean"] for name in ("sums", "backwards")]
+    assert row["reward"] == pytest.approx(sum(parts) / 2) and row["rewards/groups_left_out"] == 0
+    assert row["rewards/disagreement/mean"] is None  # no prompt is of both kinds
 
 
 def test_the_map_has_every_file():

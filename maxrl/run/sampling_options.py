@@ -13,14 +13,14 @@ from maxrl.io.arguments import check_least, guess, parse, refuse_blanks, split_a
 def add_options(parser: argparse.ArgumentParser, split: str):
     """The options of both scripts; `split` is the default of --split, where it is "" the first that there is."""
     # What else setup.choose_rewards and setup.build_policy ask of a Config.
-    parser.set_defaults(zero_reward_at_limit=False, reward_errors="stop", reward_timeout=0.0, out=".", workers=0,
-                        aggregation="sequence")
+    parser.set_defaults(zero_reward_at_limit=False, reward_errors="stop", reward_timeout=0.0, no_verdict="group", out=".",
+                        workers=0, aggregation="sequence")
     add = parser.add_argument
     add("--split", default=split, choices=("train", "validation", "test"),
         help=f"({split or 'validation, or train where the task has no other'})")
     add("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
     add("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
-        help="reward function for the task's verdict, or package.module:F; repeatable")
+        help="reward function for the task's verdict, package.module:F or accuracy_reward; repeatable")
     add_list(parser, "--reward-weights", float, "W,W", "what each reward function counts in their sum (1 each)")
     add("--max-prompt", type=int, default=0,
         help="leave out prompts of more tokens and count them (0: all must fit)")
@@ -89,8 +89,10 @@ def complete(args, path: Path):
     code = []
     if ":" in task and not args.task:
         code += ["--task", task]
-    if same and trained["reward"] and not args.reward:
-        code += ["--reward", ",".join(trained["reward"])]
+    if same and not args.reward:
+        args.reward = trained["reward"]
+        if any(":" in name for name in args.reward):
+            code += ["--reward", ",".join(args.reward)]
     if code:
         raise UsageError(f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
                          f"as in {shlex.join(['python', *sys.argv, *code])}")

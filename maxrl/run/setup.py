@@ -47,7 +47,10 @@ def load_checked(path):
 def choose_rewards(cfg, *tasks: Task | None) -> Rewards | None:
     """Who judges the training split: the user's reward functions, if there are any, or the task itself; nobody judges a
     classifier's draws. Each task's rewards() become the judge's, 0 for a response that is cut with zero_reward_at_limit."""
-    own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out) if cfg.reward else None
+    own = None
+    if cfg.reward:
+        own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out, cfg.no_verdict,
+                      cfg.max_response)
     judges = []
     for task in tasks:
         if task is not None and not task.classes:
@@ -112,7 +115,12 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError(f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank")
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
-    check_estimator("--estimator", cfg.estimator, cfg.rollouts, estimator_options(cfg))
+    options = estimator_options(cfg)
+    check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
+    fixed = options.keys() & {"order", "k", "mean_log_probs"}
+    if cfg.no_verdict == "rollout" and fixed:
+        raise UsageError(f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
+                         "does not take; use --no-verdict group")
     check_kind(cfg, bool(task.classes))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
@@ -205,6 +213,8 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
         options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, cfg.rollouts)
     if cfg.allow_fractional and "allow_fractional" in known:
         options["allow_fractional"] = True
+    if cfg.no_verdict == "rollout":
+        options["allow_missing"] = True
     return options
 
 

@@ -42,8 +42,9 @@ def fewer_panels(results: dict, ks: list[int]) -> tuple[list, list[str]]:
             # 0 is "never": below the axis.
             lines.append(line(name, np.array(ks)[shown], times[shown], low=np.maximum(low, 0.01)[shown], high=high[shown]))
         if name in ("grpo", "rloo"):
-            says.append(f"MaxRL needs {times[-1]:.3g} times fewer samples than {name.upper()} for its pass@{ks[-1]}, "
-                        f"95 % interval {low[-1]:.3g} to {high[-1]:.3g}")
+            said = [table.bounded(value[-1], ks[-1], ks[-1]) for value in (times, low, high)]
+            says.append("MaxRL needs {} times fewer samples than {} for its pass@{}, 95 % interval {} to {}".format(
+                said[0], name.upper(), ks[-1], *said[1:]))
     return [left, {"lines": lines, "title": MAZE9, **axes}], says
 
 

@@ -65,6 +65,7 @@ def test_the_crossing():
     lead = blocks(np.arange(5, 1001, 5), np.tile(np.repeat([1.0, -2, 3, 4], 50), (2, 1)), 250)
     assert lead.tolist() == [[1, -2, 3, 4]] * 2
     assert crossing(lead.mean(0), 250) == 500
+    assert crossing(np.array([-1.0, 1, -2, 3])) == 300
     assert crossing(np.array([1.0, 2])) == 0 and crossing(np.array([1.0, 0])) is None
 
 

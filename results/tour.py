@@ -68,8 +68,8 @@ for successes in (0, 1, 2, 4, 7, 8):
 # %% [markdown]
 # ## What a prompt weighs
 #
-# On average every method multiplies the gradient of $p$ by a weight $w(p)$. With GRPO the weight is the same for $p$ and
-# $1 - p$. With MaxRL a prompt that is seldom solved weighs up to $T$ times as much as one that always is.
+# On average every method multiplies the gradient of $p$ by a weight $w(p)$. With GRPO the weight is the same for $p$
+# and $1 - p$. With MaxRL a prompt that is seldom solved weighs up to $T$ times as much as one that always is.
 
 # %%
 rates = torch.logspace(-3, -0.001, 200, dtype=torch.float64)
@@ -112,7 +112,7 @@ for name, seeds in found.items():
 # ## A reward of your own
 #
 # The reward is any function that says 1 or 0. Here the model sees two made-up words and should begin with the last
-# letter of the second one. It starts from random weights, so at first it is right about once in 25 times.
+# letter of the second one. It starts from random weights, so at first it is seldom right.
 #
 # The loop is Algorithm 1: sample, judge, turn rewards into advantages, one step along the gradient. Only one line
 # depends on the method.

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from maxrl import __main__ as command
+from maxrl.tasks import load_task
 
 
 @pytest.fixture
@@ -73,3 +74,5 @@ def test_an_installed_command_works_without_the_repository(installed, tmp_path, 
                          env=os.environ | {"PYTHONPATH": str(installed)})
     assert run.returncode == 2 and run.stderr.startswith("train.py: ") and run.stderr.endswith(words)
     assert not list(Path(tmp_path).iterdir())
+    with pytest.raises(FileNotFoundError, match=r"run python -m data\.\w+\.prepare$"):  # in a clone, where it can be typed
+        load_task("gsm8k", "train", directory=tmp_path / "none")

@@ -72,6 +72,7 @@ def test_names_are_what_people_read():
     assert names("--steps", "5,7")[1].endswith("bs256-steps=7"), "what a resumed run may change is named where it is swept"
     assert list(grid.product("subset_sum_sft", [("seed", "0,0,1")])) == [
         f"subset_sum_sft-supervised-n1-bs32-seed={seed}" for seed in (0, 1)]
+    assert [grid.label(recipe) for recipe in ("mine.py:short", "runs/X/recipe.json")] == ["short", "X-again"]
     told = grid.options_of(names("--init", "runs/a-lr=3,b", "--task.x", "c-d=4-e")[0])
     assert (told["model"], told["init"], told["task.x"], "lr" in told) == ("a-lr=3", "runs/a-lr=3", "c-d=4-e", False)
     with pytest.raises(UsageError, match="--lr quick cannot be read"):

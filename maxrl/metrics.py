@@ -137,11 +137,11 @@ def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) ->
     seeds, prompts, _ = a.shape
     found = [ks / samples_to_match(ks, a.mean((0, 1)), b.mean((0, 1)))]
     for _ in range(draws):
-        weights = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts) / prompts    # (P,)
+        times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)                # (P,)
         mine = rng.integers(seeds, size=seeds)
         others = mine if len(b) == seeds else rng.integers(len(b), size=len(b))
-        drawn_a = (weights @ a)[mine]                                          # (seeds, M)
-        drawn_b = (weights @ b)[others]
+        drawn_a = (times @ a)[mine] / prompts                                  # (seeds, M)
+        drawn_b = (times @ b)[others] / prompts
         found.append(ks / samples_to_match(ks, drawn_a.mean(0), drawn_b.mean(0)))
     ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
     return np.stack([found[0], *ends])

@@ -19,8 +19,8 @@ from maxrl.errors import UsageError
 from maxrl.io.files import write_text
 from maxrl.study import plots
 from results import gradient_figures, image_figures, maze_figures
-from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
-from results.reading import RESULTS, averaged, blocks, crossing, headline, paired, paper, solved
+from results.panels import level, line, over_seeds, seeds_said, theirs
+from results.reading import RESULTS, paper
 
 
 def figure1():
@@ -71,60 +71,6 @@ def norms_200_classes():
             "told": "1,000 validation images, exact; MaxRL's weight is 1/p there, as cross-entropy's"}
 
 
-def figure12(base: str):
-    """Prompts that are solved at least once, smoothed as the paper's."""
-    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
-    if not ours:
-        return None
-    left = theirs(paper(12)["17x17 maze"], title=f"{MAZE17}, 256 prompts", xlabel="step", ylabel=SOLVED)
-    lines = []
-    for name, seeds in ours.items():
-        steps, values = plots.over_steps(seeds, "solved")
-        lines += [line(name, steps, values.mean(0), pale=True),
-                  over_seeds(name, steps, averaged(values, int(steps[1] - steps[0])))]
-    right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": SOLVED}
-    level(left, right)
-    count = len(ours["maxrl"])
-    return {"caption": f"Figure 12: training prompts with at least one success, smoothed with decay .99 a step. Ours: "
-            f"{base} base, 16 prompts x 32 rollouts a step, mazes never repeat",
-            "told": f"solid: ours, {seeds_said(count)}, pale: not smoothed; dashed: the paper's",
-            "panels": [left, right]}
-
-
-def figure17(base: str):
-    """pass@1 and pass@32 over training, and MaxRL's lead over GRPO; where it passes GRPO for good is marked."""
-    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
-    if not ours:
-        return None
-    panels, says = [], []
-    for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
-        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
-        left = theirs(curves, title=MAZE17, xlabel="step", ylabel=f"{k}, held-out mazes")
-        found = {name: plots.over_steps(seeds, key) for name, seeds in ours.items()}
-        lines = [over_seeds(name, steps, plots.smooth(values, 9)) for name, (steps, values) in found.items()]
-        right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": f"{k}, training mazes"}
-        level(left, right)
-        panels += [left, right]
-        steps, values = found["maxrl"]
-        lead = blocks(steps, values - found["grpo"][1])                        # (seeds, blocks)
-        passed = crossing(lead.mean(0))
-        since = "not ahead of GRPO at the end" if passed is None else f"ahead of GRPO from step {passed} on"
-        right["marks"] = {str(passed or 0): f"MaxRL {since}"}
-        says.append(f"{k}, means of 100 steps: MaxRL is {since}")
-        if k == "pass@1":
-            (x, maxrl), (_, grpo) = curves["maxrl"], curves["grpo"]
-            axes = {"xlabel": "step", "ylabel": "pass@1, MaxRL minus GRPO", "zero": True}
-            ahead = [theirs({"maxrl": (x, maxrl - grpo)}, title=MAZE17, **axes),
-                     {"lines": [over_seeds("maxrl", 50 + 100 * np.arange(lead.shape[1]), lead)],
-                      "title": "ours: means of 100 steps (reduced scale)", **axes}]
-            level(*ahead)
-    count = len(ours["maxrl"])
-    return {"caption": f"Figure 17: who leads when. Ours: {base} base, 16 prompts x 32 rollouts a step; training mazes never "
-            "repeat, so all are held out",
-            "told": f"solid: ours, means of 45 steps, {seeds_said(count)}; dashed: the paper's",
-            "panels": panels + ahead, "says": says}
-
-
 FIGURES = {
     "figure1": figure1,
     "figure2_200_classes": lambda: figure2("1.0"),
@@ -132,10 +78,6 @@ FIGURES = {
     "norms_200_classes": norms_200_classes,
     "figure2_1000_classes": image_figures.figure2,
     "figure8": image_figures.figure8,
-    "figure12_weak": lambda: figure12("weak"),
-    "figure12_strong": lambda: figure12("strong"),
-    "figure17_weak": lambda: figure17("weak"),
-    "figure17_strong": lambda: figure17("strong"),
     "figure6": gradient_figures.figure6,
     "oracle": gradient_figures.oracle_rollouts,
     "oracle_orders": gradient_figures.oracle_orders,
@@ -172,7 +114,7 @@ def main(arguments: list[str]):
     for name in args.names or FIGURES:
         numbers = plain(FIGURES[name]())
         if numbers is None:
-            print(f"{name}: not run")
+            print(f"{name}: not run, results/README.md has the command")
             continue
         write_text(args.out / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
         if not args.numbers:

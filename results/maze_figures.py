@@ -8,7 +8,7 @@ from maxrl.metrics import times_fewer
 from maxrl.run import table
 from maxrl.study.plots import over_steps, smooth
 from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
-from results.reading import RESULTS, averaged, headline, paired, paper, runs, solved
+from results.reading import RESULTS, averaged, blocks, crossing, headline, paired, paper, runs, solved
 
 
 def evaluated(file: str) -> dict | None:
@@ -118,6 +118,60 @@ def figure4():
             "x 64 samples", "told": f"solid: ours, {seeds_said(count)}; dashed: the paper's", "panels": panels}
 
 
+def figure12(base: str):
+    """Prompts that are solved at least once, smoothed as the paper's."""
+    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
+    if not ours:
+        return None
+    left = theirs(paper(12)["17x17 maze"], title=f"{MAZE17}, 256 prompts", xlabel="step", ylabel=SOLVED)
+    lines = []
+    for name, seeds in ours.items():
+        steps, values = over_steps(seeds, "solved")
+        lines += [line(name, steps, values.mean(0), pale=True),
+                  over_seeds(name, steps, averaged(values, int(steps[1] - steps[0])))]
+    right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": SOLVED}
+    level(left, right)
+    count = len(ours["maxrl"])
+    return {"caption": f"Figure 12: training prompts with at least one success, smoothed with decay .99 a step. Ours: "
+            f"{base} base, 16 prompts x 32 rollouts a step, mazes never repeat",
+            "told": f"solid: ours, {seeds_said(count)}, pale: not smoothed; dashed: the paper's",
+            "panels": [left, right]}
+
+
+def figure17(base: str):
+    """pass@1 and pass@32 over training, and MaxRL's lead over GRPO; where it passes GRPO for good is marked."""
+    ours = {name: [solved(rows) for rows in seeds] for name, seeds in paired(headline(base), METHODS).items()}
+    if not ours:
+        return None
+    panels, says = [], []
+    for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
+        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
+        left = theirs(curves, title=MAZE17, xlabel="step", ylabel=f"{k}, held-out mazes")
+        found = {name: over_steps(seeds, key) for name, seeds in ours.items()}
+        lines = [over_seeds(name, steps, smooth(values, 9)) for name, (steps, values) in found.items()]
+        right = {"lines": lines, "title": MAZE9, "xlabel": "step", "ylabel": f"{k}, training mazes"}
+        level(left, right)
+        panels += [left, right]
+        steps, values = found["maxrl"]
+        lead = blocks(steps, values - found["grpo"][1])                        # (seeds, blocks)
+        passed = crossing(lead.mean(0))
+        since = "not ahead of GRPO at the end" if passed is None else f"ahead of GRPO from step {passed} on"
+        right["marks"] = {str(passed or 0): f"MaxRL {since}"}
+        says.append(f"{k}, means of 100 steps: MaxRL is {since}")
+        if k == "pass@1":
+            (x, maxrl), (_, grpo) = curves["maxrl"], curves["grpo"]
+            axes = {"xlabel": "step", "ylabel": "pass@1, MaxRL minus GRPO", "zero": True}
+            ahead = [theirs({"maxrl": (x, maxrl - grpo)}, title=MAZE17, **axes),
+                     {"lines": [over_seeds("maxrl", 50 + 100 * np.arange(lead.shape[1]), lead)],
+                      "title": "ours: means of 100 steps (reduced scale)", **axes}]
+            level(*ahead)
+    count = len(ours["maxrl"])
+    return {"caption": f"Figure 17: who leads when. Ours: {base} base, 16 prompts x 32 rollouts a step; training mazes never "
+            "repeat, so all are held out",
+            "told": f"solid: ours, means of 45 steps, {seeds_said(count)}; dashed: the paper's",
+            "panels": panels + ahead, "says": says}
+
+
 def figure18():
     """Other baselines."""
     names = {"pkpo": "pkpo", "smoothing": "differential_smoothing", "entropy": "grpo-entropy bonus"}
@@ -199,6 +253,10 @@ FIGURES = {
     "figure5_160_steps": lambda: figure5("maze9_laptop/test.json", "160 steps from a stronger base, a rate a method"),
     "figure5_weak": lambda: figure5("headline/weak-test.json", "1,000 steps from the weak base"),
     "figure5_strong": lambda: figure5("headline/strong-test.json", "1,000 steps from the strong base"),
+    "figure12_weak": lambda: figure12("weak"),
+    "figure12_strong": lambda: figure12("strong"),
+    "figure17_weak": lambda: figure17("weak"),
+    "figure17_strong": lambda: figure17("strong"),
     "figure17_full_size_base": base17,
     "figure17_full_size": rl17,
     "figure18": figure18,

@@ -68,7 +68,7 @@ def figure5(file: str, what: str):
 
 
 def figure3():
-    """-log pass@k against the rollouts of training."""
+    """-log pass@k against the rollouts of training: planned/runs/seedS-METHOD-N, and the headline's for N = 32."""
     steps, found = 500, {}
     for method in METHODS:
         for rollouts in (4, 8, 16, 64):
@@ -96,7 +96,7 @@ def figure3():
 
 
 def figure4():
-    """Many epochs over few problems."""
+    """Many epochs over few problems: fixed_set/runs/seedS-METHOD, and fixed_set/bases.json for epoch 0."""
     found = paired(runs(RESULTS / "fixed_set/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 480), METHODS)
     bases = evaluated("fixed_set/bases.json")
     if not found or bases is None:
@@ -173,7 +173,7 @@ def figure17(base: str):
 
 
 def figure18():
-    """Other baselines."""
+    """Other baselines: planned/runs/seedS-pkpo, -smoothing and -entropy, and the headline's runs."""
     names = {"pkpo": "pkpo", "smoothing": "differential_smoothing", "entropy": "grpo-entropy bonus"}
     found = runs(RESULTS / "planned/runs", r"seed(?P<seed>\d+)-(?P<method>pkpo|smoothing|entropy)", 1000)
     found = {names[name]: seeds for name, seeds in found.items()} | headline("weak")
@@ -220,7 +220,7 @@ def base17():
 
 
 def rl17():
-    """The first steps at full size, in the paper's axes."""
+    """The first steps at full size, in the paper's axes: maze17_rl/runs/maxrl and grpo."""
     found = runs(RESULTS / "maze17_rl/runs", r"(?P<method>maxrl|grpo)(?P<seed>)", 1)
     if not found:
         return None

@@ -97,18 +97,20 @@ def figure3():
 
 def figure4():
     """Many epochs over few problems: fixed_set/runs/seedS-METHOD, and fixed_set/bases.json for epoch 0."""
-    found = paired(runs(RESULTS / "fixed_set/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 480), METHODS)
+    every = runs(RESULTS / "fixed_set/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 480)
+    found = paired(every, METHODS)
     bases = evaluated("fixed_set/bases.json")
     if not found or bases is None:
         return None
-    start = table.coverage(bases, [1, 64])["base"].mean(1)                     # (seeds, 2)
+    seeds = sorted(set.intersection(*(set(every[method]) for method in METHODS)))
+    start = table.coverage(bases, [1, 64])["base"].mean(1)[seeds]              # (seeds, 2)
     panels = []
     for place, (theirs_k, ours_k) in enumerate((("pass@1", "pass@1"), ("pass@128", "pass@64"))):
         left = theirs(paper(4)[theirs_k], title="paper: GSM8K, SmolLM2-360M", xlabel="epochs", ylabel=theirs_k)
         lines = []
-        for name, seeds in found.items():
-            steps, values = over_steps(seeds, f"eval/{ours_k}")
-            values = np.concatenate([start[: len(values), place, None], values], 1)
+        for name, rows in found.items():
+            steps, values = over_steps(rows, f"eval/{ours_k}")
+            values = np.concatenate([start[:, place, None], values], 1)
             lines.append(over_seeds(name, np.array([0, *steps / 8]), values))
         right = {"lines": lines, "title": "ours: 128 mazes of 9x9 (reduced scale)", "xlabel": "epochs", "ylabel": ours_k}
         level(left, right)

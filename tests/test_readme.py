@@ -2,8 +2,10 @@
 
 import argparse
 import importlib
+import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import textwrap
@@ -20,6 +22,7 @@ import maxrl
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.io.arguments import dashed
+from maxrl.io.user_code import imported
 from maxrl.recipes import RECIPES
 
 FRONT = ("README.md", "maxrl/README.md", "maxrl/run/README.md", "data/README.md", "tests/README.md", "results/README.md")
@@ -202,16 +205,24 @@ def test_your_own_estimator():
     torch.testing.assert_close(found["root"](rewards, power=1), ADVANTAGES["maxrl"](rewards))
 
 
-def test_your_own_data(warm, shell):
-    """The line of mine.jsonl, the reward function and the command, with a checkpoint called MODEL; shorter and one step."""
-    Path("MODEL").symlink_to(warm)
-    row = re.search(r'^    (\{"prompt".*?\})', README, re.M).group(1)
-    Path("mine.jsonl").write_text(f"{row}\n" * 4)
-    Path("rewards.py").write_text(block("def correct", "    return"))
+def test_your_own_data(warm, shell, monkeypatch):
+    """The lines of mine.jsonl, rewards.py and the commands, with a checkpoint in place of the small model; two steps."""
+    rows = [json.loads(row) for row in re.findall(r'(?m)^    (\{"prompt".*\})$', README)]
+    assert len(rows) == 2
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("rewards.py").write_text(block("from maxrl.verifiers", "    return [verify_number"))
+    function = imported("rewards.py:correct", "--reward")
+    assert function([r"3+4=7 eggs.\n\boxed{7}", r"\boxed{7}"], [row["answer"] for row in rows]) == [1, 0]
+    Path("runs").mkdir()
+    Path("runs/gsm8k_laptop_sft").symlink_to(warm)
     command = next(words for words in commands("train.py prompts") if "rewards.py:correct" in words)
-    command[command.index("--max-response") + 1] = 10
-    said = shell(*command, "--prompts", 4, "--rollouts", 2, "--steps", 1, "--out", "run")
-    assert said[0] == 0 and metrics("run")[0]["rewards/correct/mean"] == 0, said[1]
+    command[command.index("--steps") + 1] = 2
+    said = shell(*command)
+    assert said[0] == 0 and [row["reward"] for row in metrics("runs/prompts-maxrl")] == [0, 0], said[1]
+    words, = commands("python -m maxrl.report runs/prompts-maxrl")
+    monkeypatch.setattr("sys.argv", words[2:])
+    runpy.run_module(words[2], run_name="__main__")
+    assert "rewards.py:correct" in Path("runs/prompts-maxrl/report.html").read_text()
 
 
 def test_two_tasks_in_one_run(warm, shell):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The protocol of README.md as commands; every run resumes where it was interrupted. One thread a run.
 #   bash results/small_tasks/protocol.sh seed subset_sum 0     warm-up, MaxRL and GRPO of one task and seed
-#   bash results/small_tasks/protocol.sh test subset_sum       256 test prompts x 256 samples, once, after all seeds
+#   bash results/small_tasks/protocol.sh test subset_sum 0     256 test prompts x 256 samples, once, after the seed's runs
 set -euo pipefail
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=1
@@ -17,9 +17,7 @@ seed)
     done
     ;;
 test)
-    runs=()
-    for name in base grpo maxrl; do runs+=($name="$out"/seed{0,1,2,3,4}/$name); done
-    $python eval.py "${runs[@]}" \
-        --split test --prompts 256 --samples 256 --k 1,8,64,256 --json "$out/test.json" --plot "$out/coverage.png"
+    $python eval.py base="$out/seed$3/base" grpo="$out/seed$3/grpo" maxrl="$out/seed$3/maxrl" \
+        --split test --prompts 256 --samples 256 --k 1,8,64,256 --json "$out/test-seed$3.json"
     ;;
 esac

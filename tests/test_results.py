@@ -109,3 +109,19 @@ def test_the_tables_of_the_first_studies(capsys):
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and "±" in line]
     cells = [row.split(" | ", 1)[1].rstrip("| ") for row in rows if "over seeds" not in row and "over mazes" not in row]
     assert len(cells) > 20 and [cell for cell in cells if cell not in page] == []
+
+
+def test_the_tables_of_the_small_tasks(capsys):
+    folder = ROOT / "results/small_tasks"
+    spec = importlib.util.spec_from_file_location("small_tasks", folder / "summarise.py")
+    summarise = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(summarise)
+    summarise.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    page = (folder / "README.md").read_text()
+    assert len(rows) > 10 and all(row in page for row in rows)
+    for task in summarise.TASKS:
+        for file in folder.glob(f"{task}/test-seed*.json"):
+            seed = file.stem.removeprefix("test-")
+            assert {row["name"] for row in json.loads(file.read_text())["checkpoints"]} == {
+                run.name.removeprefix(f"{seed}-") for run in folder.glob(f"{task}/runs/{seed}-*")}, "every run, and no other"

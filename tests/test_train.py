@@ -382,6 +382,10 @@ PARAMETERS = {
     "gsm8k_laptop_sft": 657_024,
     "gsm8k_laptop": 657_024,
     "images_laptop": 92_312,
+    "subset_sum_sft": 311_520,
+    "subset_sum": 311_520,
+    "reverse_text_sft": 308_448,
+    "reverse_text": 308_448,
 }
 
 

@@ -244,7 +244,7 @@ def control(seed: int, policy: dict) -> list[dict]:
     for i, (prompt, goal) in enumerate(zip(prompts(), TARGETS)):
         probabilities, scores = enumerated(sampler, prompt)
         right = right_ones(probabilities, goal, 100 * seed + i)
-        outcomes = torch.tensor([place[tuple(drawn.response(0 + i, j))] for j in range(N * batches)])
+        outcomes = torch.tensor([place[tuple(drawn.response(i, j))] for j in range(N * batches)])
         outcomes = outcomes.view(batches, N)
         rewards = right[outcomes].double()
         target = target + spread(probabilities[right], scores[right])[0]

@@ -125,3 +125,9 @@ def test_the_tables_of_the_small_tasks(capsys):
             seed = file.stem.removeprefix("test-")
             assert {row["name"] for row in json.loads(file.read_text())["checkpoints"]} == {
                 run.name.removeprefix(f"{seed}-") for run in folder.glob(f"{task}/runs/{seed}-*")}, "every run, and no other"
+
+
+def test_the_tables_of_the_fixed_set(capsys):
+    rows = printed_rows(capsys, "results/fixed_set/summarise.py")
+    page = (ROOT / "results/fixed_set/README.md").read_text()
+    assert len(rows) > 50 and [row for row in rows if row not in page] == []

@@ -15,12 +15,21 @@ import numpy as np
 
 from maxrl.metrics import pass_at_k
 from results import summarise
-from results.summarise import head, line, over_seeds
+from results.summarise import head, line
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 KS = (1, 8, 64)
-SEEDS = (0, 1, 2)
 EPOCH, EVERY = 8, 5  # steps, epochs
+
+
+def over_seeds(values: np.ndarray, sign: str = "") -> str:
+    """Mean and standard error over seeds; of one seed its value alone."""
+    return summarise.over_seeds(values, sign) if len(values) > 1 else f"{values[0]:{sign}.3f}"
+
+
+def seeds(study: Path) -> list[int]:
+    """Those that have all methods."""
+    return [seed for seed in range(3) if all((study / f"runs/seed{seed}-{method}").exists() for method in METHODS)]
 
 
 def read(study: Path) -> dict[str, list[dict]]:
@@ -28,7 +37,7 @@ def read(study: Path) -> dict[str, list[dict]]:
     bases = json.loads((study / "bases.json").read_text())
     curves = {}
     for method in METHODS:
-        for seed in SEEDS:
+        for seed in seeds(study):
             rows = [json.loads(row) for row in (study / f"runs/seed{seed}-{method}/metrics.jsonl").read_text().splitlines()]
             counts = bases["checkpoints"][seed]["counts"]
             curve = {k: [pass_at_k(bases["samples"], counts, k).mean()] for k in KS}
@@ -66,7 +75,7 @@ def memory(curves: dict):
 
 def best_and_last(curves: dict):
     head("run", "best pass@1", "epoch", "last", "lost since", "pass@64: base", "best", "epoch", "last", "steps clipped")
-    for seed in SEEDS:
+    for seed in range(len(curves["maxrl"])):
         for method, name in METHODS.items():
             curve = curves[method][seed]
             one, many = np.array(curve[1]), np.array(curve[64])
@@ -79,7 +88,7 @@ def fresh(curves: dict, headline: Path):
     """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
     head("seed", *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
          *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
-    for seed in SEEDS:
+    for seed in range(len(curves["maxrl"])):
         files = [headline / f"runs/strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
         if not all(file.exists() for file in files):
             continue

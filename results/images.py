@@ -105,10 +105,10 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:
-    """Medians of pass rates and gradient norms in BINS of the pass rate, where there is an image."""
+    """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three images or more."""
     pass_rates, norms = np.array(pass_rates), np.array(norms)
     place = np.searchsorted(BINS, pass_rates)                                  # bin i is above BINS[i - 1], up to BINS[i]
-    found = [place == i for i in range(len(BINS)) if (place == i).any()]
+    found = [place == i for i in range(len(BINS)) if (place == i).sum() >= 3]
     return [np.median(pass_rates[inside]) for inside in found], [np.median(norms[inside]) for inside in found]
 
 

@@ -58,6 +58,35 @@ def coverage(test: Path):
         line([called(name), *map(over_seeds, table[name][:-1])])
 
 
+def lost(test: Path):
+    """Images that 1,024 rollouts seldom meet, and those that one rollout does."""
+    rows = json.loads(test.read_text())["checkpoints"]
+    head("share of test images with pass rate", "below .001", ".001 to .5", "above .5")
+    for name in METHODS:
+        p = np.array([row["pass_rates"] for row in rows if row["name"] == name])                  # (seeds, images)
+        parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
+        line([called(name), *(over_seeds(part.mean(1)) for part in parts)])
+
+
+def complete(curves: dict, chosen: float) -> list[int]:
+    """The seeds whose methods have all come to the last step."""
+    def ended(seed, method):
+        run = curves.get(f"seed{seed}/{method}-lr{chosen}")
+        return run is not None and run["steps"][-1] == 2000
+
+    return [seed for seed in range(3) if all(ended(seed, method) for method in METHODS)]
+
+
+def validation(curves: dict, chosen: float):
+    """After the last step, the seeds that all methods have."""
+    seeds = complete(curves, chosen)
+    for key in ("pass@1", "pass@128", "top1"):
+        head(f"validation, {key.replace('top1', 'top-1')}", *(f"seed {seed}" for seed in seeds))
+        for method in METHODS:
+            values = [curves[f"seed{seed}/{method}-lr{chosen}"][key][-1] for seed in seeds]
+            line([called(method), *(f"{value:.3f}" for value in values)])
+
+
 def lower(curves: dict):
     """MaxRL with a third of the rate."""
     head("seed 0, validation", "rate", "pass@1", "pass@128", "top-1")
@@ -70,8 +99,9 @@ def lower(curves: dict):
 def seconds(curves: dict, rate: float):
     """Means over seeds."""
     head("seconds of 2,000 steps", *map(called, METHODS))
-    means = [statistics.mean(curves[f"seed{seed}/{name}-lr{rate}"]["seconds"] for seed in range(3)) for name in METHODS]
-    line(["mean of 3 seeds", *(f"{mean:.0f}" for mean in means)])
+    means = [statistics.mean(curves[f"seed{seed}/{name}-lr{rate}"]["seconds"] for seed in complete(curves, rate))
+             for name in METHODS]
+    line(["mean over seeds", *(f"{mean:.0f}" for mean in means)])
 
 
 def norms(study: Path, step: str):
@@ -99,12 +129,16 @@ def main(study: Path):
     curves = json.loads((study / "curves.json").read_text())
     chosen = max((run["pass@1"][-1], run["lr"]) for name, run in curves.items() if name.startswith("seed100/"))[1]
     rates(curves)
-    comparison(study / "test.json")
-    coverage(study / "test.json")
+    validation(curves, chosen)
+    if (study / "test.json").exists():
+        comparison(study / "test.json")
+        coverage(study / "test.json")
+        lost(study / "test.json")
     lower(curves)
     seconds(curves, chosen)
-    seeds_table(columns(study / "test200.json", (1, 25)), ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3"), 25,
-                "200 classes, test")
+    if (study / "test200.json").exists():
+        few = ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3")
+        seeds_table(columns(study / "test200.json", (1, 25)), few, 25, "200 classes, test")
     norms(study, "001000")
     norms(study, "002000")
 

@@ -131,3 +131,9 @@ def test_the_tables_of_the_fixed_set(capsys):
     rows = printed_rows(capsys, "results/fixed_set/summarise.py")
     page = (ROOT / "results/fixed_set/README.md").read_text()
     assert len(rows) > 50 and [row for row in rows if row not in page] == []
+
+
+def test_the_tables_of_1000_classes(capsys):
+    rows = printed_rows(capsys, "results/images_1000/summarise.py")
+    page = (ROOT / "results/images_1000/README.md").read_text()
+    assert len(rows) > 60 and [row for row in rows if row not in page] == []

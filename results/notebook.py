@@ -30,6 +30,7 @@ def cells(text: str) -> list[tuple[str, str]]:
 def outputs(source: str, names: dict) -> list[dict]:
     """What a code cell prints and draws, in the notebook's terms. names: what the cells before it have defined."""
     import matplotlib.pyplot as plt
+    plt.close("all")  # what others may have left open
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile(source, "tour.py", "exec"), names)

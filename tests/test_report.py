@@ -126,6 +126,16 @@ def test_what_the_verifier_reads(tmp_path):
     assert samples(run.path)[1]["successes"] == {} and samples(run.path)[1]["prompts"][0]["responses"][0]["reward"] is None
 
 
+def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path):
+    """`--no-verdict rollout` leaves such a rollout out; the prompt still has a right and a wrong one to show."""
+    task = tiny.Up("train")
+    rewards = torch.tensor([[math.nan, 1, 1, 1], [0, 0, math.nan, 0], [math.nan, 1, 0, math.nan], [0, 0, 0, 0]])
+    run = types.SimpleNamespace(task=task, cfg=Config(show_every=1), main=True, path=tmp_path / "run")
+    written.write(run, 0, [task[i] for i in range(4)], tiny.rollouts(), rewards)
+    first, second = samples(run.path)[0]["prompts"]
+    assert [r["reward"] for r in first["responses"]] == [1, 0] and [r["reward"] for r in second["responses"]] == [1]
+
+
 # --------------------------------------------------------- the report -----------------------------------------------
 HOSTILE = "</script></style></pre></title><script>alert(1)</script><img src='http://x.y/z' onerror=\"f()\">&amp; $names ]]>"
 

@@ -24,8 +24,8 @@ def write(run, step: int, examples, rollouts, rewards):
     line = {"step": step, "rollouts": rewards.shape[1], "successes": histogram(rewards)}
     if not run.main:
         return
-    # Prompts with different rewards come first: they have more to show.
-    differ = (rewards.amax(1) > rewards.amin(1)).tolist()
+    # Prompts with different rewards come first: they have more to show. No verdict is neither the best nor the worst one.
+    differ = (rewards.nan_to_num(-torch.inf).amax(1) > rewards.nan_to_num(torch.inf).amin(1)).tolist()
     shown = sorted(range(len(examples)), key=lambda i: not differ[i])[:PROMPTS]
     line["prompts"] = [prompt(run.task, examples[i], rollouts, i, rewards[i]) for i in shown]
     run.path.mkdir(parents=True, exist_ok=True)
@@ -52,12 +52,13 @@ def histogram(rewards) -> dict[int, int]:
 
 def prompt(task, example, rollouts, i: int, rewards) -> dict:
     """Prompt i of this rank, with its rewards (N,)."""
-    chosen = dict.fromkeys([int(rewards.argmax()), int(rewards.argmin())])
+    best = int(rewards.nan_to_num(-torch.inf).argmax())
+    worst = int(rewards.nan_to_num(torch.inf).argmin())
     return {
         "prompt": rollouts.row(i, 0)["prompt"],
         "answer": str(example.columns.get("answer", example.answer)),
         "right": int((rewards == 1).sum()),
-        "responses": [response(task, example, rollouts, i, j, float(rewards[j])) for j in chosen],
+        "responses": [response(task, example, rollouts, i, j, float(rewards[j])) for j in dict.fromkeys([best, worst])],
     }
 
 

@@ -48,7 +48,7 @@ proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, under 20 seconds
 	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,losses metrics properties toy))
 
-test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores
+test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 other := $(VENV)-$(notdir $(OTHER))

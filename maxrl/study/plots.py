@@ -147,7 +147,7 @@ def training(runs: dict, file: Path, caption: str, panels, window: int):
                 ax.fill_between(steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=line.get_color())
                 told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
         plain = f"{key.removeprefix('eval/')}, validation" if evaluation else key
-        ax.set(xlabel="step", ylabel=MEANING.get(key, plain))
+        ax.set(xlabel="step", ylabel=MEANING.get(key, plain), ylim=(min(0, ax.get_ylim()[0]), None))
     save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
 
 

@@ -217,6 +217,13 @@ def fields_of(kind: str) -> list[str]:
     return [f.name for f in dataclasses.fields(Config) if f.metadata["only"] == kind]
 
 
+# What TRL and the paper's code call these options.
+ELSEWHERE = {
+    "num_generations": "rollouts", "group_size": "rollouts", "learning_rate": "lr", "max_completion_length": "max-response",
+    "max_prompt_length": "max-prompt", "reward_funcs": "reward", "epsilon": "clip", "num_iterations": "passes",
+    "loss_type": "aggregation", "algo": "estimator", "adv_estimator": "estimator", "output_dir": "out"}
+
+
 def with_overrides(config: Config, arguments: list[str]) -> Config:
     """`config` with `--field value` or `--field=value` pairs applied; raises UsageError for what it cannot read.
 
@@ -238,6 +245,8 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
         elif dot or name not in types or types[name] is dict:
             names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
             near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
+            if name in ELSEWHERE:
+                near = [ELSEWHERE[name]]
             raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
                              " (train.py RECIPE --help lists all)")
         else:

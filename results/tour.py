@@ -150,6 +150,7 @@ def train(method):
 
 
 print(task[0].prompt)
+plt.figure()
 for name in METHODS:
     curve = train(name)
     label, colour = STYLE[name]
@@ -176,7 +177,8 @@ plt.show()
 # - **A cloud job.** One command for any machine with a GPU and torch: `pip install -e . && python train.py RECIPE
 #   --resume auto --save-every-minutes 10 --out /mounted/disk/run`. If the machine is taken away, it saves at the
 #   signal, and the same command resumes it. `/mounted/disk` has to outlive the machine. On the Hugging Face hub that is
-#   `hf jobs run --flavor a10g-small --timeout 2h pytorch/pytorch bash -c "git clone ADDRESS maxrl && cd maxrl && ..."`,
-#   and `hf jobs ps` and `hf jobs logs` show it. This has not been tried either.
+#   `hf jobs run --flavor a10g-small --timeout 2h pytorch/pytorch bash -c "apt-get update && apt-get install -y git &&
+#   git clone ADDRESS maxrl && cd maxrl && ..."`, with `--secrets HF_TOKEN` for models that need one. `hf jobs ps` and
+#   `hf jobs logs` show it. This has not been tried either.
 # - **Slurm.** `python -m maxrl.grid RECIPE --estimator maxrl,grpo --seed 0,1,2 --slurm` prints a script for `sbatch`,
 #   one job a run. [maxrl/run/README.md](../maxrl/run/README.md) has the script for several nodes.

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from maxrl.config import Config, with_overrides
+from maxrl.config import ELSEWHERE, Config, with_overrides
 from maxrl.errors import UsageError
-from maxrl.io.arguments import refuse_blanks
+from maxrl.io.arguments import dashed, refuse_blanks
 from maxrl.recipes import RECIPES
 from maxrl.run import sampling_options
 from maxrl.run.command_line import help_of
@@ -59,6 +59,11 @@ def test_options_are_added_to_the_recipes_own():
     assert recipe.task_options == {"size": 9}
 
 
+def test_names_of_other_trainers_lead_to_options():
+    assert {dashed(f.name) for f in dataclasses.fields(Config)} >= set(ELSEWHERE.values())
+    assert not {f.name for f in dataclasses.fields(Config)} & set(ELSEWHERE)
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -74,6 +79,8 @@ def test_options_are_added_to_the_recipes_own():
         (["--prompts", "--lr", "1"], "--prompts needs a value"),
         (["8"], "'8' stands where an option was expected"),
         (["--prompt", "8"], "--prompt is not an option; did you mean --prompts"),
+        (["--num-generations", "8"], "--num-generations is not an option; did you mean --rollouts? ("),
+        (["--learning_rate", "1"], "--learning_rate is not an option; did you mean --lr? ("),
         (["--model", "x"], "--model is not an option"),
         (["--task_options", "x"], "is not an option"),
         (["--optimizer.lr", "x"], "--optimizer.lr is not an option"),

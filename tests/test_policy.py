@@ -254,6 +254,15 @@ def test_statistics():
     assert abs(stats["sampling/logprob_abs_diff/mean"] - 0.5 / stats["tokens"]) < 1e-12
 
 
+def test_lengths_by_hand():
+    rollouts = tiny.rollouts((3, 2), N=2)
+    rollouts.lengths = torch.tensor([[1, 2], [4, 6]])
+    rollouts.finished = torch.tensor([[True, True], [True, False]])
+    assert {name: value for name, value in rollouts.statistics().items() if name.startswith("completions")} == {
+        "completions/mean_length": 13 / 4, "completions/max_length": 6, "completions/min_length": 1,
+        "completions/clipped_ratio": 1 / 4}
+
+
 def test_waves_change_no_rollout():
     examples = [Example(text, "") for text in ("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")]
     results = []

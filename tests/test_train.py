@@ -90,6 +90,19 @@ def test_warm_up_and_reinforcement_learn(warm, dice, shell):
     assert "30/30" in said and "reward" in said, "the bar"
 
 
+def test_from_grpo_to_maxrl_is_one_option(dice, shell):
+    """Two runs that differ in --estimator alone: their recipes do too, and their first rollouts are the same."""
+    runs = ("maxrl", "grpo")
+    for name in runs:
+        code, said = shell("train.py", *SHORT, "--init", dice, "--task", "tiny:Up", "--estimator", name, "--out", name)
+        assert code == 0, said
+    ours, theirs = (json.loads(Path(f"{name}/recipe.json").read_text())["config"] for name in runs)
+    assert {key for key in ours if ours[key] != theirs[key]} == {"estimator", "out"}
+    first = [timeless(name)[0] for name in runs]
+    assert {key for key in first[0] if first[0][key] != first[1][key]} <= {"loss", "grad_norm"}
+    assert weights("maxrl") != weights("grpo")
+
+
 def test_metrics_have_their_documented_names(warm, shell):
     shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--eval-every", 2, "--eval-prompts", 4)
     rows = metrics("rl")

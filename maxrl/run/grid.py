@@ -1,5 +1,6 @@
 """A product of options: one run after another, or an array of Slurm jobs.
 
+    python train.py subset_sum_sft                                               what the runs below begin with
     python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2          six runs in runs/subset_sum-grid
     python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2 --slurm  prints the script of an array of six jobs
 

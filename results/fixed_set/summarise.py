@@ -86,7 +86,7 @@ def best_and_last(curves: dict):
 
 def fresh(curves: dict, headline: Path):
     """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
-    head("seed", *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
+    head("earlier runs, seed", *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
          *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
     for seed in range(len(curves["maxrl"])):
         files = [headline / f"runs/strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
@@ -105,7 +105,8 @@ def main(study: Path):
     over_epochs(curves)
     best_and_last(curves)
     memory(curves)
-    fresh(curves, study.parent / "headline")
+    # The headline's run of seed 0 began from the base of the earlier one here.
+    fresh(read(study / "earlier"), study.parent / "headline")
     if (study / "test.json").exists():
         results = json.loads((study / "test.json").read_text())
         ks = [1, 8, 64, 256]

@@ -146,12 +146,12 @@ def read_number(text: str) -> Fraction | None:
     return values.pop() if len(values) == 1 and readable and not changed else None
 
 
-def verify_number(response: str, answer: str) -> float:
+def verify_number(response: str, answer: str | float) -> float:
     r"""1.0 where read_number finds the same number in the last \boxed{...} of the response and in the answer, else 0.0.
 
     Numbers outside the box do not count, and an answer that is no number is matched by nothing.
     """
-    gold = read_number(answer)
+    gold = read_number(str(answer))
     return float(gold is not None and final_number(response) == gold)
 
 

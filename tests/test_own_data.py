@@ -81,6 +81,7 @@ def test_groups_without_a_verdict_leave_the_step(own, shell):
     assert code == 0, said
     row = metrics("run")[0]
     assert row["rewards/groups_left_out"] == 1 and row["reward"] == pytest.approx(0.5)
+    assert said.count("warning: groups are left out") == 1 and "--no-verdict rollout" in said
     assert row["tokens"] < row["completions/mean_length"] * 16 and row["grad_norm"] > 0
     code, said = shell("train.py", *own, "--reward", "rewards.py:none", "--out", "nothing")
     assert code == 0, said

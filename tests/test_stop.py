@@ -17,7 +17,8 @@ def test_a_run_stops_at_its_level_and_stays_stopped(dice, shell):
     """The warm-up of the laptop comparison ends at a pass rate, not at a step. Here what is right half of the time is
     rewarded until it is all that is done."""
     run = ("tiny", "--init", dice, "--task", "tiny:Up", "--max-response", 6, "--lr", 0.002, *SHORT[3:], "--eval-every", 2)
-    assert shell("train.py", *run, "--stop-at-pass", 0.9)[0] == 0
+    code, said = shell("train.py", *run, "--stop-at-pass", 0.9)
+    assert code == 0 and ", or until pass@1 reaches 0.9" in said and "pass@1 has reached --stop-at-pass 0.9: wrote run" in said
     stopped, rows = lines(), [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     passes = [row["eval/pass@1"] for row in rows if "eval/pass@1" in row]
     assert 2 < stopped < 60 and stopped % 2 == 0 and passes[-1] >= 0.9 and all(p < 0.9 for p in passes[:-1])

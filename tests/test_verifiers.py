@@ -442,6 +442,7 @@ def test_a_number_in_any_dress_is_itself_and_nothing_else(digits, decimals, data
     text = data.draw(st.sampled_from(DRESSES)) % (minus * (digits < 0) + text)
     assert read_number(text) == value
     assert verify_number(boxed(text), str(value)) == 1
+    assert verify_number(boxed(text), int(value) if value.denominator == 1 else str(value)) == 1, "as JSON has it"
     other = value + data.draw(st.sampled_from([1, -1, Fraction(1, 1000), 10**6]))
     assert verify_number(boxed(text), str(other)) == 0
 

@@ -32,8 +32,9 @@ def opening(run, task, validation, policy) -> list[str]:
     world = distributed.world_size()
     ranks = f" on {world} ranks" if world > 1 else ""
     goes_on = "ended" if run.reached else "goes on"
+    until = f", or until pass@1 reaches {cfg.stop_at_pass}" if cfg.stop_at_pass else ""
     return [
-        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}",
+        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}{until}",
         f"  model    {every:,} parameters {origin}",
         f"  device   {policy.device}, {precision(cfg, policy)}",
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",
@@ -85,6 +86,8 @@ def ending(cfg: Config, run, first_step: int) -> list[str]:
         return [f"saved {newest}; the same command with --resume auto goes on"]
     if first_step < cfg.steps:
         said = f"wrote {newest}, metrics in {run.path / 'metrics.jsonl'}"
+        if run.reached:
+            said = f"pass@1 has reached --stop-at-pass {cfg.stop_at_pass}: {said}"
     elif run.reached:
         said = f"{run.path} had reached --stop-at-pass {cfg.stop_at_pass} already: nothing to do"
     else:

@@ -131,6 +131,9 @@ class Logger:
         if metrics.get("completions/clipped_ratio", 0) > 0.5:
             self.say(f"warning: most responses are cut at --max-response {self.limit}, before the model has ended them: "
                      "raise it", once=True)
+        if metrics.get("rewards/groups_left_out", 0) > 0:
+            self.say("warning: groups are left out because no reward function has a verdict on one of their rollouts "
+                     "(rewards/groups_left_out): --no-verdict rollout leaves out the rollout alone", once=True)
 
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""

@@ -1,5 +1,7 @@
 """Data sets of one's own as tasks have them: rows whose columns have the names and types that the task needs."""
 
+import warnings
+
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
 from maxrl.io.tables import read_table
@@ -15,8 +17,17 @@ def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tup
     wrong, FileNotFoundError where there is no such set.
     """
     files = data_files(name, split)
-    rows = [checked(row, needed, where) for file in files for row, where in read_table(file)]
-    return rows, " ".join(map(checksum, files))
+    found = [(checked(row, needed, where), where) for file in files for row, where in read_table(file)]
+    check_answers(found)
+    return [row for row, _ in found], " ".join(map(checksum, files))
+
+
+def check_answers(found: list[tuple[dict, str]]):
+    """Warn of rows without an answer where others have one: its name may be misspelt, and then no response is right."""
+    without = [where for row, where in found if row.keys().isdisjoint(["answer", "solution"])]
+    if 0 < len(without) < len(found):
+        warnings.warn(f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', the first is {without[0]}",
+                      stacklevel=2)
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
@@ -34,6 +45,8 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             raise DataError(f"{where}: {name!r} is empty")
         if isinstance(row[name], list):
             check_messages(row[name], where)
+        elif row[name].lstrip().startswith('[{"role"'):
+            raise DataError(f"{where}: {name!r} has chat messages written as a text: a CSV file cannot have them, JSONL can")
     return row
 
 

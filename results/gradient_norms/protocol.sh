@@ -1,7 +1,8 @@
 # The protocol of results/gradient_norms/README.md as commands. Two CPU cores, about ten minutes.
 set -e
 export PYTHONPATH=. OMP_NUM_THREADS=1
-S=results/gradient_norms
+S=runs/gradient_norms
+mkdir -p $S
 
 # The bases of the mazes are those of results/headline, seed 0.
 for base in weak strong; do

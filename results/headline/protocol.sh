@@ -54,6 +54,7 @@ test)
         done
         runs+=("base=$folder/base" "rloo=$folder/rloo-lr1e-4" "grpo=$folder/grpo-lr1e-4" "maxrl=$folder/maxrl-lr1e-4")
     done
+    [ ${#runs[@]} -gt 0 ] || { echo "no seed of the $2 base has all three methods after 1,000 steps: one-rate runs them"; exit 2; }
     $python eval.py "${runs[@]}" --split test --prompts 256 --samples 512 --k 1,8,64,256,512 --json "$out/$2-test.json"
     ;;
 esac

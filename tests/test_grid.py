@@ -73,10 +73,12 @@ def test_names_are_what_people_read():
     assert list(grid.product("subset_sum_sft", [("seed", "0,0,1")])) == [
         f"subset_sum_sft-supervised-n1-bs32-seed={seed}" for seed in (0, 1)]
     assert [grid.label(recipe) for recipe in ("mine.py:short", "runs/X/recipe.json")] == ["short", "X-again"]
-    told = grid.options_of(names("--init", "runs/a-lr=3,b", "--task.x", "c-d=4-e")[0])
-    assert (told["model"], told["init"], told["task.x"], "lr" in told) == ("a-lr=3", "runs/a-lr=3", "c-d=4-e", False)
+    told = grid.options_of(names("--init", "runs/a-lr=3,b", "--task.directory", "c-d=4-e")[0])
+    assert (told["model"], told["init"], told["task.directory"], "lr" in told) == ("a-lr=3", "runs/a-lr=3", "c-d=4-e", False)
     with pytest.raises(UsageError, match="--lr quick cannot be read"):
         names("--lr", "1e-5,quick")
+    with pytest.raises(UsageError, match="no estimator is called 'grop'"):
+        names("--estimator", "maxrl,grop")
 
 
 @pytest.fixture
@@ -104,14 +106,16 @@ def sweep(shell, warm, monkeypatch, capsys):
 
 
 def test_a_sweep_of_four_runs_with_one_that_fails(sweep):
-    options = ("--estimator", "maxrl,grpo", "--rollouts", "1,4")
+    options = ("--estimator", "maxrl,grpo", "--rollouts", "2,4")
+    Path("sweep").mkdir()
+    Path("sweep/warm-grpo-n2-bs4").touch()
     code, said, started = sweep(*options)
     assert code == 1 and started == 4, said
-    names = [f"warm-{method}-n{n}-bs4" for method in ("maxrl", "grpo") for n in (1, 4)]
+    names = [f"warm-{method}-n{n}-bs4" for method in ("maxrl", "grpo") for n in (2, 4)]
     for i, name in enumerate(names):
         assert re.search(rf"^{i} {name}: {'failed with code 2' if i == 2 else 'done'} after \d+ s$", said, re.M), said
     assert "3 of 4 runs in sweep are finished\n" in said
-    assert re.search(r"^failed: warm-grpo-n1-bs4: train.py: --estimator grpo: .*2 rollouts.* \(sweep/warm-grpo-n1-bs4\.log\)$",
+    assert re.search(r"^failed: warm-grpo-n2-bs4: train.py: --out \S+ is a file, .* \(sweep/warm-grpo-n2-bs4\.log\)$",
                      said, re.M), said
 
     code, said, started = sweep(*options)
@@ -122,7 +126,7 @@ def test_a_sweep_of_four_runs_with_one_that_fails(sweep):
     code, said, started = sweep(*options, "--task-id", 1)
     assert (code, started) == (0, 0) and "1 warm-maxrl-n4-bs4: was finished\n1 of 1 runs" in said, "longer than is asked"
     code, said, started = sweep(*options, "--task-id", 2)
-    assert (code, started) == (1, 1) and "failed: warm-grpo-n1-bs4: " in said
+    assert (code, started) == (1, 1) and "failed: warm-grpo-n2-bs4: " in said
     with pytest.raises(UsageError, match="--task-id 4: the 4 runs of this grid are 0 to 3"):
         sweep(*options, "--task-id", 4)
 

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -317,10 +318,25 @@ def test_dry_run(shell, monkeypatch):
     (["maze17", "--dry-run", "--gpus", "two"], "--gpus two cannot be read: expected a whole number"),
     (["maze17", "--dry-run", "--gpu", "2"], "--gpu is not an option"),
     (["maze17", "--gpus", "2"], "--gpus is not an option"),
+    (["prompts", "--dry-run", "--estimator", "mxrl"], "--estimator mxrl: no estimator is called 'mxrl'"),
+    (["prompts", "--dry-run", "--estimator.ordr", "4"], "--estimator maxrl: maxrl takes no option 'ordr'"),
+    (["prompts", "--dry-run", "--estimator", "maxrl_order", "--estimator.order", "400"], "--estimator maxrl_order: "),
+    (["prompts", "--dry-run", "--estimator", "supervised", "--rollouts", "2"], "use --rollouts 1"),
+    (["prompts", "--dry-run", "--task", "prompt"], "task 'prompt' is unknown; use maze, "),
+    (["prompts", "--dry-run", "--task.trian", "x"], "--task.trian is not an option of task prompts"),
+    (["prompts", "--dry-run", "--reward", "accuracy"], "--reward accuracy is not written package.module:name"),
+    (["prompts", "--dry-run", "--reward", "a.py:f", "--reward-weights", "1,2"], "1 reward functions and 2 weights"),
+    (["prompts", "--dry-run", "--reward-weights", "1,2"], "0 reward functions and 2 weights"),
 ])
 def test_dry_run_refuses(shell, arguments, words):
     code, said = shell("train.py", *arguments)
     assert code == 2 and words in said
+
+
+def test_dry_run_runs_no_code(shell):
+    Path("own.py").write_text("raise SystemExit('it was run')")
+    own = [word for name in ("task", "estimator", "reward") for word in (f"--{name}", "own.py:x")]
+    assert shell("train.py", "maze17", "--dry-run", *own)[0] == 0
 
 
 def test_every_recipe_has_a_plan(shell, in_a_directory_of_its_own, tmp_path):

@@ -47,6 +47,7 @@ from maxrl.models import from_config
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
 from maxrl.run.logger import duration
+from maxrl.run.setup import check_names
 from maxrl.waves import cache_bytes
 
 PROMPT = 256  # tokens, assumed
@@ -235,7 +236,9 @@ def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
             raise UsageError(f"--{key} {text} cannot be read: expected a whole number")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        lines = table(name, with_overrides(recipe, rest), int(own["gpus"]), int(own["mean-response"]), bench)
+        cfg = with_overrides(recipe, rest)
+        check_names(cfg)
+        lines = table(name, cfg, int(own["gpus"]), int(own["mean-response"]), bench)
     return "\n".join([*lines, *dict.fromkeys(str(w.message) for w in said)])
 
 

@@ -35,6 +35,7 @@ from maxrl.recipes import find_recipe
 from maxrl.run import cli
 from maxrl.run.command_line import default_directory, typed
 from maxrl.run.directory import SIGNALS, STOPPED, compare, saved_state
+from maxrl.run.setup import check_names
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
 IN_EVERY_NAME = ("estimator", "rollouts", "prompts")
@@ -67,6 +68,7 @@ def product(recipe: str, pairs: list[tuple[str, str | None]]) -> dict[str, tuple
     for values in itertools.product(*(values_of(key, text) for key, text in pairs)):
         words = [f"--{key}" if value is None else f"--{key}={value}" for (key, _), value in zip(pairs, values)]
         cfg = with_overrides(usual, words)
+        check_names(cfg)
         runs[name_of(recipe, cfg, named)] = (words, cfg)
     return runs
 

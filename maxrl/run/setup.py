@@ -23,7 +23,7 @@ from maxrl.reward_functions import Rewards, Verdicts, probe
 from maxrl.run.cli import say, started
 from maxrl.run.trackers import check_trackers
 from maxrl.sampler import check_prompts
-from maxrl.tasks import load_task
+from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
 MOST = 10**8  # examples of a split
@@ -113,14 +113,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(nearest)}")
     if cfg.prompts // world % cfg.minibatches:
         raise UsageError(f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank")
-    if cfg.estimator == "supervised" and cfg.rollouts != 1:
-        raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
-    options = estimator_options(cfg)
-    check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
-    fixed = options.keys() & {"order", "k", "mean_log_probs"}
-    if cfg.no_verdict == "rollout" and fixed:
-        raise UsageError(f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
-                         "does not take; use --no-verdict group")
+    check_names(cfg)
     check_kind(cfg, bool(task.classes))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
@@ -135,6 +128,26 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if cfg.warmup_epochs:
         cfg = replace(cfg, warmup_steps=round(cfg.warmup_epochs * per_epoch))
     return cfg
+
+
+def check_names(cfg: Config):
+    """Refuse an estimator, a task or rewards that cannot be, without weights, data or the user's code."""
+    if cfg.estimator == "supervised" and cfg.rollouts != 1:
+        raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
+    options = estimator_options(cfg)
+    if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:  # else it is code that was not imported
+        check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
+    fixed = options.keys() & {"order", "k", "mean_log_probs"}
+    if cfg.no_verdict == "rollout" and fixed:
+        raise UsageError(f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
+                         "does not take; use --no-verdict group")
+    if cfg.task in TASKS:
+        known = inspect.signature(TASKS[cfg.task]).parameters.keys() - {"split"}
+        refuse_unknown(cfg.task, cfg.task_options, sorted(known))
+    elif ":" not in cfg.task:
+        load_task(cfg.task, "train")  # which says what names there are
+    if cfg.reward or cfg.reward_weights:
+        Rewards([print if ":" in name else name for name in cfg.reward], cfg.reward_weights, timeout=cfg.reward_timeout)
 
 
 def check_estimator(option: str, name: str, rollouts: int, options: dict):

@@ -19,6 +19,7 @@ from maxrl.config import FREE_ON_RESUME, Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.recipes import RECIPES
 from maxrl.run import grid
+from maxrl.study import report
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters=","), max_size=8)
 PLAIN = {
@@ -129,6 +130,15 @@ def test_a_sweep_of_four_runs_with_one_that_fails(sweep):
     assert (code, started) == (1, 1) and "failed: warm-grpo-n2-bs4: " in said
     with pytest.raises(UsageError, match="--task-id 4: the 4 runs of this grid are 0 to 3"):
         sweep(*options, "--task-id", 4)
+    assert said.endswith("\nfix it and give the same command again: it tries these again\n")
+
+    Path("sweep/warm-grpo-n2-bs4").unlink()
+    code, said, started = sweep(*options)
+    assert (code, started) == (0, 1) and "fix it" not in said
+    typed = re.search(r"^report: python -m maxrl.report (.+)$", said, re.M)[1]
+    words = subprocess.run(["bash", "-c", f"printf '%s\n' {typed}"], text=True, capture_output=True, check=True).stdout
+    report.main(words.splitlines())
+    assert all(name in Path("sweep/report.html").read_text() for name in names)
 
 
 def test_what_is_finished(sweep, monkeypatch):

@@ -163,6 +163,9 @@ def run_all(recipe: str, runs: dict, chosen: list[str], folder: Path) -> int:
     cli.say(f"{len(chosen) - len(failed)} of {len(chosen)} runs in {folder} are finished")
     for name, why in failed.items():
         cli.say(f"failed: {name}: {why}")
+    quoted = shlex.quote(str(folder))
+    report = f"report: python -m maxrl.report {quoted}/*/ --out {quoted}/report.html"
+    cli.say("fix it and give the same command again: it tries these again" if failed else report)
     return int(bool(failed))
 
 

@@ -200,12 +200,12 @@ def check_option(field: dataclasses.Field, value):
     """UsageError for a value that the option cannot have, whatever the others are."""
     about = field.metadata
     name = dashed(field.name)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"--{name} {value} must be finite")
     if isinstance(value, int | float):
         if about["above"] is not None and not value > about["above"]:
             raise UsageError(f"--{name} {value} must be above {about['above']}")
         check_least(name, value, about["least"])
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"--{name} {value} must be finite")
     for word in value if isinstance(value, tuple) else (value,):
         if about["choices"] and word not in about["choices"]:
             said = repr(word) if isinstance(value, tuple) else word

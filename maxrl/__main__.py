@@ -28,7 +28,10 @@ def main():
         program = ["-m", f"maxrl.{name}"]
     else:
         print(__doc__)
-        raise SystemExit(name not in ("-h", "--help") and f"maxrl: there is no command {name}")
+        if name in ("-h", "--help"):
+            sys.exit()
+        print(f"maxrl: there is no command {name}", file=sys.stderr)
+        sys.exit(2)
     os.execv(sys.executable, [sys.executable, *program, *sys.argv[2:]])
 
 

@@ -37,10 +37,11 @@ def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys):
         assert becomes(name, "a") == (sys.executable, [sys.executable, "-m", f"maxrl.{name}", "a"])
         assert (ROOT / f"maxrl/{name}.py").exists()
     assert all(f" {name} " in command.__doc__ for name in (*command.SCRIPTS, *command.MODULES))
-    for words, code in (((), 0), (("--help",), 0), (("trian",), "maxrl: there is no command trian")):
+    for words, code, sentence in (((), 0, ""), (("--help",), 0, ""), (("trian",), 2, "maxrl: there is no command trian\n")):
         with pytest.raises(SystemExit) as end:
             becomes(*words)
-        assert (end.value.code or 0) == code and "maxrl train" in capsys.readouterr().out
+        said = capsys.readouterr()
+        assert (end.value.code or 0, said.err) == (code, sentence) and "maxrl train" in said.out
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,14 @@ def test_what_exists_is_a_path(tmp_path, monkeypatch):
     Path("lr=1e-4/run").mkdir(parents=True)
     assert named("lr=1e-4/run") == ("run", "lr=1e-4/run") and named("a=lr=1e-4/run") == ("a", "lr=1e-4/run")
     assert named("a=b") == ("a", "b") and named("org/model") == ("model", "org/model")
+
+
+def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plots", "nowhere", "--out", "curves.png"])
+    with pytest.raises(SystemExit) as end:
+        plots.script()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "plots: nowhere is no run directory: it holds no metrics.jsonl\n"
 
 
 def test_a_name_has_one_colour(drawn):

@@ -335,9 +335,10 @@ def test_where_it_goes(make, capsys):
     "break_it, words",
     [
         (lambda: Path("a/recipe.json").unlink(), "a is no run directory (there is no file a/recipe.json): python -m "),
-        (lambda: Path("a/recipe.json").write_text("{"), "a/recipe.json is not JSON"),
-        (lambda: Path("a/recipe.json").write_text('{"config": {}, "earlier": 3}'), "a is no run directory ("),
-        (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is no run directory ("),
+        (lambda: Path("a/recipe.json").write_text("{"), "a is a run whose recipe.json is damaged (a/recipe.json is not JSON"),
+        (lambda: Path("a/recipe.json").write_text("[]"), "damaged (a/recipe.json is [], not an object): leave it out"),
+        (lambda: Path("a/recipe.json").write_text('{"config": {}, "earlier": 3}'), "a is a run whose recipe.json is damaged ("),
+        (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is a run whose recipe.json is damaged ("),
         (lambda: Path("a/metrics.jsonl").unlink(), "a has no line in its metrics.jsonl: wait until the first step is done"),
         (lambda: Path("a/samples.jsonl").write_text('{"step": 3}\n'), "a/samples.jsonl is not one that train.py has written"),
         (lambda: Path("a/samples.jsonl").write_text('{"step": 3, "rollouts": 4, "successes": {"x": 1}, "prompts": []}\n'),
@@ -347,13 +348,14 @@ def test_where_it_goes(make, capsys):
         (lambda: sys.argv.extend(["--out", "no/where.html"]), "no is no directory: mkdir -p no"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_sentence(make, monkeypatch, break_it, words):
+def test_bad_input_is_one_sentence(make, monkeypatch, capsys, break_it, words):
     make("a")
     monkeypatch.setattr(sys, "argv", ["report", "a"])
     break_it()
-    with pytest.raises(SystemExit) as said:
+    with pytest.raises(SystemExit) as end:
         report.script()
-    assert str(said.value).startswith("report: ") and words in str(said.value) and "\n" not in str(said.value)
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.startswith("report: ") and words in said and said.count("\n") == 1
 
 
 def test_the_report_of_a_run(warm, shell):

@@ -257,4 +257,5 @@ def script():
     try:
         main(sys.argv[1:])
     except UsageError as error:
-        sys.exit(f"plots: {error}")
+        print(f"plots: {error}", file=sys.stderr)
+        sys.exit(2)

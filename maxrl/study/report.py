@@ -52,8 +52,10 @@ def read(text: str, place: int) -> Run:
         recipe = files.read_json(folder / "recipe.json")
         config = dict(recipe.pop("config"))
         recipe["starts"] = 1 + len(recipe.pop("earlier", ()))
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except OSError as error:
         raise UsageError(f"{path} is no run directory ({error}): python -m maxrl.report runs/demo0/maxrl names one") from None
+    except (ValueError, LookupError, TypeError) as error:
+        raise UsageError(f"{path} is a run whose recipe.json is damaged ({error}): leave it out") from None
     # Rewards of a supervised run are all 1 and say nothing.
     supervised = config.get("estimator") == "supervised"
     rows = []
@@ -319,4 +321,5 @@ def script():
     try:
         main(sys.argv[1:])
     except (UsageError, OSError) as error:
-        sys.exit(f"report: {error}")
+        print(f"report: {error}", file=sys.stderr)
+        sys.exit(2)

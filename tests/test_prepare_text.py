@@ -208,7 +208,7 @@ def test_preparing_one_file_does_not_declare_another_whole(run, tmp_path):
         (b"PAR1 no", "cannot be read"),
         (b"{", "line 1 is not JSON"),
         (b'{"problem": "a", "answer": "1"}\n\xff\n', "line 2 is not UTF-8"),
-        (b"3\n", "line 1 holds no object but '3'"),
+        (b"3\n", "line 1 is 3, not an object"),
         (b'{"problem": "a"}', "row 1 has no column 'answer'; it has 'problem'"),
         (b'{"problem": "", "answer": "1"}', "holds no rows with a problem"),
     ],

@@ -55,7 +55,7 @@ def test_what_differs_is_said(first, shell):
 
 @pytest.mark.parametrize("text, words", [
     ("{", "recipe.json is not JSON"),
-    ("[1]", "recipe.json holds no object"),
+    ("[1]", "recipe.json is [1], not an object"),
     ('{"some": "file"}', "recipe.json holds no recipe"),
     ('{"config": {"lr": "fast"}}', "recipe.json has lr = 'fast', which is no value of this field"),
     ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),

@@ -116,13 +116,14 @@ def test_the_math_task_reads_them_too():
         ("a.csv", b"", "a.csv holds no rows"),
         ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', "a.json is not JSON: Expecting ':' delimiter: line 2 column 11"),
         ("a.json", b'[{"prompt": "a"}, {}]', "a.json, row 2 has no 'prompt'; it has nothing"),
-        ("a.json", b'[{"prompt": "a"}, 3]', "a.json, row 2 holds no object but '3'"),
+        ("a.json", b'[{"prompt": "a"}, 3]', "a.json, row 2 is 3, not an object"),
         ("a.json", b"[]", "a.json holds no rows"),
         ("a.json", b'{"prompt": "a"}\n{"promt": "b"}', "a.json, line 2 has no 'prompt'; it has 'promt'"),
         ("a.jsonl", b'{"messages": [{"role": "user"}]}', "a.jsonl, line 1: a message must have a role and a content"),
         ("a.jsonl", b'{"messages": [{"role": "assistant", "content": "x"}]}', "a.jsonl, line 1: 'prompt' is empty"),
         ("a.jsonl", b'{"messages": "Hi"}', "a.jsonl, line 1 has no 'prompt'; it has 'messages'"),
         ("a.parquet", b"PAR1 and no more", "a.parquet cannot be read"),
+        ("a.parquet", b"prompt,answer\na,1\n", "a.parquet is no parquet file: give it the name of what it is"),
     ],
 )
 def test_damage_is_one_sentence_with_its_place(name, content, words):

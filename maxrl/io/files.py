@@ -118,7 +118,7 @@ def read_json(path) -> dict:
     """The object in a JSON file; FileNotFoundError where there is none, ValueError, with the file, for anything else in it."""
     value = parse(read_file(path), str(path))
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no object but {repr(value)[:40]}")
+        raise ValueError(f"{path} is {repr(value)[:40]}, not an object")
     return value
 
 

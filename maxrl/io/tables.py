@@ -22,7 +22,7 @@ def read_table(file: Path) -> Iterator[tuple[dict, str]]:
     for place, row in placed_rows(file):
         where = f"{file}, {place}"
         if not isinstance(row, dict):
-            raise DataError(f"{where} holds no object but {str(row)[:40]!r}")
+            raise DataError(f"{where} is {repr(row)[:40]}, not an object")
         try:
             json.dumps(row, ensure_ascii=False, default=str).encode()
         except UnicodeError:  # half of a surrogate pair, which no tokenizer takes
@@ -37,6 +37,8 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     with open(file, "rb") as opened:
         parquet = opened.read(4) == b"PAR1"
     data = b"" if parquet else file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if file.suffix == ".parquet" and not parquet:
+        raise DataError(f"{file} is no parquet file: give it the name of what it is, .jsonl, .json or .csv")
     if file.suffix == ".csv":
         yield from csv_rows(data, file)
     elif parquet or data.lstrip().startswith(b"["):

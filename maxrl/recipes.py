@@ -14,6 +14,7 @@ from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
+from maxrl.tasks import TASKS
 
 SMALL = dict(  # what the models from scratch have in common
     model_type="qwen2", num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-6, tie_word_embeddings=True)
@@ -286,6 +287,9 @@ def find_recipe(name: str):
         if not isinstance(made, Config):
             raise UsageError(f"recipe {name} must be a function that returns a maxrl.config.Config, not {type(made).__name__}")
         return recipe
+    if name not in RECIPES and name in TASKS:
+        recipe = "images_laptop" if name == "images" else "prompts"  # a classifier's options are others
+        raise UsageError(f"{name} is a task: train.py {recipe} --task {name}")
     if name not in RECIPES:
         near = difflib.get_close_matches(name.removesuffix("_1gpu"), RECIPES, n=1)  # once names of their own
         raise UsageError(f"no recipe is called {name!r}; " + (f"did you mean {near[0]}? " if near else "") +

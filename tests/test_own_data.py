@@ -329,3 +329,5 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
     refused(shell("train.py", "mine.py:no_recipe"), "must be a function that returns a maxrl.config.Config, not int")
     refused(shell("train.py", "mine.py:guarded"), "recipe mine.py:guarded raised TypeError")
     refused(shell("train.py", "maze9_labtop"), "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?")
+    refused(shell("train.py", "math"), "math is a task: train.py prompts --task math")
+    refused(shell("train.py", "images"), "images is a task: train.py images_laptop --task images")

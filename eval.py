@@ -92,7 +92,8 @@ def check_task(args, task):
     else:
         args.samples = args.samples or 64
         if max(args.k) > args.samples and not args.gradient_norms:
-            raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}")
+            fit = ",".join(str(k) for k in sorted({1, *args.k}) if k <= args.samples)
+            raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}: use --k {fit}")
         if args.rollouts or "supervised" in (args.estimators or ()):
             raise UsageError("--rollouts and the estimator supervised are for a classifier; a language model's gradients come "
                              "from --samples rollouts")

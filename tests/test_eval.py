@@ -115,6 +115,7 @@ def test_sampling_options(warm, shell):
     code, said = shell("eval.py", f"a={warm}", *FEW, "--top-p", 0.9, "--top-k", 3, "--json", "cut.json")
     assert code == 0 and json.loads(Path("cut.json").read_text())["top_p"] == 0.9, said
     refused(shell("eval.py", f"a={warm}", *FEW, "--json", "out.json"), "out.json exists")
+    assert "(the checkpoint's own for its own functions, else 1 each)" in " ".join(shell("eval.py", "--help")[1].split())
 
 
 def test_plot(dice, other, shell):
@@ -131,7 +132,8 @@ def test_samples_to_match_of_the_figure():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--samples", 8, "--k", 16], ["pass@16", "--samples 8"]),
+        (["--samples", 8, "--k", 16], ["pass@16", "--samples 8: use --k 1"]),
+        (["--samples", 8], ["pass@64 needs at least as many samples, not --samples 8: use --k 1,8"]),
         (["--samples", 8, "--k", 1, 8], ["--k 1 8: a list is written with commas, --k 1,8"]),
         (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
         (["--samples", 0, "--k", 1], ["at least 1"]),

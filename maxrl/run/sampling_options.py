@@ -21,7 +21,8 @@ def add_options(parser: argparse.ArgumentParser, split: str):
     add("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
     add("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
         help="reward function for the task's verdict, package.module:F or accuracy_reward; repeatable")
-    add_list(parser, "--reward-weights", float, "W,W", "what each reward function counts in their sum (1 each)")
+    add_list(parser, "--reward-weights", float, "W,W", "what each reward function of --reward counts in "
+             "their sum (the checkpoint's own for its own functions, else 1 each)")
     add("--max-prompt", type=int, default=0,
         help="leave out prompts of more tokens and count them (0: all must fit)")
     add("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")

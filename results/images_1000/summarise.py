@@ -88,11 +88,11 @@ def validation(curves: dict, chosen: float):
 
 
 def lower(curves: dict):
-    """MaxRL with a third of the rate."""
+    """MaxRL with a third of the rate, next to the runs of the same machine."""
     head("seed 0, validation", "rate", "pass@1", "pass@128", "top-1")
     for method in ("maxrl-1024", "maxrl-128"):
         for name, run in sorted(curves.items()):
-            if name.startswith(f"seed0/{method}-lr"):
+            if name in (f"seed0/{method}-lr1.0", f"earlier/seed0/{method}-lr3.0"):
                 line([called(method), f"{run['lr']:g}", *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1"))])
 
 

@@ -31,10 +31,12 @@ def figure2():
     left = theirs(curves, title="paper: after training", xlabel="k", ylabel="pass@k", xscale="log")
     table = images.columns(study / "test.json", ks)
     lines = [over_seeds(without_mean(name), ks, values[:-1].T) for name, values in table.items()]
-    right = {"lines": lines, "title": "ours: after training (reduced scale)", "xlabel": "k", "ylabel": "pass@k", "xscale": "log"}
+    right = {"lines": lines, "title": "ours: after training (reduced scale)", "xlabel": "k", "ylabel": "pass@k",
+             "xscale": "log"}
     level(left, right)
     return {"caption": "Figures 2 and 9 at the paper's rollouts per class. Ours: 2,000 steps, one rate for all, chosen by "
-            "cross-entropy, .14M parameters; validation images, below test images", "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's",
+            "cross-entropy, .14M parameters; validation images, below test images",
+            "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's",
             "panels": [*panels, left, right]}
 
 

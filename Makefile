@@ -45,7 +45,7 @@ demo: $(plots)  ## two CPU cores, 8 to 12 minutes: a transformer learns 9x9 maze
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
-proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, under 20 seconds
+proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, 20 to 40 seconds
 	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,losses metrics properties toy))
 
 test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores

@@ -244,9 +244,7 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
                                  "--eval-temperature and --eval-top-p)")
         elif dot or name not in types or types[name] is dict:
             names = [dashed(n) for n in types if types[n] is not dict] + ["task.OPTION", "estimator.OPTION"]
-            near = difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
-            if name in ELSEWHERE:
-                near = [ELSEWHERE[name]]
+            near = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(dashed(key), names, n=3, cutoff=0.4)
             raise UsageError(f"--{key} is not an option" + (f"; did you mean --{' or --'.join(near)}?" if near else "") +
                              " (train.py RECIPE --help lists all)")
         else:

@@ -119,7 +119,7 @@ def test_prompts(tmp_path):
         ("[" * 100_000, "line 3 is not JSON"),
         ('{"prompt": ' + "1" * 5000 + "}", "line 3 is not JSON"),
         ("3", "line 3 is 3, not an object"),
-        ('["prompt"]', "line 3 is .'prompt'., not an object"),
+        ('["prompt"]', r"line 3 is \['prompt'\], not an object"),
         ('{"text": "x", "b": 1}', "line 3 has no 'prompt'; it has 'text', 'b'"),
         ("{}", "line 3 has no 'prompt'; it has nothing"),
         ('{"prompt": 3}', "line 3: 'prompt' must be text or a list, not '3'"),

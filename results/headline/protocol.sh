@@ -4,7 +4,7 @@
 #   bash results/headline/protocol.sh one-rate   1e-4 for all methods, the paper's: weak base seeds 0-4, strong base seeds 0-2
 #   bash results/headline/protocol.sh rates      four rates per method at full length, weak base, seeds 100 and 101
 #   bash results/headline/protocol.sh own-rate   every method at the rate chosen (MAXRL=, GRPO=, RLOO=), weak base, seeds 0-2
-#   bash results/headline/protocol.sh clipping   MaxRL and GRPO without norm clipping, weak base, seed 0
+#   bash results/headline/protocol.sh clipping   MaxRL and GRPO without norm clipping, weak base, seed 3
 #   bash results/headline/protocol.sh test weak  256 test mazes x 512 samples, once, of the seeds that have all methods; and strong
 set -euo pipefail
 python=${PYTHON:-python}
@@ -43,7 +43,7 @@ own-rate)
     printf '%s\n' "run weak "{0,1,2}" maxrl $MAXRL ''" "run weak "{0,1,2}" grpo $GRPO ''" "run weak "{0,1,2}" rloo $RLOO ''" | many
     ;;
 clipping)
-    printf '%s\n' "run weak 0 "{maxrl,grpo}" 1e-4 -unclipped --max-grad-norm 1e9" | many
+    printf '%s\n' "run weak 3 "{maxrl,grpo}" 1e-4 -unclipped --max-grad-norm 1e9" | many
     ;;
 test)
     # weak or strong: the seeds that have all three methods at one rate, each with its base.

@@ -7,7 +7,7 @@
 #   bash results/images_1000/protocol.sh few               200 classes at the paper's rollouts per class; needs the runs of
 #                                                          results/order/protocol.sh scratch
 #   LR=3.0 bash results/images_1000/protocol.sh test       the test images, once
-#   LR=3.0 bash results/images_1000/protocol.sh norms      gradient norms of the seven models of seed 0
+#   LR=3.0 bash results/images_1000/protocol.sh norms      gradient norms of the seven models, seeds 0 to 2
 set -euo pipefail
 python=${PYTHON:-python}
 out=runs/images_1000
@@ -61,7 +61,7 @@ norms)
         for n in 1024 128 16; do
             rows=$(for method in $methods; do
                 if [[ $method = *-$n || ($n = 1024 && $method = supervised) ]]; then
-                    echo "$method=$out/seed0/$method-lr$LR/step-$step"
+                    echo "$method=$out/seed"{0,1,2}"/$method-lr$LR/step-$step"
                 fi
             done)
             $python eval.py $rows --split validation --gradient-norms --rollouts $n --prompts 1000 --json $out/norms-$step-$n.json

@@ -62,11 +62,7 @@ def figure8():
     study = RESULTS / "images_1000"
     if not (study / "norms-001000-1024.json").exists():
         return None
-    ours = []
-    for rollouts in (1024, 128, 16):
-        for row in json.loads((study / f"norms-001000-{rollouts}.json").read_text())["checkpoints"]:
-            x, y = images.medians(row["pass_rates"], row["norms"])
-            ours.append(line(without_mean(row["name"]), x, y))
+    ours = [line(without_mean(name), *images.medians(*rows)) for name, rows in images.norms(study, "001000").items()]
     axes = {"xlabel": "pass rate of the image", "ylabel": "gradient norm of an image", "xscale": "log", "yscale": "log",
             "xlim": (1e-5, 1.5), "ylim": (3e-4, 400)}
     left = theirs(paper(8)["medians"], title="paper: ImageNet, ResNet-50", **axes)

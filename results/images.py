@@ -45,6 +45,16 @@ def curve(run: Path) -> dict:
     return result
 
 
+def norms(study: Path, step: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{method: pass rates and gradient norms (images of all seeds,)} of a study's models after a step."""
+    rows = {}
+    for rollouts in (1024, 128, 16):
+        for row in json.loads((study / f"norms-{step}-{rollouts}.json").read_text())["checkpoints"]:
+            rows.setdefault(row["name"], []).append(row)
+    return {name: tuple(np.concatenate([row[key] for row in seeds]) for key in ("pass_rates", "norms"))
+            for name, seeds in rows.items()}
+
+
 def digits(values, count: int) -> list[float]:
     return [float(f"{value:.{count}g}") for value in values]
 

@@ -1,25 +1,12 @@
 """Figures of the maze studies, with the paper's next to them. results/figures.py draws them."""
 
-import json
-
 import numpy as np
 
 from maxrl.metrics import times_fewer
 from maxrl.run import table
 from maxrl.study.plots import over_steps, smooth
 from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
-from results.reading import RESULTS, averaged, blocks, crossing, headline, paired, paper, runs, solved
-
-
-def evaluated(file: str) -> dict | None:
-    """An eval.py file, with the names of methods alone; None where there is none."""
-    path = RESULTS / file
-    if not path.exists():
-        return None
-    results = {"classes": 0} | json.loads(path.read_text())
-    for row in results["checkpoints"]:
-        row["name"] = row["name"].removesuffix("-lr1e-4")
-    return results
+from results.reading import RESULTS, averaged, blocks, crossing, evaluated, headline, paired, paper, runs, solved
 
 
 def fewer_panels(results: dict, ks: list[int]) -> tuple[list, list[str]]:

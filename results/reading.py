@@ -39,6 +39,23 @@ def runs(folder: Path, pattern: str, steps: int) -> dict:
     return found
 
 
+def evaluated(file: str | Path) -> dict | None:
+    """What eval.py wrote to RESULTS/file, with the names of methods alone; None where there is none.
+
+    With the checkpoints of FILE-later.json, if there is one: seeds that were tested later, in a command of their own.
+    """
+    path = RESULTS / file
+    if not path.exists():
+        return None
+    results = {"classes": 0} | json.loads(path.read_text())
+    later = path.with_name(f"{path.stem}-later.json")
+    if later.exists():
+        results["checkpoints"] += json.loads(later.read_text())["checkpoints"]
+    for row in results["checkpoints"]:
+        row["name"] = row["name"].removesuffix("-lr1e-4")
+    return results
+
+
 def headline(base: str) -> dict:
     """{method: {seed: rows}} of the study of 1,000 steps at one learning rate."""
     return runs(RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000)

@@ -68,7 +68,7 @@ def test_bins_of_gradient_norms(tmp_path):
     """A bin has what is above the one before and up to its own end; no success and nothing else have bins of their own."""
     rates, sizes = [0, 0.02, 0.0201, 0.05, 0.95, 1], [0, 8.0, 6.0, 4.0, 3.0, 0]
     others = {"grpo": [1.0] * 6, "reinforce_mean": [1.0] * 6}
-    study = {"checkpoints": [{"pass_rates": rates, "norms": {"maxrl": sizes} | others}]}
+    study = {"checkpoints": [{"name": "words", "pass_rates": rates, "norms": {"maxrl": sizes} | others}]}
     (tmp_path / "words.json").write_text(json.dumps(study))
     counts, medians = norms.medians(tmp_path, "words")
     assert counts.tolist() == [1, 1, 2, 0, 0, 0, 0, 0, 0, 1, 1]

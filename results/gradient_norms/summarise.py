@@ -3,12 +3,12 @@
     PYTHONPATH=. python results/gradient_norms/summarise.py results/gradient_norms
 """
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from results.reading import evaluated
 from results.summarise import head, line
 
 STUDIES = {"words": "word problems", "maze_strong": "mazes, strong base", "maze_weak": "mazes, weak base"}
@@ -23,9 +23,10 @@ def there(folder: Path) -> dict[str, str]:
 
 
 def read(folder: Path, study: str):
-    """Pass rates (prompts,) and {estimator: norms (prompts,)}."""
-    row, = json.loads((folder / f"{study}.json").read_text())["checkpoints"]
-    return np.array(row["pass_rates"]), {name: np.array(norms) for name, norms in row["norms"].items()}
+    """Pass rates (prompts,) and {estimator: norms (prompts,)}, of all seeds."""
+    rows = evaluated(folder / f"{study}.json")["checkpoints"]
+    norms = {name: np.concatenate([row["norms"][name] for row in rows]) for name in rows[0]["norms"]}
+    return np.concatenate([row["pass_rates"] for row in rows]), norms
 
 
 def medians(folder: Path, study: str):

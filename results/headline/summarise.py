@@ -1,4 +1,5 @@
-"""The tables of README.md, from runs/ (results/keep.py) and, once there, from weak-test.json and strong-test.json (eval.py).
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, from weak-test.json and strong-test.json (eval.py,
+weak-test-later.json: seeds 3 and 4).
 
     PYTHONPATH=. python results/headline/summarise.py
 
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.metrics import samples_to_match, times_fewer
+from results.reading import evaluated
 from results.summarise import coverage, differences, head, levels, line, over_seeds
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
@@ -131,17 +133,17 @@ def at_the_end(rows: list[dict]) -> str:
 
 
 def clipping(clipped: dict, unclipped: dict):
-    """Seed 0 of the weak base with and without clipping at norm 1: pass@1 / pass@32."""
-    head("weak base, seed 0", *(f"{METHODS[method]}{how}" for method in unclipped for how in ("", ", not clipped")))
-    columns = [rows for method in unclipped for rows in (clipped[method][0], unclipped[method][0])]
+    """One seed of the weak base with and without clipping at norm 1: pass@1 / pass@32."""
+    seed, = unclipped["maxrl"]
+    head(f"weak base, seed {seed}", *(f"{METHODS[method]}{how}" for method in unclipped for how in ("", ", not clipped")))
+    columns = [rows for method in unclipped for rows in (clipped[method][seed], unclipped[method][seed])]
     values = [[blocks(rows, value) for value in PANELS.values()] for rows in columns]
     for i, when in enumerate(WHEN):
         line([when, *(f"{one[i]:.3f} / {many[i]:.2f}" for one, many in values)])
 
 
-def tested(file: Path, runs: Path, base: str, seeds: list[int]):
+def tested(results: dict, runs: Path, base: str, seeds: list[int]):
     """pass@k on the test mazes, and the samples that one method needs for the pass@k of another (Figure 5)."""
-    results = json.loads(file.read_text())
     ks = [1, 8, 64, 256, 512]
     table = coverage(results, ks)
     levels(table, ks, lambda i, name: runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}")
@@ -181,8 +183,9 @@ def main(study: Path):
         crossings(tables, seeds)
         per_run(runs, seeds, base)
         equal_seconds(runs, seeds)
-        if (study / f"{base}-test.json").exists():
-            tested(study / f"{base}-test.json", study / "runs", base, seeds)
+        results = evaluated(study / f"{base}-test.json")
+        if results is not None:
+            tested(results, study / "runs", base, seeds)
     unclipped = read(study / "runs", "weak", "1e-4-unclipped")
     if unclipped:
         print("\n## Clipping")

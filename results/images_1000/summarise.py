@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.study.plots import called
+from results import images
 from results.images import BINS, RESULTS, columns, seeds_table
 from results.summarise import head, line, over_seeds
 
@@ -106,10 +107,7 @@ def seconds(curves: dict, rate: float):
 
 def norms(study: Path, step: str):
     """Medians of the gradient norms in bins of the pass rate, each model's under its own objective, and the paper's."""
-    rows = {}
-    for rollouts in (1024, 128, 16):
-        found = json.loads((study / f"norms-{step}-{rollouts}.json").read_text())
-        rows |= {row["name"]: (np.array(row["pass_rates"]), np.array(row["norms"])) for row in found["checkpoints"]}
+    rows = images.norms(study, step)
     series = json.loads((RESULTS / "paper/figure08.json").read_text())["series"]
     theirs = {name: np.array(series[f"medians | {name}"]) for name in ("supervised", "maxrl", "grpo")}
     head(f"step {int(step):,}: pass rate up to", *map(called, METHODS), *(f"paper: {called(name)}" for name in theirs))

@@ -95,7 +95,8 @@ def peak_gb() -> float:
 
 
 def limits(turns: int) -> dict:
-    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy, read and written."""
+    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy, read and written, and of a
+    sum, read."""
     contestants, work = {}, {}
     fast = 1 if device.type == "cpu" else 100
     for shape in ((2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)):
@@ -114,6 +115,9 @@ def limits(turns: int) -> dict:
         who = f"copy of {megabytes} MiB"
         contestants[who] = lambda a=source, b=target, repeats=repeats: [b.copy_(a) for _ in range(repeats)] and None
         work[who] = 2 * source.nbytes * repeats
+        who = f"sum of {megabytes} MiB"
+        contestants[who] = lambda a=source, repeats=repeats: [a.sum() for _ in range(repeats)] and None
+        work[who] = source.nbytes * repeats
     times, _ = take_turns(contestants, turns)
     return row("FLOP/s, bytes/s", times, work, "FLOP")
 

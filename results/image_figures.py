@@ -68,8 +68,8 @@ def figure8():
     left = theirs(paper(8)["medians"], title="paper: ImageNet, ResNet-50", **axes)
     right = {"lines": ours, "title": "ours: 1,000 drawn classes (reduced scale)", **axes}
     return {"caption": "Figure 8: gradient norm of an image under the objective of its own model, medians of bins of the pass "
-            "rate. Ours: half of training, seed 0, the exact weight of so many rollouts, bins of 3 images or more",
-            "told": "solid: ours, 1,000 validation images; dashed: the paper's, 131,072 rollouts an image",
+            "rate. Ours: half of training, three seeds, the exact weight of so many rollouts, bins of 3 images or more",
+            "told": "solid: ours, 1,000 validation images a seed; dashed: the paper's, 131,072 rollouts an image",
             "panels": [left, right]}
 
 

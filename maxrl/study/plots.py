@@ -183,9 +183,11 @@ def picture(numbers: dict, file: Path):
         if panel.get("zero"):
             ax.axhline(0, lw=0.8, color="#555555")
         for step, sentence in panel.get("marks", {}).items():
-            ax.axvline(float(step), ls=":", lw=1, color="#555555")
-            ax.annotate(sentence, (float(step), 0.02), xycoords=("data", "axes fraction"), xytext=(3, 0),
-                        textcoords="offset points", fontsize=7)
+            step = float(step)
+            side, away = ("right", -3) if step > np.mean(ax.get_xlim()) else ("left", 3)
+            ax.axvline(step, ls=":", lw=1, color="#555555")
+            ax.annotate(sentence, (step, 0.02), xycoords=("data", "axes fraction"), xytext=(away, 0),
+                        textcoords="offset points", ha=side, fontsize=7)
         ax.set(**{key: value for key, value in panel.items() if key not in ("lines", "marks", "zero")})
         for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
             if scale == "log":

@@ -84,20 +84,23 @@ def best_and_last(curves: dict):
                   f"{many[-1]:.3f}", f"{curve['clipped']:.0%}"])
 
 
-def fresh(curves: dict, headline: Path):
+def fresh(called: str, curves: dict, runs: Path):
     """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
-    head("earlier runs, seed", *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
+    head(called, *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
          *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
+    lost = []
     for seed in range(len(curves["maxrl"])):
-        files = [headline / f"runs/strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
-        if not all(file.exists() for file in files):
-            continue
+        files = [runs / f"strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
         rewards = []
         for file in files:
             rows = [json.loads(row) for row in file.read_text().splitlines()]
             rewards.append(statistics.mean(row["reward"] for row in rows if 400 <= row["step"] < 480))
         here = [statistics.mean(curves[method][seed][1][-3:]) for method in METHODS]
         line([str(seed), *(f"{value:.3f}" for value in (*rewards, *here))])
+        lost.append(np.array(rewards) - here)
+    if len(lost) > 1:
+        head("fresh minus here, ± over seeds", *METHODS.values())
+        line(["pass@1", *(over_seeds(column, "+") for column in np.array(lost).T)])
 
 
 def main(study: Path):
@@ -105,8 +108,9 @@ def main(study: Path):
     over_epochs(curves)
     best_and_last(curves)
     memory(curves)
-    # The headline's run of seed 0 began from the base of the earlier one here.
-    fresh(read(study / "earlier"), study.parent / "headline")
+    headline = study.parent / "headline"
+    fresh("seed", curves, headline / "runs")
+    fresh("earlier run, seed", read(study / "earlier"), headline / "earlier")
     if (study / "test.json").exists():
         results = json.loads((study / "test.json").read_text())
         ks = [1, 8, 64, 256]

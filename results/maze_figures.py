@@ -37,7 +37,7 @@ def fewer_panels(results: dict, ks: list[int]) -> tuple[list, list[str]]:
 
 def figure5(file: str, what: str):
     """pass@k against k, and how many times fewer samples MaxRL needs."""
-    results = evaluated(file)
+    results = evaluated(RESULTS / file)
     if results is None:
         return None
     ks = table.powers(results)
@@ -86,7 +86,7 @@ def figure4():
     """Many epochs over few problems: fixed_set/runs/seedS-METHOD, and fixed_set/bases.json for epoch 0."""
     every = runs(RESULTS / "fixed_set/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 480)
     found = paired(every, METHODS)
-    bases = evaluated("fixed_set/bases.json")
+    bases = evaluated(RESULTS / "fixed_set/bases.json")
     if not found or bases is None:
         return None
     seeds = sorted(set.intersection(*(set(every[method]) for method in METHODS)))
@@ -192,7 +192,7 @@ def base17():
     """The base at full size, in the paper's axes, and how its warm-up went."""
     ks, seeds = None, []
     for file in ("test", "test_seed1", "test_seed2"):
-        results = evaluated(f"maze17_base/{file}.json")
+        results = evaluated(RESULTS / f"maze17_base/{file}.json")
         ks = table.powers(results)
         seeds += [values.mean(1)[0] for values in table.coverage(results, ks).values()]
     known = {k: paper(17)[f"pass@{k}"]["base"][1][0] for k in (1, 32, 128, 256)}

@@ -39,12 +39,11 @@ def runs(folder: Path, pattern: str, steps: int) -> dict:
     return found
 
 
-def evaluated(file: str | Path) -> dict | None:
-    """What eval.py wrote to RESULTS/file, with the names of methods alone; None where there is none.
+def evaluated(path: Path) -> dict | None:
+    """What eval.py wrote to a file, with the names of methods alone; None where there is none.
 
     With the checkpoints of FILE-later.json, if there is one: seeds that were tested later, in a command of their own.
     """
-    path = RESULTS / file
     if not path.exists():
         return None
     results = {"classes": 0} | json.loads(path.read_text())

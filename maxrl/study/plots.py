@@ -21,7 +21,8 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "self": ("SELF", "#a0785a"), "exact order n": ("exact order N", "#e67e22"),
          "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
          "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
-         "grpo-entropy bonus": ("GRPO", "#7fb3d5")}
+         "grpo-entropy bonus": ("GRPO", "#7fb3d5"), "maxrl-not clipped": ("MaxRL", "#e67e22"),
+         "grpo-not clipped": ("GRPO", "#7fb3d5")}
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
            "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm"}
 

@@ -1,5 +1,5 @@
 """The tables of README.md, from runs/ (results/keep.py) and, once there, from weak-test.json and strong-test.json (eval.py,
-weak-test-later.json: seeds 3 and 4).
+weak-test-later.json: seed 3).
 
     PYTHONPATH=. python results/headline/summarise.py
 

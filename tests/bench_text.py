@@ -63,7 +63,7 @@ def peer(model, dtype):
 
 
 def products(model, rows: int, steps: int):
-    """The linear layers of so many decode steps, with as many rows, and nothing else: no sampler on torch is faster."""
+    """The linear layers of so many decode steps, with as many rows, and nothing else: what every eager sampler computes."""
     layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
     inputs = {layer.in_features: torch.randn(rows, layer.in_features, device=bench_turns.device) for layer in layers}
     if torch.is_autocast_enabled(bench_turns.device.type):

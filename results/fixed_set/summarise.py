@@ -88,19 +88,22 @@ def fresh(called: str, curves: dict, runs: Path):
     """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
     head(called, *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
          *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
-    lost = []
+    there, here = [], []  # pass@1 of each seed and method
     for seed in range(len(curves["maxrl"])):
         files = [runs / f"strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
         rewards = []
         for file in files:
             rows = [json.loads(row) for row in file.read_text().splitlines()]
             rewards.append(statistics.mean(row["reward"] for row in rows if 400 <= row["step"] < 480))
-        here = [statistics.mean(curves[method][seed][1][-3:]) for method in METHODS]
-        line([str(seed), *(f"{value:.3f}" for value in (*rewards, *here))])
-        lost.append(np.array(rewards) - here)
-    if len(lost) > 1:
-        head("fresh minus here, ± over seeds", *METHODS.values())
-        line(["pass@1", *(over_seeds(column, "+") for column in np.array(lost).T)])
+        there.append(rewards)
+        here.append([statistics.mean(curves[method][seed][1][-3:]) for method in METHODS])
+        line([str(seed), *(f"{value:.3f}" for value in there[-1] + here[-1])])
+    if len(there) > 1:
+        head("± over seeds", *METHODS.values(), "GRPO minus MaxRL", "GRPO minus RLOO")
+        there = np.array(there)                                                # (seeds, methods)
+        for what, table in (("fresh mazes", there), ("fresh minus here", there - here)):
+            maxrl, grpo, rloo = table.T
+            line([what, *map(over_seeds, table.T), *(over_seeds(gap, "+") for gap in (grpo - maxrl, grpo - rloo))])
 
 
 def main(study: Path):

@@ -23,6 +23,7 @@ Algorithm 1 has order N - 1.
     with order=T  r_i c_i                         w_T                           {0, 1}    r
   maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1} *  refused
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
+  maxrl_rare      (r_i - majority of the others) c_i  w_T, order=N by default   {0, 1}    r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
   differential_   grpo, then -+ gamma times the   none: it knows how likely a   any       refused
     smoothing     mean log-prob of the tokens     rollout was
@@ -48,7 +49,7 @@ import math
 import torch
 from torch import Tensor
 
-from maxrl.estimator import ADVANTAGES, RewardError, check_options, estimator
+from maxrl.estimator import ADVANTAGES, RewardError, check_options, check_sizes, estimator
 
 __all__ = ["ADVANTAGES", "RewardError", "weight"]
 
@@ -140,7 +141,7 @@ def maxrl(rewards: Tensor) -> Tensor:
     return torch.where(mean > 0, advantages, 0.0)                   # (P, N)
 
 
-@estimator(takes="unit", limit=maxrl_weight)
+@estimator(takes="unit", limit=maxrl_weight, rounds=True)
 def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
     """Eq. (9): the average score of the successes, A_i = r_i N / K.
 
@@ -177,6 +178,24 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     others = rewards.sum(dim=1, keepdim=True) - rewards             # (P, N)  their successes
     baseline = others / max(rewards.shape[1] - 1, 1)                # (P, N)  their mean
     return (rewards - baseline) * _c(rewards, order)                # (P, N)
+
+
+@estimator(takes="binary", limit=maxrl_weight, rounds=True)
+def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
+    """A_i = (r_i - majority of the others) c_T(failures among the others). Weight w_T.
+
+    The majority is 1 if more than half of the other rollouts succeed, else 0.
+
+    Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only the
+    rarer outcome of a group has an advantage: its K successes if K < N/2, its N - K failures if
+    K > N/2, all rollouts in between. Rows without an advantage are not trained on.
+
+    order  T, 1 <= T <= N; N if it is left out
+    """
+    N = rewards.shape[1]
+    others = rewards.sum(dim=1, keepdim=True) - rewards             # (P, N)  their successes
+    majority = (others > (N - 1) / 2).to(rewards)                   # (P, N)  b_i
+    return (rewards - majority) * _c(rewards, order or N)           # (P, N)
 
 
 def _c(rewards: Tensor, order: int) -> Tensor:
@@ -259,21 +278,22 @@ def weight(
     name: str,
     p,
     order: int | None = None,
-    rollouts: int | None = None,
+    rollouts: int | tuple[int, ...] | None = None,
     **options,
 ):
     """The weight w(p) of an estimator: the expected gradient of a prompt is w(p) grad p.
 
     weight("maxrl", p)                          limit of many rollouts: 1/p (Table 2)
-    weight("maxrl", p, order=T)                 w_T(p), the weight of J_T; any of the four maxrl
-                                                names means the same
+    weight("maxrl", p, order=T)                 w_T(p), the weight of J_T; any of the maxrl names
+                                                means the same
     weight("maxrl", p, rollouts=N)              exact weight of N rollouts: here w_{N-1}
     weight("maxrl_order", p, order=T, rollouts=N)   with both, order is the estimator's own option
+    weight("maxrl_rare", p, rollouts=(8, 8, 16))    exact weight of rounds: here w_32
 
     name      in ADVANTAGES
     p         pass rate, a number or a tensor (...); p = 0 and p = 1 give their limits
     order     T, or None for the limit
-    rollouts  N, or None for the limit of many; memory grows with N^2
+    rollouts  N, or the sizes of rounds, or None for the limit of many; memory grows with N^2
     options   (ddof, k) of the estimator
     returns   a float for a number p, else float64 (...)
     raises    ValueError for p outside [0, 1] and for an estimator without a weight; KeyError for an
@@ -300,10 +320,14 @@ def weight(
             known = {"order": False} | known
         check_options(name, known, options, None)
         w = rule.limit(q, **options)                                # (...)
-    elif type(rollouts) is not int or rollouts < 1:
-        raise ValueError(f"weight of {name} got rollouts={rollouts!r}; use an int of at least 1")
     else:
-        w = _finite_weight(rule, q, rollouts, options)              # (...)
+        sizes = rollouts if isinstance(rollouts, tuple) else (rollouts,)
+        check_sizes(name, sizes, options)
+        w = torch.zeros_like(q)                                     # (...)
+        reached = torch.ones_like(q)                                # (...)  no success so far
+        for size in sizes:
+            w = w + reached * _finite_weight(rule, q, size, options)
+            reached = reached * (1 - q) ** size
     if isinstance(p, (int, float)):
         return w.item()
     return w

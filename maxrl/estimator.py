@@ -16,13 +16,15 @@ class _Registry(dict):
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 
 
-def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
+def estimator(takes: str, limit=None, group: bool = False, name: str = "", rounds: bool = False):
     """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
 
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
     limit   its weight w(p) for many rollouts; None if it has none
     group   whether it compares a rollout with others, so that N = 1 is refused
     name    in ADVANTAGES: the formula's own if empty
+    rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
+            may be sampled in rounds (maxrl/rounds.py)
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
     """
     def register(formula):
@@ -50,19 +52,25 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = ""):
 
         checked.known = known
         checked.limit = limit
+        checked.rounds = rounds
         ADVANTAGES[called] = checked
         return checked
     return register
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
-    """Advantages (P, N) of rewards that are NaN where there is no verdict. A group with n verdicts gets those of n rollouts,
-    times N / n, so that their mean over N is that over n; the others get 0."""
+    """Advantages (P, N) of rewards that are NaN where a group has no rollout, or one without a verdict.
+
+    A group with n rewards gets the advantages of n rollouts, times N / n: their mean over N is that over n. The others get 0.
+    """
+    N = rewards.shape[1]
+    judged = rewards.isfinite()                                                 # (P, N)
+    counts = judged.sum(dim=1)                                                  # (P,)  n of each group
     advantages = torch.zeros_like(rewards)
-    for own, result in zip(rewards, advantages):                                # (N,)
-        judged = own.isfinite()
-        values = rule(own[None, judged], **options)                             # (1, n)
-        result[judged] = values[0] * len(own) / judged.sum()
+    for n in counts.unique().tolist():
+        chosen = judged & (counts == n)[:, None]                                # (P, N)
+        values = rule(rewards[chosen].view(-1, n), **options)                   # (groups of n, n)
+        advantages[chosen] = (values * (N / n)).flatten()
     return advantages
 
 
@@ -135,6 +143,22 @@ def check_options(name: str, known: dict, options: dict, shape: torch.Size | Non
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do")
+
+
+def check_sizes(name: str, sizes: tuple, options: dict) -> None:
+    """ValueError unless prompts can be sampled in rounds of these sizes; one round, N rollouts at once, is for every estimator."""
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        raise ValueError(f"{name} got rollouts={sizes!r}; use an int of at least 1, or the sizes of rounds")
+    if len(sizes) == 1:
+        return
+    exact = [key for key, rule in ADVANTAGES.items() if getattr(rule, "rounds", False)]
+    if name not in exact:
+        raise ValueError(f"{name} does not have weight w_N from N rollouts for every N, so that the order of rounds "
+                         f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}")
+    given = [key for key in ("order", "allow_fractional") if options.get(key)]
+    if given:
+        raise ValueError(f"{name} in rounds {sizes} has the sum of their sizes as its order and stops at a reward of 1; "
+                         f"leave out {' and '.join(given)}")
 
 
 def check_values(name: str, rewards: Tensor, domain: str) -> None:

@@ -35,6 +35,7 @@ CLOSED_FORM = {
     "maxrl_success": lambda p, N, order=None: order_sum(p, order or N),
     "maxrl_centered": lambda p, N: order_sum(p, N),
     "maxrl_order": lambda p, N, order: order_sum(p, order),
+    "maxrl_rare": lambda p, N, order=None: order_sum(p, order or N),
     "pkpo": lambda p, N, k: k * (1 - p) ** (k - 1),  # d pass@k / dp
 }
 
@@ -42,6 +43,7 @@ CLOSED_FORM = {
 def all_options(name, N):
     orders = [{"order": T} for T in range(1, N + 1)]
     cases = {"grpo": [{}, {"ddof": 0}, {"ddof": 1}], "maxrl_success": [{}, *orders], "maxrl_order": orders}
+    cases["maxrl_rare"] = cases["maxrl_success"]
     cases["pkpo"] = [{"k": k} for k in range(1, N + 1)]
     return cases.get(name, [{}])
 

@@ -100,7 +100,7 @@ def check_task(args, task):
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
     args.estimators = args.estimators or [name for name in ESTIMATORS if task.classes or name != "supervised"]
     for name in args.estimators if args.gradient_norms else ():
-        setup.check_estimator("--estimators", name, args.rollouts or args.samples or 2, ESTIMATORS.get(name, {}))
+        setup.check_estimator("--estimators", name, (args.rollouts or args.samples or 2,), ESTIMATORS.get(name, {}))
 
 
 def evaluate(args) -> dict:

@@ -25,6 +25,7 @@ from maxrl.batches import Plan, prefetched
 from maxrl.config import Config
 from maxrl.evaluate import evaluation
 from maxrl.rollouts import with_verdict
+from maxrl.rounds import draws_in_rounds, in_rounds, one_round
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
@@ -56,14 +57,14 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         clock.lap("data")
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
-            rollouts = policy.demonstrate(examples)              # the answers, N = 1
+            answers = policy.demonstrate(examples)               # N = 1
+            sampled = one_round(answers, task.rewards(examples, answers))
         else:
-            rollouts = policy.rollout(examples, cfg.rollouts, step=step, indices=plan.mine)
-        clock.lap("rollout")
+            rounds = draws_in_rounds if task.classes else in_rounds
+            sampled = rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
+        logger.show(examples, sampled)                           # if samples are due
         # A reward function may have no verdict on a group, which then has no gradient.
-        rewards = task.rewards(examples, rollouts)               # (P_local, N)
-        logger.show(examples, rollouts, rewards)                 # if samples are due
-        judged, rewards = with_verdict(rollouts, rewards)        # P_local: groups with a verdict
+        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)    # (P_local, N)
         options = setup.estimator_options(cfg, judged)
         advantages = rewards
         if len(rewards):
@@ -82,7 +83,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         run.count_skipped(step, stats, judged, rewards, advantages)
         evaluated = evaluation(cfg, step, policy, validation)    # if it is due after this step
         # Every rank must come by here: the sums over ranks are collectives.
-        metrics = step_metrics(rewards, rollouts, judge) | stats
+        metrics = step_metrics(sampled, judge) | stats
         metrics |= clock.metrics(policy, stats) | evaluated
         logger.log(step, metrics)
         # due() asks all ranks: a signal to one of them saves and stops all, here and not before.

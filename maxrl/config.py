@@ -9,6 +9,7 @@ import difflib
 import functools
 import json
 import math
+import types
 import typing
 from dataclasses import dataclass, field
 
@@ -69,7 +70,8 @@ class Config:
     allow_fractional: bool = option(False, "MaxRL on rewards in [0, 1]: what is said of its order is then gone.")
     max_prompt: int = language_option(0, "Longest prompt in tokens; longer ones are left out and counted (0: all must fit).")
     prompts: int = option(32, "P, prompts per step over all ranks.", above=0)
-    rollouts: int = option(128, "N, rollouts per prompt.", above=0)
+    rollouts: int | tuple[int, ...] = option(
+        128, "N, rollouts per prompt; 8,8,16: rounds of so many until one has a success.", above=0)
     max_response: int = language_option(180, "Longest response in tokens, the end token included.", above=0)
     zero_reward_at_limit: bool = language_option(False, "Reward 0 for a response that was cut by the length limit.")
     minibatches: int = language_option(1, "Updates per pass over a batch of rollouts, each on an equal share of its prompts.",
@@ -178,6 +180,11 @@ class Config:
         if 0 < self.eval_samples < max(self.eval_k):
             raise UsageError(f"--eval-k {max(self.eval_k)} needs at least as many --eval-samples, not {self.eval_samples}")
 
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The sizes of the rounds in which a prompt is sampled (maxrl/rounds.py): one of N rollouts, or several."""
+        return self.rollouts if isinstance(self.rollouts, tuple) else (self.rollouts,)
+
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""
         return self.eval_every > 0 and step + 1 >= self.eval_from and (step + 1) % self.eval_every == 0
@@ -202,9 +209,10 @@ def check_option(field: dataclasses.Field, value):
     name = dashed(field.name)
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"--{name} {value} must be finite")
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int | float) and about["above"] is not None and not number > about["above"]:
+            raise UsageError(f"--{name} {number} must be above {about['above']}")
     if isinstance(value, int | float):
-        if about["above"] is not None and not value > about["above"]:
-            raise UsageError(f"--{name} {value} must be above {about['above']}")
         check_least(name, value, about["least"])
     for word in value if isinstance(value, tuple) else (value,):
         if about["choices"] and word not in about["choices"]:
@@ -267,6 +275,8 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
 
 def holds(kind, value) -> bool:
     """Whether a JSON value is one that a field of type `kind` may have."""
+    if isinstance(kind, types.UnionType):
+        return any(holds(one, value) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return isinstance(value, list) and all(holds(typing.get_args(kind)[0], part) for part in value)
     return type(value) is kind or kind is float and type(value) is int

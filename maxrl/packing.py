@@ -1,7 +1,8 @@
 """How rows of many lengths are cut into micro-batches with little padding. Arithmetic on lengths alone.
 
 A micro-batch is a rectangle: some groups, and as many rows of each, all padded to the longest. The prompts of its groups are
-padded to the longest too and run once. Letters: G groups, M rows of each.
+padded to the longest too and run once. Groups may have fewer rows to run: the cut follows the counts. Letters: G groups, M
+rows of each.
 """
 
 import numpy as np
@@ -10,22 +11,27 @@ LAUNCH = 32  # a forward and its backward take as long as budget / LAUNCH tokens
 
 
 def rectangles(prompts, lengths, budget: int):
-    """Cut G groups of M rows into rectangles, each of some groups and some columns.
+    """Cut the rows of G groups into rectangles, each of some groups and some columns.
 
     prompts  (G,), an array of tokens
-    lengths  (G, M), an array; each group from its longest row to its shortest
+    lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0 is not run: it is
+             in a rectangle only where other groups have longer ones, as padding
     budget   the most padded tokens of a rectangle, unless it is a single row
 
     Yields pairs of the groups, (G',), and the slice of columns.
     """
-    G, M = lengths.shape
-    waiting = [(np.arange(G), slice(0, M))]
+    waiting = [(np.arange(len(lengths)), slice(0, lengths.shape[1]))]
     while waiting:
         groups, columns = waiting.pop()
+        # What is empty is not run: groups, and the columns behind the last row of all.
+        groups = groups[lengths[groups, columns.start] > 0]
+        if len(groups) == 0:
+            continue
+        counts = (lengths[groups, columns] > 0).sum(1)                 # (G',)
+        columns = slice(columns.start, columns.start + int(counts.max()))
         rows = lengths[groups, columns]                                # (G', M')
-        G, M = rows.shape
         # Groups that cost alike stay together.
-        order = np.argsort(prompts[groups] + M * rows[:, 0], kind="stable")
+        order = np.argsort(prompts[groups] + counts * rows[:, 0], kind="stable")
         groups = groups[order]
         rows = rows[order]
         between_groups, between_columns, whole = cuts(prompts[groups], rows, budget)
@@ -49,7 +55,7 @@ def rectangles(prompts, lengths, budget: int):
 def cuts(prompts, lengths, budget: int):
     """Return what a rectangle costs if it is cut in two: between groups, between columns, nowhere.
 
-    Arguments as of `rectangles`. Returns costs (G - 1,), (M - 1,) and a number.
+    Arguments as of `rectangles`, no group and no column empty. Returns costs (G - 1,), (M - 1,) and a number.
     """
     def cost(tokens):
         # Each forward takes some time beside that of its tokens.
@@ -58,8 +64,9 @@ def cuts(prompts, lengths, budget: int):
 
     G, M = lengths.shape
     longest = lengths[:, 0]
-    first = padded(prompts, longest, M)                                # (G,)
-    last = padded(prompts[::-1], longest[::-1], M)[::-1]               # (G,)
+    counts = (lengths > 0).sum(1)                                      # (G,)
+    first = padded(prompts, longest, counts)                           # (G,)
+    last = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]    # (G,)
     between_groups = cost(first[:-1])
     between_groups += cost(last[1:])
 
@@ -68,8 +75,9 @@ def cuts(prompts, lengths, budget: int):
     longest = lengths.max(0)                                           # (M,)
     first = prompts.max() + left * longest[0]
     last = prompts.max() + (M - left) * longest[1:]
+    cut_off = (lengths[:, 1:] > 0).sum(0)                              # (M - 1,) groups with such rows
     between_columns = cost(G * first)
-    between_columns += cost(G * last)
+    between_columns += cost(cut_off * last)
     whole = G * (prompts.max() + M * longest[0])
     # Too large is no choice, but a single row cannot be cut.
     if whole > budget and G * M > 1:
@@ -83,13 +91,14 @@ def middle(true) -> int:
     return places[len(places) // 2]
 
 
-def padded(prompts, longest, rows: int):
+def padded(prompts, longest, counts):
     """Return the padded tokens of the first 1, 2, ... G groups, (G,).
 
     prompts, longest  (G,), tokens of each group's prompt and of its longest row
-    rows              of each group
+    counts            (G,), its rows
     """
-    count = np.arange(1, len(prompts) + 1)
+    groups = np.arange(1, len(prompts) + 1)
     prompt = np.maximum.accumulate(prompts)
     response = np.maximum.accumulate(longest)
-    return count * (prompt + rows * response)
+    rows = np.maximum.accumulate(counts)
+    return groups * (prompt + rows * response)

@@ -154,7 +154,7 @@ class SequencePolicy:
         return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
 
     def rollout(
-        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, **sampling
+        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, first: int = 0, **sampling
     ) -> Rollouts:
         """Sample N = `rollouts` responses to each example.
 
@@ -162,6 +162,7 @@ class SequencePolicy:
         step      of the run: another step, other noise
         indices   P_local places of the prompts in the batch of all ranks; without it 0, 1, ...
         seed      instead of the policy's
+        first     how many responses to each example were sampled before, by other noise
         sampling  temperature, top_k, top_p of sampler.distribution; without them those of training
 
         Returns Rollouts. PromptError for a prompt that the model cannot answer.
@@ -174,7 +175,7 @@ class SequencePolicy:
 
         def sample(groups: slice, columns: slice):
             # Drawn for all columns, so that a rollout has the same noise in any part.
-            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens)
+            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]                            # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
@@ -260,11 +261,17 @@ class SequencePolicy:
         # The gathered copy is of weights that are about to change.
         self.unsharded = None
         groups = list(range(len(advantages)) if groups is None else groups)
-        # One divisor for all micro-batches and ranks: groups that are not run count too.
+        # One divisor for all micro-batches and ranks: rows that are not run count too.
         lengths = rollouts.lengths[groups]                             # (groups, N)
-        counts = {"rollouts": lengths.numel(), "tokens": int(lengths.sum())}
-        counts = distributed.all_reduce(counts)
-        divisor = normaliser(self.aggregation, **counts, max_tokens=self.max_tokens)
+        weighted = lengths * rollouts.weights()[groups]
+        counts = distributed.all_reduce({
+            "rollouts": lengths.numel(),
+            "weighted": float(weighted.sum()),
+            "tokens": int(lengths.sum()),
+        })
+        divisor = normaliser(
+            self.aggregation, counts["rollouts"], counts["weighted"], self.max_tokens
+        )
 
         tally = Tally(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, groups, advantages)
@@ -307,10 +314,11 @@ class SequencePolicy:
         Returns MicroBatches and, on a rank with fewer of them than another one, None before them.
         """
         # Advantages of 0 have no gradient, but other terms of the loss have one.
+        live = None
         if not (self.beta or self.entropy_bonus):
-            live = advantages.any(1).tolist()
-            groups = [g for g in groups if live[g]]
-        batches = list(micro_batches(rollouts, groups, self.micro_batch_tokens, self.device))
+            live = advantages != 0                                     # (P_local, N)
+        budget = self.micro_batch_tokens
+        batches = list(micro_batches(rollouts, groups, budget, self.device, live))
         # Under fully_shard ranks wait for each other in every forward, under DDP in the last.
         most = distributed.all_reduce({"batches": len(batches)}, "max")
         missing = max(1, int(most["batches"])) - len(batches)
@@ -326,15 +334,16 @@ class SequencePolicy:
 
         Returns the loss, the same one without beta and entropy bonus.
         """
+        weights = batch.weights[..., None].to(log_probs)               # (G, 1, 1)
         if self.beta:
             with torch.no_grad():
                 reference, _ = self.forward(self.reference, batch)
             kl = k3(log_probs, reference, batch.mask)                  # (G, M, L)
             tally.add("kl", kl)
             # Over the same divisor as the gradient: beta means the same at any batch size.
-            loss = loss + self.beta * kl.sum() / divisor
+            loss = loss + self.beta * (kl * weights).sum() / divisor
         if self.entropy_bonus:
-            loss = loss - self.entropy_bonus * entropies.sum() / divisor
+            loss = loss - self.entropy_bonus * (entropies * weights).sum() / divisor
         return loss
 
     def restore_buffers(self):

@@ -67,7 +67,7 @@ class Rewards:
         self.directory = Path(directory)
         self.no_verdict = no_verdict
         self.max_response = max_response
-        self.sums = {}  # of the last call, see `metrics`
+        self.sums = {}  # of the calls since over_ranks() was asked, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(f"{len(self.functions)} reward functions and {len(self.weights)} weights: there must be one "
                              "weight for each function, and at least one function")
@@ -126,8 +126,8 @@ class Rewards:
         least = N if self.no_verdict == "group" else min(2, N)
         judged &= judged.sum(1, keepdim=True) >= least
         rewards[~judged] = torch.nan
-        self.sums = {"rollouts_left_out": float((~judged).sum()), "groups_left_out": float((~judged.any(1)).sum()),
-                     "failed_calls": self.failed_calls}
+        sums = {"rollouts_left_out": float((~judged).sum()), "groups_left_out": float((~judged.any(1)).sum()),
+                "failed_calls": self.failed_calls}
         named = dict(zip(self.functions, stacked))
         if len(named) > 1:
             right = stacked == 1
@@ -135,17 +135,24 @@ class Rewards:
             named["disagreement"] = differ.where(~stacked.isnan().any(0), torch.nan)
         for name, values in named.items():
             known = values[~values.isnan()]
-            self.sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
-                          f"{name}/squares": float((known**2).sum())}
-        return rewards.float(), metrics(self.sums)
+            sums |= {f"{name}/count": known.numel(), f"{name}/sum": float(known.sum()),
+                     f"{name}/squares": float((known**2).sum())}
+        self.add(sums)
+        return rewards.float(), metrics(sums)
+
+    def add(self, sums: dict):
+        """Add up the sums of one call, of which a step in rounds has several."""
+        self.sums = {name: self.sums.get(name, 0.0) + value for name, value in sums.items()}
 
     def faults(self) -> dict:
         """Of verifiers in processes of their own; reward functions have none."""
         return {}
 
     def over_ranks(self) -> dict:
-        """The statistics of the last call over the rollouts of all ranks, which all must ask for them."""
-        return metrics(distributed.all_reduce(self.sums))
+        """The statistics since the last time over the rollouts of all ranks, which all must ask for them."""
+        sums = self.sums
+        self.sums = {}
+        return metrics(distributed.all_reduce(sums))
 
     def call(self, name: str, function, batch: dict) -> list[float]:
         """One number for each rollout, NaN for None; all are NaN where the call has failed."""
@@ -268,7 +275,7 @@ class Verdicts(Rewards):
             }
             self.failed(kind(self.task).__name__, batch, error)
             rewards = torch.full((P, N), math.nan, device=lengths.device)
-        self.sums = {"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls}
+        self.add({"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls})
         return rewards
 
     def faults(self) -> dict:

@@ -14,6 +14,7 @@ from itertools import compress
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from maxrl import distributed
 from maxrl.io.tokenizer import Tokenizer
@@ -26,7 +27,8 @@ class Rollouts:
     """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
 
     Tokens, lengths and `finished` are brought to the host. Log-probabilities and entropies stay
-    where they were made.
+    where they were made. Of prompts that were sampled in rounds some have fewer than N: the others
+    have length 0.
     """
 
     prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
@@ -87,6 +89,27 @@ class Rollouts:
         chosen["prompts"] = list(compress(self.prompts, groups.tolist()))
         return Rollouts(**chosen)
 
+    def weights(self) -> torch.Tensor:
+        """(P_local, 1): N / m of groups with m responses, so that every prompt counts once."""
+        counts = (self.lengths > 0).double().sum(1, keepdim=True)      # (P_local, 1)
+        return self.lengths.shape[1] / counts
+
+    @staticmethod
+    def joined(parts: list, N: int) -> "Rollouts":
+        """Return the groups of several Rollouts as one, in which groups have up to N responses."""
+        L = max(part.tokens.shape[2] for part in parts)
+        values = {"prompts": [prompt for part in parts for prompt in part.prompts]}
+        for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
+            padded = []
+            for part in parts:
+                value = getattr(part, name)
+                room = [0, N - value.shape[1]]
+                if value.dim() == 3:
+                    room = [0, L - value.shape[2], *room]
+                padded.append(F.pad(value, room))
+            values[name] = torch.cat(padded)
+        return Rollouts(**values, tokenizer=parts[0].tokenizer)
+
     def statistics(self) -> dict[str, float]:
         """Return lengths and entropy over all ranks, which must all call this."""
         lengths = self.lengths.double()                                # (P_local, N)
@@ -143,8 +166,9 @@ class MicroBatch:
     prefix_lengths: torch.Tensor  # (G,), on the host
     inputs: torch.Tensor  # (G, M, L)
     targets: torch.Tensor  # (G, M, L)
-    mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens
+    mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens of rows to run
     places: torch.Tensor  # (tokens,): where the mask is true, counted through the rows
+    weights: torch.Tensor  # (G, 1): what a row counts, see Rollouts.weights
 
     def select(self, values):
         """Cut out what belongs to the rows.
@@ -162,41 +186,46 @@ class MicroBatch:
         return part[..., :L]
 
 
-def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu"):
+def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=None):
     """Cut groups into MicroBatches, whose cost follows the tokens that are there.
 
     rollouts  of this rank
     groups    which of the P_local to cut
     budget    the most padded tokens of a micro-batch, unless it is a single row
     device    where the micro-batches go
+    live      (P_local, N) bool, the rows to run; without it all
 
-    Yields MicroBatches, in which every row of the groups stands once.
+    Yields MicroBatches, in which every row to run stands once.
     """
+    # A row that is not run has no tokens: what follows knows of lengths alone.
+    lengths = rollouts.lengths
+    if live is not None:
+        lengths = lengths * live.to(lengths.device)
     groups = np.array(groups, dtype=int)
-    if len(groups) == 0:
-        return
-    lengths = rollouts.lengths.numpy()[groups]                         # (G, N)
+    cut = lengths.numpy()[groups]                                      # (G, N)
     # Long rows beside long ones: what is cut off together is padded to one length.
-    order = np.argsort(-lengths, axis=1, kind="stable")
-    lengths = np.take_along_axis(lengths, order, 1)
+    order = np.argsort(-cut, axis=1, kind="stable")
+    cut = np.take_along_axis(cut, order, 1)
     prompts = np.array([len(rollouts.prompts[g]) for g in groups])     # (G,)
-    for part, columns in rectangles(prompts, lengths, budget):
+    for part, columns in rectangles(prompts, cut, budget):
         rows = order[part][:, columns]                                 # (G', M)
-        yield micro_batch(rollouts, groups[part], rows, device)
+        yield micro_batch(rollouts, groups[part], rows, device, lengths)
 
 
-def micro_batch(rollouts: Rollouts, groups, rows, device="cpu") -> MicroBatch:
+def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) -> MicroBatch:
     """Return the MicroBatch of G groups of this rank's rollouts.
 
-    groups  (G,), an array: which of the P_local
-    rows    (G, M), an array: which of the N rollouts of each
-    device  where it goes
+    groups   (G,), an array: which of the P_local
+    rows     (G, M), an array: which of the N rollouts of each
+    device   where it goes
+    lengths  (P_local, N), 0 for a row that is not run; without it those of the rollouts
     """
-    N = rollouts.lengths.shape[1]
+    if lengths is None:
+        lengths = rollouts.lengths
+    N = lengths.shape[1]
     rows = groups[:, None] * N + rows
     rows = torch.from_numpy(rows)                                      # (G, M)
-    lengths = rollouts.lengths.flatten()
-    lengths = lengths[rows]
+    lengths = lengths.flatten()[rows]                                  # (G, M)
     # As long as its own longest response, not as the longest of all.
     L = int(lengths.max())
     tokens = rollouts.tokens[..., :L]
@@ -214,7 +243,8 @@ def micro_batch(rollouts: Rollouts, groups, rows, device="cpu") -> MicroBatch:
     first = last[:, None, None]
     first = first.expand(-1, M, 1)                                     # (G, M, 1)
     inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
-    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
+    weights = rollouts.weights()[groups]                               # (G, 1)
+    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places, weights)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
             setattr(batch, name, upload(values, device))

@@ -59,7 +59,7 @@ class Slots:
     entropies: torch.Tensor  # (P N, max_tokens)
 
 
-def noise(seed, step, prompt_indices, rollouts: int, length: int):
+def noise(seed, step, prompt_indices, rollouts: int, length: int, first: int = 0):
     """Return the uniform numbers that rollouts are drawn by: (P, N, length) in [0, 1), float64.
 
     seed            of the run
@@ -67,11 +67,13 @@ def noise(seed, step, prompt_indices, rollouts: int, length: int):
     prompt_indices  P places of the prompts in the batch of all ranks
     rollouts        N per prompt
     length          the limit of a response, not how long one happens to get
+    first           of the rollouts, if others were drawn before: their noise is passed over
     """
     draws = []
     for index in prompt_indices:
         # A generator for each prompt: its noise does not depend on its neighbours.
         generator = np.random.default_rng([seed, step, int(index)])
+        generator.bit_generator.advance(first * length)
         draws.append(generator.random((rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
@@ -159,7 +161,8 @@ def draw(probabilities, uniforms):
     # Sums of blocks are rounded: the point may lie a little outside of its block.
     points = points.clamp(min=0).minimum(cdf[..., -1:] * BELOW_1)
     token = block * BLOCK + passing(cdf, points)
-    return token.squeeze(-1)
+    # The padding is drawn only if the distribution is NaN, see `passing`.
+    return token.squeeze(-1).clamp(max=V - 1)
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
 from maxrl.run import setup
+from maxrl.rounds import one_round
 from maxrl.run.logger import step_metrics
 from maxrl.tasks.maze import VOCABULARY
 
@@ -40,7 +41,7 @@ def our_step(cfg, task, model, tokenizer):
         judged, rewards = with_verdict(rollouts, rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards)
         stats = policy.backward(judged, advantages)
-        metrics = train.update(cfg, policy, optimizer, stats, now) | step_metrics(rewards, rollouts, None)
+        metrics = train.update(cfg, policy, optimizer, stats, now) | step_metrics(one_round(rollouts, rewards), None)
         assert metrics["completions/min_length"] == TOKENS == metrics["completions/mean_length"]
 
     return step

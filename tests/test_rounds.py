@@ -1,11 +1,18 @@
 """Rounds (maxrl/rounds.py): sampling until a round has a success has the order of all rounds together, by enumeration."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
+from worker_ddp import Dots, plain
 
 from maxrl.advantages import ADVANTAGES, _c, weight
+from maxrl.classifier import ClassifierPolicy
+from maxrl.rollouts import Rollouts
+from maxrl.rounds import draws_in_rounds, in_rounds
+from maxrl.sampler import noise
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)
@@ -84,3 +91,147 @@ def test_weight_of_large_rounds(sizes):
     p = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.5, 1.0], dtype=F64)
     for name in EXACT:
         torch.testing.assert_close(weight(name, p, rollouts=sizes), weight("maxrl", p, order=sum(sizes)), rtol=1e-10, atol=0)
+
+
+# ------------------------------------------------- what rounds sample ----------------------------------------------
+CLOCK = SimpleNamespace(lap=lambda part: None)
+PROMPTS = [tiny.Up("train")[i] for i in range(10)]
+
+
+class Judge:
+    """Verdicts on the first token: every `every`-th one is right."""
+
+    def __init__(self, every=7, verdict=True):
+        self.every = every
+        self.verdict = verdict
+        self.calls = []
+
+    def rewards(self, examples, rollouts):
+        self.calls.append(len(examples))
+        rewards = (rollouts.tokens[..., 0] % self.every == 0).double()
+        return rewards if self.verdict else rewards * torch.nan
+
+
+def sampled(policy, judge, sizes):
+    return in_rounds(policy, judge, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+
+
+def test_noise_goes_on_where_it_was():
+    whole = noise(7, 3, [2, 5], 8, 6)
+    torch.testing.assert_close(noise(7, 3, [2, 5], 3, 6, first=5), whole[:, 5:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wave_rows", [1, 7, 1000])
+def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows):
+    """And of each prompt the group is the first round with a success, or the last."""
+    sizes = (2, 4, 3)
+    policy = tiny.policy(tiny.model(), seed=5, wave_rows=wave_rows)
+    result = sampled(policy, Judge(), sizes)
+    whole = policy.rollout(PROMPTS, 9, step=3, indices=range(1, 21, 2))
+    right = whole.tokens[..., 0] % 7 == 0
+    found = {tuple(prompt.tolist()): g for g, prompt in enumerate(result.rollouts.prompts)}
+    assert len(found) == 10 and result.rewards.shape == result.rollouts.lengths.shape == (10, 4)
+    for i, prompt in enumerate(whole.prompts):
+        g = found[tuple(prompt.tolist())]
+        start = 0
+        for m in sizes:
+            columns = slice(start, start + m)
+            start += m
+            if right[i, columns].any():
+                break
+        assert result.counts[i] == start and result.rounds[i] == sizes.index(m) + 1
+        assert result.rollouts.lengths[g].tolist() == whole.lengths[i, columns].tolist() + [0] * (4 - m)
+        L = int(whole.lengths[i, columns].max())
+        assert torch.equal(result.rollouts.tokens[g, :m, :L], whole.tokens[i, columns, :L])
+        torch.testing.assert_close(result.rollouts.log_probs[g, :m, :L], whole.log_probs[i, columns, :L])
+        assert torch.equal(result.rewards[g, :m], right[i, columns].double()) and result.rewards[g, m:].isnan().all()
+    assert torch.equal(result.first_rewards, right[:, :2].double())
+    assert len(set(result.rounds.tolist())) == 3  # some prompts need one round, some two, some all
+
+
+def test_one_number_is_no_round():
+    """The very rollouts that the policy gives, in their order."""
+    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
+    result = sampled(policy, judge, (6,))
+    whole = policy.rollout(PROMPTS, 6, step=3, indices=range(1, 21, 2))
+    assert torch.equal(result.rollouts.tokens, whole.tokens) and judge.calls == [10]
+    assert result.rollouts is result.first and result.rewards is result.first_rewards
+
+
+def test_a_prompt_without_a_verdict_is_not_sampled_again():
+    judge = Judge(verdict=False)
+    result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
+    assert judge.calls == [10] and result.rewards.isnan().all() and result.counts.tolist() == [2] * 10
+
+
+@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
+@pytest.mark.parametrize("options", [{}, {"beta": 0.2, "entropy_bonus": 0.1}])
+def test_every_prompt_counts_once(aggregation, options):
+    """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its divisor."""
+    more = options | ({"reference": tiny.model(seed=1)} if options else {})
+    policy = tiny.policy(tiny.model(), seed=5, aggregation=aggregation, micro_batch_tokens=50, **more)
+    result = sampled(policy, Judge(), (2, 4, 3))
+    advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
+    gradient = tiny.gradient(policy, result.rollouts, advantages)
+
+    loss = divisor = 0.0
+    for g, prompt in enumerate(result.rollouts.prompts):
+        m = int(result.rewards[g].isfinite().sum())
+        own = result.rollouts.select(torch.arange(10) == g)
+        own = Rollouts([prompt], own.tokens[:, :m], own.lengths[:, :m], own.finished[:, :m], own.tokenizer)
+        batch = tiny.whole(own)
+        log_probs, entropies = policy.module(batch, True)              # (1, m, L)
+        A = ADVANTAGES["maxrl_rare"](result.rewards[g : g + 1, :m])    # (1, m)
+        terms = A[..., None] * log_probs
+        if options:
+            with torch.no_grad():
+                reference, _ = policy.reference(batch)
+            log_q = (reference - log_probs) * batch.mask
+            terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
+        loss = loss - (terms * batch.mask).sum() / m
+        divisor += {"sequence": m, "token": int(own.lengths.sum()), "constant": m * 12}[aggregation] / m
+    policy.model.zero_grad()
+    (loss / divisor).backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
+
+
+def test_groups_of_one_size_have_todays_loss_to_the_bit():
+    policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=50)
+    rollouts = tiny.rollouts(dtype=torch.float32)
+    advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    gradient = tiny.gradient(policy, rollouts, advantages)
+    assert (rollouts.weights() == 1).all()
+    assert torch.equal(gradient, tiny.gradient(policy, Rollouts.joined([rollouts], 4), advantages))
+
+
+def test_a_classifier_in_rounds():
+    """All draws are there at once; those of other rounds than the image's have no reward, and no gradient."""
+    torch.manual_seed(0)
+    policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
+    images = Dots().batch(range(7))
+    task = SimpleNamespace(rewards=lambda images, draws: Dots.right(draws, images))
+    sizes = (1, 2, 4)
+    result = draws_in_rounds(policy, task, images, sizes, 1, range(7), CLOCK)
+    whole = policy.rollout(images, 7, step=1, indices=range(7))
+    right = task.rewards(images, whole)
+    assert torch.equal(result.rollouts.drawn, whole.drawn) and torch.equal(result.first_rewards, right[:, :1])
+    for i in range(7):
+        start, m = next(((s, m) for s, m in ((0, 1), (1, 2)) if right[i, s : s + m].any()), (3, 4))
+        kept = result.rewards[i].isfinite().nonzero().flatten().tolist()
+        assert kept == list(range(start, start + m)) and result.counts[i] == start + m
+        assert torch.equal(result.rewards[i, kept], right[i, kept])
+    assert len(set(result.rounds.tolist())) > 1
+    advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
+    policy.backward(result.rollouts, advantages)
+    gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    loss = 0.0
+    log_probs = policy.logits(images.images).log_softmax(1).gather(1, whole.drawn)
+    for i in range(7):
+        kept = result.rewards[i].isfinite()
+        A = ADVANTAGES["maxrl_rare"](result.rewards[i][None, kept])[0]
+        loss = loss - (A * log_probs[i, kept]).mean() / 7
+    policy.model.zero_grad()
+    loss.backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12

@@ -19,6 +19,7 @@ from maxrl.evaluate import count_successes  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.reward_functions import Rewards  # noqa: E402
 from maxrl.run import cli
+from maxrl.rounds import one_round
 from maxrl.run.logger import step_metrics
 from maxrl.run.setup import make_optimizer
 from maxrl.tasks import Example, Task  # noqa: E402
@@ -46,7 +47,10 @@ def advantages(kind: str) -> torch.Tensor:
         "rank 0 has none": [0, 2, 4],
         "one group": [0, 1, 2, 4, 5],
         "nobody": range(P),
+        "few rows": [5],
     }[kind]
+    if kind == "few rows":
+        values = values * (torch.rand(P, N, generator=torch.Generator().manual_seed(2)) < 0.3)
     return values.index_fill(0, torch.tensor(list(zero)), 0)
 
 
@@ -60,6 +64,7 @@ CASES = [
     ("rank 0 has none", "sequence", 10**6),
     ("one group", "token", 10),
     ("nobody", "token", 30),
+    ("few rows", "token", 30),
 ]
 
 
@@ -84,7 +89,7 @@ def metrics(mine: list[int]) -> dict:
     rollouts.old_log_probs += torch.arange(-2, 2)[: rollouts.tokens.shape[1], None] * 0.3  # by row
     stats = policy.backward(rollouts, advantages("mixed")[mine])
     judge, examples = Rewards([even, second_letter]), [Example("", "") for _ in mine]
-    return stats | step_metrics(judge.judge(examples, rollouts), rollouts, judge)
+    return stats | step_metrics(one_round(rollouts, judge.judge(examples, rollouts)), judge)
 
 
 def stored(mine):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import types
 import typing
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def parse(kind, key: str, text: str | None):
         if key == "resume":
             return "yes"
         raise UsageError(f"--{key} needs a value")
+    if isinstance(kind, types.UnionType):  # a number, or several with commas
+        number, several = typing.get_args(kind)
+        kind = several if "," in text else number
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]

@@ -31,10 +31,11 @@ def opening(run, task, validation, policy) -> list[str]:
         judged = f"the verdict of task {cfg.task}"
     world = distributed.world_size()
     ranks = f" on {world} ranks" if world > 1 else ""
+    rollouts = " + ".join(map(str, cfg.rounds))
     goes_on = "ended" if run.reached else "goes on"
     until = f", or until pass@1 reaches {cfg.stop_at_pass}" if cfg.stop_at_pass else ""
     return [
-        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {cfg.rollouts} rollouts{ranks}{until}",
+        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} rollouts{ranks}{until}",
         f"  model    {every:,} parameters {origin}",
         f"  device   {policy.device}, {precision(cfg, policy)}",
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",

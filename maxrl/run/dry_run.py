@@ -139,7 +139,7 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     if not is_language_model(model):
         images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
         return {"always": always, "training": kept | images}
-    N = cfg.rollouts
+    N = max(cfg.rounds)  # of prompts of which none has been solved before
     L = cfg.max_response
     V = config.vocab_size
     size = 2 if low else 4
@@ -202,7 +202,7 @@ def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
     """What a step takes by two rates in a file of tests/bench.py: of large matrix products, which nothing passes, and of its
     whole step of 17x17 mazes. Counted are multiplications and additions of weights, and not those of attention."""
     p = parameters(shape(cfg))
-    tokens = cfg.prompts // gpus * (PROMPT + cfg.rollouts * mean)
+    tokens = cfg.prompts // gpus * (PROMPT + sum(cfg.rounds) * mean)
     backward = 2 if cfg.lora_rank else 4  # frozen weights have no gradient
     passes = 2 + backward + 2 * cfg.gradient_checkpointing + 2 * (cfg.estimator != "supervised")
     dtype = "float32" if cfg.precision == "float32" else "bfloat16"
@@ -251,9 +251,9 @@ def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]
         plans["sharded"] = plan(cfg, gpus, True, mean)
     lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
              f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
-             f"{cfg.prompts} prompts x {cfg.rollouts} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
+             f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
     if language:
-        R = cfg.prompts * cfg.rollouts
+        R = cfg.prompts * sum(cfg.rounds)
         lines.append(f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}")
     lines += ["", f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in plans)]
 

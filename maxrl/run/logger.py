@@ -36,7 +36,7 @@ class Clock:
 
     def lap(self, part: str):
         now = time.perf_counter()
-        self.seconds[part] = now - self.last
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self.last
         self.last = now
 
     def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
@@ -47,11 +47,26 @@ class Clock:
         return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
-def step_metrics(rewards, rollouts, judge) -> dict[str, float]:
+def step_metrics(sampled, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
-    means = group_means(distributed.all_reduce(group_sums(rewards)))
+    def means(rewards):
+        judged = rewards[rewards.isfinite().any(1)]
+        return group_means(distributed.all_reduce(group_sums(judged)))
+
+    # The first round is the same for all prompts: what comes after it are the hard ones.
+    metrics = means(sampled.first_rewards)
+    metrics["frac_reward_zero_mean"] = means(sampled.rewards)["frac_reward_zero_mean"]
+    sums = distributed.all_reduce({
+        "rollouts": float(sampled.counts.sum()),
+        "rounds": float(sampled.rounds.sum()),
+        "prompts": len(sampled.counts),
+    })
+    prompts = sums["prompts"]
+    metrics["rollouts"] = sums["rollouts"]
+    metrics["rollouts/per_prompt"] = sums["rollouts"] / prompts
+    metrics["rounds"] = sums["rounds"] / prompts
     judged = judge.over_ranks() | judge.faults() if judge else {}
-    return means | judged | rollouts.statistics()
+    return metrics | judged | sampled.first.statistics()
 
 
 class Logger:
@@ -102,9 +117,9 @@ class Logger:
             self.open()
         return text
 
-    def show(self, examples, rollouts, rewards):
+    def show(self, examples, sampled):
         """What the model writes in the step under way: a line of samples.jsonl, if it is due. All ranks must call this."""
-        samples.write(self.run, self.step, examples, rollouts, rewards)
+        samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
 
     def log(self, step: int, metrics: dict[str, float]):
         self.step = step + 1

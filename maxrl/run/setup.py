@@ -13,6 +13,7 @@ from maxrl import checkpoint, distributed
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
+from maxrl.estimator import check_sizes
 from maxrl.io.arguments import dashed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
@@ -136,7 +137,7 @@ def check_names(cfg: Config):
         raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
     options = estimator_options(cfg)
     if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:  # else it is code that was not imported
-        check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
+        check_estimator("--estimator", cfg.estimator, cfg.rounds, options)
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
@@ -151,10 +152,11 @@ def check_names(cfg: Config):
         Rewards([print if ":" in name else name for name in cfg.reward], cfg.reward_weights, timeout=cfg.reward_timeout)
 
 
-def check_estimator(option: str, name: str, rollouts: int, options: dict):
-    """UsageError where there is none of that name, or not with these options."""
+def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
+    """UsageError where there is none of that name, or not with these options, or not in rounds of these sizes."""
     try:
-        ADVANTAGES[name](torch.zeros(1, rollouts), **options)
+        check_sizes(name, sizes, options)
+        ADVANTAGES[name](torch.zeros(1, max(sizes)), **options)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{option} {name}: {error.args[0]}") from None
 
@@ -224,10 +226,10 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
     # Of an unknown estimator there are none: check_estimator refuses it.
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
     if "mean_log_probs" in known:
-        options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, cfg.rollouts)
+        options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, max(cfg.rounds))
     if cfg.allow_fractional and "allow_fractional" in known:
         options["allow_fractional"] = True
-    if cfg.no_verdict == "rollout":
+    if cfg.no_verdict == "rollout" or len(cfg.rounds) > 1:
         options["allow_missing"] = True
     return options
 

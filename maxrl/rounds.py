@@ -1,0 +1,113 @@
+"""Rounds: a prompt is sampled until a round of rollouts has a success, and trained on that round.
+
+A round of m rollouts that is reached has the expected gradient w_m(p) grad p (Theorem 2), and 0 if
+it has no success, so that earlier rounds need no training. Round j is reached with probability
+(1-p)^(m_1 + ... + m_{j-1}), and the sum telescopes:
+
+    sum_j (1-p)^(m_1 + ... + m_{j-1}) w_{m_j}(p) = w_{m_1 + ... + m_R}(p)
+
+The order is that of all rounds together, and an easy prompt costs m_1 rollouts. This holds for
+estimators with weight w_m from m rollouts, for every m, that give exactly 0 to a group without a
+success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.04996) samples in
+rounds too, until a prompt has enough signal; its weight is another one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from maxrl.rollouts import Rollouts
+
+
+@dataclass
+class Sampled:
+    """What a step has sampled: `rollouts` to learn from, `first` to measure the model by.
+
+    Every prompt has a first round, so the pass rate of that one alone is the model's.
+    """
+
+    first: object  # the Rollouts of the first round, P_local prompts in their order
+    first_rewards: torch.Tensor  # (P_local, m_1)
+    rollouts: object  # of each prompt the last round that it had, in any order of the prompts
+    rewards: torch.Tensor  # (P_local, N), N the largest round; NaN behind the rows of a smaller one
+    counts: torch.Tensor  # (P_local,) how many rollouts each prompt had in all its rounds
+    rounds: torch.Tensor  # (P_local,) how many rounds
+
+
+def one_round(rollouts, rewards) -> Sampled:
+    """Return rollouts and their rewards (P_local, N) as the only round."""
+    P, N = rewards.shape
+    return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
+
+
+def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampled:
+    """Sample every prompt in rounds of `sizes` rollouts until one has a success.
+
+    policy    a SequencePolicy
+    task      its rewards() judges a round
+    examples  P_local
+    sizes     (m_1, ..., m_R); one number is no rounds: N rollouts of every prompt
+    step      of the run, and indices, P_local places in the batch of all ranks: of the noise
+    clock     takes the time of rollouts and rewards
+
+    No rank waits for another one, and a prompt without a verdict is not sampled again.
+    """
+    waiting = torch.arange(len(examples))                              # (P_local,)
+    counts = torch.zeros(len(examples))
+    rounds = torch.zeros(len(examples))
+    groups = []
+    rewards = []
+    drawn = 0
+    for size in sizes:
+        some = [examples[i] for i in waiting]
+        places = [indices[i] for i in waiting]
+        # The next rollouts of each prompt's stream of noise: all rounds together draw what one
+        # group of their sum would have drawn.
+        rollouts = policy.rollout(some, size, step=step, indices=places, first=drawn)
+        clock.lap("rollout")
+        verdicts = task.rewards(some, rollouts)                        # (waiting, size)
+        clock.lap("reward")
+        if len(sizes) == 1:
+            return one_round(rollouts, verdicts)
+        if drawn == 0:
+            first = rollouts, verdicts
+        drawn += size
+        counts[waiting] += size
+        rounds[waiting] += 1
+        failed = unsolved(verdicts) & (drawn < sum(sizes))             # (waiting,)
+        groups.append(rollouts.select(~failed))
+        rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
+        waiting = waiting[failed]
+        if len(waiting) == 0:
+            break
+    rollouts = Rollouts.joined(groups, max(sizes))
+    return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
+
+
+def unsolved(rewards) -> torch.Tensor:
+    """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
+    return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
+
+
+def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> Sampled:
+    """The same of a ClassifierPolicy. A draw costs nothing: those of all rounds are there at once.
+
+    In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.
+    """
+    draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
+    clock.lap("rollout")
+    rewards = task.rewards(images, draws)                              # (P_local, N)
+    kept = torch.full_like(rewards, torch.nan)
+    counts = torch.zeros(len(rewards), device=rewards.device)
+    rounds = torch.zeros_like(counts)
+    waiting = torch.ones_like(counts, dtype=torch.bool)
+    for own, verdicts in zip(kept.split(sizes, 1), rewards.split(sizes, 1)):
+        counts += waiting * verdicts.shape[1]
+        rounds += waiting
+        last = counts == sum(sizes)
+        done = waiting & (last | ~unsolved(verdicts))                  # (P_local,)
+        own[done] = verdicts[done]
+        waiting = waiting & ~done
+    clock.lap("reward")
+    return Sampled(draws, rewards[:, : sizes[0]], draws, kept, counts, rounds)

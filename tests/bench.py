@@ -28,7 +28,9 @@ ROWS = {"limits": ("bench_turns", "limits", [])}
 ROWS |= {f"rollouts/{shape}/{dtype}": (TEXT, "rollouts", [shape, dtype])
          for shape in ("prompt-310", "256-tokens", "ragged", "49152-words") for dtype in TYPES}
 ROWS |= {f"training/{dtype}": (TEXT, "training", [dtype]) for dtype in TYPES}
-ROWS |= {f"step/{size}/{dtype}": (TRL, "whole_step", [size, dtype]) for size in ("17x17", "9x9") for dtype in TYPES}
+ROWS |= {f"step/{size}/{dtype}": (TRL, "whole_step", [size, dtype, "maxrl"]) for size in ("17x17", "9x9") for dtype in TYPES}
+ROWS |= {f"rare/{size}/float32": (TRL, "whole_step", [size, "float32", "maxrl_rare"]) for size in ("17x17", "9x9")}
+ROWS |= {"rounds/9x9/float32": (TRL, "rounds", [])}
 ROWS |= {"step/images_laptop/float32": (IMAGES, "laptop", [])}
 ROWS |= {f"step/resnet50/{dtype}": (IMAGES, "resnet50", [dtype]) for dtype in TYPES}
 ROWS |= {"loader": (IMAGES, "loader", []), "verifiers/maze": (TEXT, "mazes", []),

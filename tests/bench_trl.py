@@ -10,39 +10,36 @@ from dataclasses import replace
 import bench_turns
 import torch
 from bench_text import FreshMazes, build, peer
-from bench_turns import Times, counted, row, timed
+from bench_turns import Times, counted, row, take_turns, timed
 
 import train
+from data.maze.prepare import main as prepare
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
+from maxrl.rounds import in_rounds
 from maxrl.run import setup
-from maxrl.rounds import one_round
-from maxrl.run.logger import step_metrics
+from maxrl.run.logger import Clock, step_metrics
 from maxrl.tasks.maze import VOCABULARY
 
 TASKS = {"17x17": (maze17, 17, 8, 16), "9x9": (maze9_laptop, 9, 16, 32)}  # recipe, size of the mazes, prompts, rollouts
 TOKENS = 48
 
 
-def our_step(cfg, task, model, tokenizer):
-    """A function that makes a step of train.train, without checkpoints and evaluations."""
-    never = len(VOCABULARY)  # a stop token that no model draws
-    policy = setup.build_policy(cfg, model, tokenizer, [never], task, bench_turns.device)
-    optimizer = setup.make_optimizer(cfg, model)
+def our_step(cfg, task, policy):
+    """A function that makes a step of train.train, without checkpoints and evaluations, and returns its metrics."""
+    optimizer = setup.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     steps = iter(range(cfg.steps))
 
     def step():
         now = next(steps)
-        rollouts = policy.rollout(examples, cfg.rollouts, step=now, indices=range(cfg.prompts))
-        rewards = task.rewards(examples, rollouts)
-        judged, rewards = with_verdict(rollouts, rewards)
-        advantages = ADVANTAGES[cfg.estimator](rewards)
+        sampled = in_rounds(policy, task, examples, cfg.rounds, now, range(cfg.prompts), Clock())
+        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
+        advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
         stats = policy.backward(judged, advantages)
-        metrics = train.update(cfg, policy, optimizer, stats, now) | step_metrics(one_round(rollouts, rewards), None)
-        assert metrics["completions/min_length"] == TOKENS == metrics["completions/mean_length"]
+        return train.update(cfg, policy, optimizer, stats, now) | step_metrics(sampled, None)
 
     return step
 
@@ -71,15 +68,21 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
     return GRPOTrainer(theirs, quarter_right, options, prompts, processing_class=words, callbacks=[callback])
 
 
-def whole_step(size: str, dtype: str, turns: int) -> dict:
+def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
     from transformers import TrainerCallback
 
     recipe, side, P, N = TASKS[size]
-    cfg = replace(recipe(), prompts=P, rollouts=N, max_response=TOKENS, precision=dtype)
+    cfg = replace(recipe(), prompts=P, rollouts=N, max_response=TOKENS, precision=dtype, estimator=estimator)
     task, tokenizer, model = FreshMazes(side, P), Tokenizer.from_vocabulary(VOCABULARY), build(cfg.model)
     task.stop_tokens = ()
     theirs = peer(model, torch.float32).train()
-    ours = our_step(cfg, task, model, tokenizer)
+    never = len(VOCABULARY)  # a stop token that no model draws
+    step = our_step(cfg, task, setup.build_policy(cfg, model, tokenizer, [never], task, bench_turns.device))
+
+    def ours():
+        metrics = step()
+        assert metrics["completions/min_length"] == TOKENS == metrics["completions/mean_length"]
+
     times = Times()
     flops = counted(ours)  # the warm-up
 
@@ -100,5 +103,24 @@ def whole_step(size: str, dtype: str, turns: int) -> dict:
 
     with tempfile.TemporaryDirectory() as folder:
         their_trainer(cfg, task, theirs, tokenizer, folder, turns, Turns()).train()
-    what = f"a whole step of {P} x {N} x {TOKENS} tokens, against TRL's GRPOTrainer"
+    what = f"a whole step of {P} x {N} x {TOKENS} tokens, {estimator}, against TRL's GRPOTrainer"
     return row(what, times, P * N * TOKENS, "token", dtype=dtype, rivals=["TRL"], flops=flops)
+
+
+def rounds(turns: int) -> dict:
+    """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one try in .15 of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        mazes, warm = f"{folder}/9x9", f"{folder}/warm"
+        prepare(["--size", "9", "--train", "20000", "--out", mazes])
+        train.main(["maze9_laptop_sft", "--task.directory", mazes, "--stop-at-pass", ".15", "--out", warm])
+        usual = replace(maze9_laptop(), init=warm, task_options={"size": 9, "directory": mazes})
+        contestants, found = {}, {}
+        for who, estimator, sizes in (("rounds", "maxrl_rare", (8, 8, 16, 32, 64)), ("at once", "maxrl", 128)):
+            cfg = replace(usual, estimator=estimator, rollouts=sizes)
+            task, _ = setup.load_splits(replace(cfg, eval_every=0))
+            step = our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
+            contestants[who] = lambda who=who, step=step: found.__setitem__(who, step())
+        times, flops = take_turns(contestants, turns)
+    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with maxrl_rare, 128 at once with maxrl"
+    said = {who: {name: metrics[name] for name in ("reward", "rollouts", "tokens")} for who, metrics in found.items()}
+    return row(what, times, 1, "step", dtype="float32", rivals=["at once"], flops=flops, found=said)

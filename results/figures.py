@@ -81,6 +81,7 @@ FIGURES = {
     "figure6": gradient_figures.figure6,
     "oracle": gradient_figures.oracle_rollouts,
     "oracle_orders": gradient_figures.oracle_orders,
+    "oracle_rare": gradient_figures.oracle_rare,
     "order": image_figures.order,
     "order_few": image_figures.order_few,
     **maze_figures.FIGURES,

@@ -12,7 +12,8 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
 from results.oracle import run, summarise
 
-RULES = {**run.METHODS, "order 2": ("maxrl_order", {"order": 2}), "k = 2": ("pkpo", {"k": 2}), "dr_grpo": ("dr_grpo", {})}
+RULES = {**run.METHODS, "order 2": ("maxrl_order", {"order": 2}), "rare 3": ("maxrl_rare", {"order": 3}),
+         "k = 2": ("pkpo", {"k": 2}), "dr_grpo": ("dr_grpo", {})}
 
 
 def lowered(options, N):
@@ -50,6 +51,7 @@ def test_moments_by_enumeration(small, rule, N):
     w, found = run.moments(name, options, N, p, gram, success[None], failure[None])
     assert tiny.distance(w * p * of_log, mean) < 1e-12
     assert abs(found - trace) < 1e-12 * trace
+    assert abs(run.live(name, options, N, p) - chance @ (advantages != 0).double().mean(1)) < 1e-12
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -144,7 +146,7 @@ def test_what_is_kept_follows_from_the_facts(kept):
             for key in ("cosine", "length", "noise"):
                 assert found[key] == pytest.approx(row[key], rel=1e-6), (row, key)
             again += 1
-    assert again == 9 * 4 + 5 + 6 * 4
+    assert again == 10 * 4 + 5 + 6 * 4
 
 
 def test_the_facts_are_those_of_the_policy(kept):

@@ -19,7 +19,7 @@ from maxrl.study.plots import STYLE
 
 PAGE = (ROOT / "results/page.html").read_text()
 FORMULAS, DRAWING = re.findall(r"<script.*?>(.*?)</script>", PAGE, re.S)
-NAMES = ("reinforce", "rloo", "grpo", "dr_grpo", "maxrl")
+NAMES = ("reinforce", "rloo", "grpo", "dr_grpo", "maxrl", "maxrl_rare")
 RATES = (0.001, 0.0137, 0.1, 0.3, 0.5, 0.85, 0.999, 1)
 # A line of the page's formulas and the line of Python that says the same.
 SAME = {
@@ -58,6 +58,11 @@ def test_the_series():
     assert page["truncated"](0.3, 128) == pytest.approx(math.log(0.3), abs=1e-12)
 
 
+def options(name, N):
+    """The rare side is of order N - 1 on the page, as Algorithm 1."""
+    return {"order": N - 1} if name == "maxrl_rare" else {}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weights(name):
     """To ten digits, of N rollouts and of many."""
@@ -65,7 +70,7 @@ def test_the_weights(name):
     assert [page["weightOfMany"](name, rate) for rate in RATES] == pytest.approx(weight(name, p).tolist(), rel=1e-10)
     for N in (2, 3, 16, 128, 1024):
         ours = [page["weight"](name, rate, N) for rate in RATES]
-        assert ours == pytest.approx(weight(name, p, rollouts=N).tolist(), rel=1e-10), N
+        assert ours == pytest.approx(weight(name, p, rollouts=N, **options(name, N)).tolist(), rel=1e-10), N
 
 
 def test_the_weights_of_an_order_and_of_pass_at_k():
@@ -82,9 +87,39 @@ def test_the_advantages(name):
     """Of every group that can be clicked together, all wrong and all right included."""
     for N in range(2, 33):
         rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # row K has K successes
-        expected = ADVANTAGES[name](rewards)
+        expected = ADVANTAGES[name](rewards, **options(name, N))
         ours = [[page["advantage"](name, int(r), K, N) for r in row] for K, row in enumerate(rewards.tolist())]
         assert np.allclose(ours, expected, rtol=1e-9, atol=1e-12), N
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_and_rows(name):
+    """By enumeration of all groups of five, with scores of unit variance."""
+    rewards = torch.tensor(list(itertools.product((0.0, 1.0), repeat=5)), dtype=torch.float64)
+    advantages = ADVANTAGES[name](rewards, **options(name, 5))
+    for p in RATES:
+        chance = (p * rewards + (1 - p) * (1 - rewards)).prod(1)
+        assert page["noise"](name, p, 5) == pytest.approx((chance @ advantages.square().sum(1) / 25).item(), rel=1e-10)
+        assert page["live"](name, p, 5) == pytest.approx((chance @ (advantages != 0).double().mean(1)).item(), rel=1e-10)
+
+
+def test_the_rare_side_of_32():
+    """Noise and rows of maxrl_rare and maxrl, as published with the estimator."""
+    for p, *expected in ((0.05, 0.503, 0.05, 0.498, 0.81), (0.3, 0.114, 0.30, 0.082, 1), (0.9, 0.004, 0.10, 0.004, 0.97)):
+        found = [page[f](name, p, 32) for name in ("maxrl_rare", "maxrl") for f in ("noise", "live")]
+        assert np.allclose(found, expected, atol=0.0051, rtol=0) and np.allclose(found[::2], expected[::2], atol=0.00051)
+
+
+def test_rounds():
+    """Four of N: their order is the sum, and by enumeration of N = 2 the rollouts are those of the rounds that are reached."""
+    for p, N in itertools.product(RATES, (2, 8, 64)):
+        assert page["weightOfOrder"](p, 4 * N) == pytest.approx(weight("maxrl_rare", p, rollouts=(N,) * 4), rel=1e-10)
+    for p in RATES:
+        taken = 0
+        for rewards in itertools.product((0, 1), repeat=8):
+            chance = math.prod(p if r else 1 - p for r in rewards)
+            taken += chance * next((n for n in (2, 4, 6) if any(rewards[:n])), 8)
+        assert page["sampled"](p, 2, 4) == pytest.approx(taken)
 
 
 def test_grpo_is_bounded_as_the_page_says():
@@ -141,6 +176,8 @@ def test_javascript_says_the_same():
     """What the tests above read as Python is what a browser computes."""
     calls = [("weight", name, p, N) for name in NAMES for p in RATES for N in (2, 16, 1024)]
     calls += [("advantage", name, r, K, 7) for name in NAMES for K in range(8) for r in (0, 1)]
+    calls += [(f, name, p, 7) for f in ("noise", "live") for name in NAMES for p in RATES]
+    calls += [("sampled", p, 7, 3) for p in RATES]
     calls += [("deviation", K, 7) for K in range(8)]
     calls += [("truncated", p, T) for p in RATES for T in (1, 7, 128)]
     calls += [(name, p, 4) for name in ("weightOfOrder", "weightOfPass", "term") for p in RATES]
@@ -196,5 +233,5 @@ def test_the_page_is_whole():
         assert link.startswith(("https://", "data:,")) or (ROOT / "results" / link).exists(), link
     rows = set(re.findall(r'data-row="(\w+)"', PAGE))
     here = DRAWING.split("const here = {")[1].split("};")[0]
-    assert rows == set(re.findall(r"(?m)^    (\w+):", here)) and len(rows) == 10
+    assert rows == set(re.findall(r"(?m)^    (\w+):", here)) and len(rows) == 12
     assert set(re.findall(r"<code>(\w+)</code>", PAGE)) <= set(ADVANTAGES)

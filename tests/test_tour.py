@@ -57,6 +57,18 @@ def test_every_cell_runs(maker, monkeypatch):
                                                      if "__pycache__" not in f.parts} == set()
 
 
+def test_rounds_have_the_order_of_their_sum():
+    """As printed: exactly, and simulated within four standard errors. The rare side has the weight of Algorithm 1."""
+    text, = ("".join(cell["outputs"][0]["text"]) for cell in NOTEBOOK["cells"] if "SIZES =" in "".join(cell["source"]))
+    for p, order, exact, simulated, _, error, rollouts in map(str.split, text.splitlines()[1:]):
+        assert order == exact and abs(float(simulated) - float(exact)) < 4 * float(error) + 0.01
+        assert float(rollouts) == pytest.approx(8 * (1 + (1 - float(p)) ** 8) + 16 * (1 - float(p)) ** 16, abs=0.3)
+    text, = ("".join(cell["outputs"][0]["text"]) for cell in NOTEBOOK["cells"] if "groups =" in "".join(cell["source"]))
+    rows = [line.split() for line in text.splitlines()[1:]]
+    assert [row[1] for row in rows] == ["maxrl", "maxrl_rare"] * 4
+    assert [row[2] for row in rows[::2]] == [row[2] for row in rows[1::2]]
+
+
 def test_what_the_notebook_names_is_there():
     text = "\n".join(source for kind, source in ((c["cell_type"], "".join(c["source"])) for c in NOTEBOOK["cells"])
                      if kind == "markdown")

@@ -15,7 +15,8 @@ from maxrl.metrics import samples_to_match
 # A method as people call it, and its colour in every figure.
 STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("RLOO", "#7d8c3a"),
          "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
-         "maxrl_order": ("MaxRL of order T", "#e67e22"), "supervised": ("cross-entropy", "#1b1b1b"),
+         "maxrl_order": ("MaxRL of order T", "#e67e22"), "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
+         "supervised": ("cross-entropy", "#1b1b1b"),
          "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
          "pkpo": ("PKPO", "#d4a017"), "differential_smoothing": ("differential smoothing", "#c2558f"),
          "self": ("SELF", "#a0785a"), "exact order n": ("exact order N", "#e67e22"),

@@ -50,6 +50,7 @@ METHODS = {
     "maxrl": ("maxrl", {}),
     "maxrl_success": ("maxrl_success", {}),
     "maxrl_centered": ("maxrl_centered", {}),
+    "maxrl_rare": ("maxrl_rare", {}),  # not in the protocol, added later
 }
 ORDERS = {N: [2**i for i in range(N.bit_length())] for N in (16, 64, 256)}
 # Not in the protocol, added after its run: the scores scatter so many times as much, their means stay.
@@ -177,6 +178,14 @@ def moments(name: str, options: dict, N: int, p, gram, success, failure):
     around = (K * of_success.square() * success[:, None] + (N - K) * of_failure.square() * failure[:, None]) / N**2
     between = (chance * (multiple - w[:, None]).square()).sum(1) * p[:, 0].square() * gram.diagonal()
     return w, (chance * around).sum(1) + between
+
+
+def live(name: str, options: dict, N: int, p):
+    """(P,), the expected share of a group's rollouts that have an advantage: no others are trained on."""
+    of_success, of_failure = advantages_of(name, options, N)
+    K = torch.arange(N + 1, dtype=torch.float64)
+    chance = torch.distributions.Binomial(N, p[:, None]).log_prob(K).exp()     # (P, N + 1)
+    return (chance * (K * (of_success != 0) + (N - K) * (of_failure != 0))).sum(1) / N
 
 
 def batch(w, trace, p, gram) -> dict:

@@ -27,6 +27,7 @@ NAMES = {
     "maxrl": "MaxRL, Algorithm 1",
     "maxrl_success": "MaxRL, Eq. (9)",
     "maxrl_centered": "MaxRL, Eq. (10)",
+    "maxrl_rare": "MaxRL, rare side",
 }
 PAIRS = {  # the estimators of S11, as functions of N
     "Algorithm 1": lambda N: ("maxrl", {}),
@@ -34,6 +35,12 @@ PAIRS = {  # the estimators of S11, as functions of N
     "order N": lambda N: ("maxrl_order", {"order": N}),
     "Eq. (9), successes only": lambda N: ("maxrl_success", {}),
     "Eq. (10), centred": lambda N: ("maxrl_centered", {}),
+}
+RARE = {  # baseline -> estimator, as functions of N: all of order N - 1 but the last
+    "Algorithm 1": lambda N: ("maxrl", {}),
+    "mean of the others": lambda N: ("maxrl_order", {"order": N - 1}),
+    "majority of the others": lambda N: ("maxrl_rare", {"order": N - 1}),
+    "none, Eq. (9)": lambda N: ("maxrl_success", {}),
 }
 
 
@@ -144,6 +151,23 @@ def pairs(policies: list[dict]):
             line([str(N), name, order, said, *(f"{ratios[i]:.3f}" for i in SOME_PROMPTS)])
 
 
+def rare_side(policies: list[dict], N: int = 32) -> dict[str, tuple]:
+    """With each baseline: the variance of one prompt's gradient, relative to Algorithm 1's, and the share of its rollouts
+    that have an advantage; (P,) each, means over the policies."""
+    exact = [run.tensors(policy) for policy in policies]
+    rules = {name: rule(N) for name, rule in RARE.items()}
+    variance = {name: np.stack([run.moments(*rule, N, **one)[1] for one in exact]) for name, rule in rules.items()}
+    rows = {name: np.stack([run.live(*rule, N, one["p"]) for one in exact]) for name, rule in rules.items()}
+    return {name: ((variance[name] / variance["Algorithm 1"]).mean(0), rows[name].mean(0)) for name in RARE}
+
+
+def rare_table(policies: list[dict]):
+    found = rare_side(policies)
+    head("baseline, N = 32", *found)
+    for i, target in enumerate(run.TARGETS):
+        line([f"p = {target:g}", *(f"{variance[i]:.3f}, {rows[i]:.3f}" for variance, rows in found.values())])
+
+
 def one_prompt(policies: list[dict], N: int = 128):
     """How much of the length of one prompt's gradient is signal: |expected gradient| / root of the mean squared length."""
     head(f"signal share of the length, N = {N}", *(f"p = {target:g}" for target in run.TARGETS))
@@ -181,6 +205,7 @@ def main(folder: Path):
     by_policy(rows)
     orders(results["orders"])
     pairs(results["policies"])
+    rare_table(results["policies"])
     one_prompt(results["policies"])
     sampled(results["control"])
     noisier(rows, results["noisier"])

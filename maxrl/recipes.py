@@ -51,7 +51,7 @@ def maze17() -> Config:
         max_response=180,  # code
         micro_batch_tokens=65536,  # ours
         eval_every=500, eval_prompts=256, eval_samples=256, eval_k=(1, 32, 128, 256),  # Figure 17's k; samples ours
-        save_every=1000,  # ours
+        save_every=1000, keep=2,  # ours
     )
 
 
@@ -101,7 +101,7 @@ def imagenet() -> Config:
         precision="auto",  # not stated; code: float32
         workers=8,  # per GPU; ours
         eval_every=1000, eval_prompts=50_000, eval_samples=0, eval_k=(1, 128),  # Figure 2
-        save_every=5000,  # ours
+        save_every=5000, keep=2,  # ours
     )
 
 
@@ -135,7 +135,7 @@ def gsm8k_smollm2() -> Config:
         micro_batch_tokens=32768, kv_memory_gb=40.0,  # ours: 51 GiB of 80 by --dry-run
         eval_every=29, eval_prompts=1319, eval_samples=16, eval_k=(1, 16),  # an epoch is 29 batches; samples ours
         eval_temperature=0.6, eval_top_p=0.95,  # Table 5
-        save_every=145,  # ours: five epochs
+        save_every=145, keep=2,  # ours: five epochs
     )
 
 
@@ -146,7 +146,7 @@ def gsm8k_smollm2_24gb() -> Config:
     """
     return replace(
         gsm8k_smollm2(), lora_rank=16, lora_alpha=32.0, lr=1e-4, prompts=32, rollouts=32, steps=500, max_response=1024,
-        micro_batch_tokens=8192, kv_memory_gb=12.0, eval_every=50, eval_prompts=256, save_every=50, keep=2)
+        micro_batch_tokens=8192, kv_memory_gb=12.0, eval_every=50, eval_prompts=256, save_every=50)
 
 
 def polaris_qwen3_1_7b() -> Config:
@@ -162,7 +162,7 @@ def polaris_qwen3_1_7b() -> Config:
         max_grad_norm=0.3,  # code
         eval_every=50, eval_prompts=500, eval_samples=32, eval_k=(1, 32),  # E.3: 32 samples a problem; the rest ours
         eval_temperature=0.6, eval_top_p=0.95,  # Table 6, E.3
-        save_every=50,  # ours
+        save_every=50, keep=2,  # ours
     )
 
 

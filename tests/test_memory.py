@@ -12,9 +12,10 @@ import tiny
 import torch
 from bench_memory import saved_bytes
 from conftest import ROOT
+from test_train import SHORT
 
 from maxrl import sampler
-from maxrl.config import FREE_ON_RESUME, Config
+from maxrl.config import FREE_ON_RESUME, Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.models import from_config, transformer
 from maxrl.models.attention import Cache
@@ -309,6 +310,41 @@ def test_dry_run(shell, monkeypatch):
     code, said = shell("train.py", "polaris", "--dry-run", "--kv-memory-gb", "1", "--gradient-checkpointing")
     assert re.search(r"sampling: their keys, values and logits +1\.00\n", said)
     assert "with gradient checkpointing" not in said
+
+
+@pytest.mark.parametrize("options", [
+    (), ("--lora-rank", "4"), ("--lora-rank", "4", "--lora-merge", "true"),
+    ("--optimizer", "sgd", "--momentum", "0.9")])
+def test_the_size_of_a_checkpoint(warm, shell, options):
+    """By arithmetic what the tensors of its files hold, but for Adam's count of steps."""
+    options = ("--init", str(warm), *options)
+    code, said = shell("train.py", *SHORT, *options, "--steps", 1, "--out", "run")
+    assert code == 0, said
+    cfg = with_overrides(RECIPES["tiny"](), options)
+    held = 0
+    for file in Path("run/step-000001").rglob("*.safetensors"):
+        content = file.read_bytes()
+        held += len(content) - 8 - int.from_bytes(content[:8], "little")
+    size = dry_run.checkpoint_bytes(cfg, dry_run.plan(cfg)["always"])
+    assert size == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.parametrize("options, words", [
+    ((), "96.54 GB"),  # 2 of 12 x 4,022,468,096 bytes
+    (("--keep", "0"), "965.39 GB"),  # 1,000 steps, one every 50
+    (("--keep", "0", "--steps", "1001"), "1,013.66 GB"),  # and one at the end
+    (("--keep", "0", "--save-every", "0"), " 48.27 GB, 1 "),
+    (("--keep", "0", "--save-every", "0", "--steps", "0"), "48.27 GB"),
+    (("--keep", "0", "--save-every-minutes", "30"), "48.27 GB")])  # nobody knows how many
+def test_the_disk_of_a_run(shell, options, words):
+    code, said = shell("train.py", "polaris_qwen3_4b", "--dry-run", *options)
+    (line,) = [line for line in said.splitlines() if "disk" in line]
+    assert code == 0 and words in line
+
+
+def test_large_recipes_do_not_keep_every_checkpoint():
+    saving = {name: recipe() for name, recipe in RECIPES.items() if recipe().save_every}
+    assert {name for name, cfg in saving.items() if not cfg.keep} <= {"prompts"}
 
 
 @pytest.mark.parametrize("arguments, words", [

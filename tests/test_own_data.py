@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from test_track import started
 from test_train import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.rollouts import with_verdict
+from maxrl.run.logger import Logger
 from maxrl.sampler import noise
 from maxrl.tasks import load_task
 
@@ -216,6 +218,29 @@ def test_most_responses_are_cut(own, shell):
     assert said.count("warning: most responses are cut at --max-response 1") == 1
     said = shell("train.py", "tiny_sft", "--steps", 2, "--out", "warm")[1]
     assert "are cut" not in said and "step 2/2  loss" in said and "unsolved" not in said
+
+
+@pytest.mark.parametrize("options, zero", [
+    ((), True), (("--estimator", "rloo"), True), (("--estimator", "maxrl_centered"), False),
+    (("--entropy-bonus", 0.1), False)])  # fmt: skip
+def test_a_run_without_any_success(own, shell, options, zero):
+    """Said once, after ten steps; that the gradient is exactly 0 only where the metrics say so."""
+    Path("rewards.py").write_text("def wrong(completions):\n    return [0.0] * len(completions)\n")
+    own += ["--reward", "rewards.py:wrong", "--steps", 12, "--out", "run"]
+    code, said = shell("train.py", *own, *options)
+    assert code == 0 and said.count("without a success") == 1, said
+    assert {row["grad_norm"] == 0 for row in metrics("run")} == {zero} == {"exactly 0" in said}
+
+
+def test_ten_steps_in_a_row(tmp_path, capsys):
+    """Nine say nothing, nor nine after a success or a step without a verdict, nor a warm-up."""
+    shares = [1.0] * 9 + [0.75] + [1.0] * 9 + [math.nan] + [1.0] * 9
+    for folder, estimator, steps in (("a", "maxrl", shares), ("b", "supervised", [1.0] * 20)):
+        (tmp_path / folder).mkdir()
+        logger = Logger(started(tmp_path / folder, estimator=estimator), 0)
+        for step, share in enumerate(steps):
+            logger.log(step, {"frac_reward_zero_mean": share, "grad_norm": 0.0})
+    assert "success" not in capsys.readouterr().err
 
 
 def test_look_at_ones_own_run(own, shell):

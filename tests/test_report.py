@@ -240,6 +240,33 @@ def test_the_numbers_are_those_of_the_runs(make):
     assert {line["stroke"] for line in lines} == {"#c0392b", "#2471a3"}
 
 
+def test_what_a_run_that_does_not_learn_shows(make):
+    """Lengths, cut responses, gradient norm and KL, where logged, smoothed as others are."""
+    keys = ("completions/mean_length", "completions/clipped_ratio", "grad_norm", "kl")
+    rows = [{key: (i + 1) * (k + 1) / 64 for k, key in enumerate(keys)} for i in range(40)]
+    page = made(make("a", rows), make("b", [{"reward": 0.5, "grad_norm": 0.25}]))
+    titles = [title for title in page.tables if title.endswith(", by step")]
+    assert len(titles) == 5, titles
+    found = [page.tables[title] for title in titles[1:]]
+    assert [[run for run in head[1:]] for head, *_ in found] == [["a"], ["a"], ["a", "b"], ["a"]]
+    assert [table[-1][1] for table in found] == [f"{40 * (k + 1) / 64:.6g}" for k in range(4)]
+    lines = [attributes for tag, attributes in page.tags if tag == "polyline"]
+    assert sum("opacity" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-310, -1e-310, 1e-300, 1e299])
+def test_numbers_at_the_edge_of_a_float(make, value):
+    page = made(make("a", [{"reward": 0.0}, {"reward": value}]))
+    assert page.tables["mean reward, by step"][-1] == ["2", f"{value:.6g}"]
+
+
+def test_a_line_with_an_impossible_step_is_left_out(make):
+    run = make("a", [{"reward": 0.25}])
+    with open("a/metrics.jsonl", "a") as file:
+        file.write(f'{{"step": {10**301}, "reward": 0.75}}\n')
+    assert made(run).tables["mean reward, by step"] == [["step", "a"], ["1", "0.25"]]
+
+
 def test_rewards_of_a_warm_up_are_not_shown(make):
     """They are all 1, and would set the scale of the others."""
     rows = [{"reward": 1.0, "frac_reward_zero_mean": 0.0, "eval/pass@1": 0.25}]

@@ -101,6 +101,7 @@ def wandb(monkeypatch):
                                 finish=lambda: calls.append(("finish",)))  # fmt: skip
     module = types.ModuleType("wandb")
     module.init = lambda **given: calls.append(("init", given)) or run
+    module.login = lambda prompt: False
     monkeypatch.setitem(sys.modules, "wandb", module)
     for name in ("API_KEY", "MODE", "PROJECT", "NAME"):
         monkeypatch.delenv(f"WANDB_{name}", raising=False)
@@ -138,6 +139,14 @@ def test_wandb_is_offline_unless_told(tmp_path, monkeypatch, wandb, given, mode)
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     trackers.WandB(tmp_path, {}, 0)
     assert wandb.calls[0][1]["mode"] == mode and wandb.calls[0][1]["project"] == "mine"
+
+
+@pytest.mark.parametrize("key, mode", [(True, None), (False, "offline")])
+def test_wandb_login_is_enough(tmp_path, wandb, key, mode):
+    """W&B says whether it has a key, wherever `wandb login` has put it, and asks nobody for one."""
+    wandb.login = lambda prompt: key and not prompt
+    trackers.WandB(tmp_path, {}, 0)
+    assert wandb.calls[0][1]["mode"] == mode
 
 
 def test_a_wandb_that_does_not_start_is_one_sentence(tmp_path, monkeypatch, wandb):

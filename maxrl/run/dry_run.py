@@ -198,6 +198,24 @@ def fits(ways: dict[str, int], card: float) -> str:
     return next((way for way, size in ways.items() if size <= (1 - RESERVE) * card * 2**30), "no")
 
 
+def checkpoint_bytes(cfg: Config, always: dict[str, int]) -> int:
+    """Weights, or LoRA's adapter alone, and the optimizer's state; always: of one GPU's plan."""
+    weights = always["gradients" if cfg.lora_rank and not cfg.lora_merge else "weights"]
+    return weights + (always.get("Adam") or always["momentum"])
+
+
+def disk(cfg: Config, size: int) -> str:
+    """What the checkpoints that stay take, of `size` bytes each."""
+    each = f"{size / 1e9:,.2f} GB"
+    stay = cfg.keep
+    if not stay and (cfg.save_every_minutes or cfg.epochs):  # nobody knows yet how many
+        return f"  disk: {each} a checkpoint, and all of them stay"
+    stay = stay or (-(-cfg.steps // cfg.save_every) if cfg.save_every else 1)
+    many = f"{stay} checkpoint{'s' * (stay > 1)} of {each}"
+    more = ", and one more while it saves" * bool(cfg.keep)
+    return f"  disk: {stay * size / 1e9:,.2f} GB, {many}{more}"
+
+
 def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
     """What a step takes by two rates in a file of tests/bench.py: of large matrix products, which nothing passes, and of its
     whole step of 17x17 mazes. Counted are multiplications and additions of weights, and not those of attention."""
@@ -272,4 +290,5 @@ def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]
     if bench:
         lines.append(time(cfg, gpus, mean, bench) if language else "  the time of a classifier's step is not estimated")
     possible = ways(cfg, gpus)
+    lines.append(disk(cfg, checkpoint_bytes(cfg, plans["replicated"]["always"])))
     return lines + [f"  fits {card} GPUs: {fits(possible, size)}" for card, size in CARDS.items()]

@@ -25,6 +25,7 @@ SHOWN = {  # metric: what people read
     "eval/pass@1": "pass@1",
 }
 LINES = 10  # seconds between two lines where nobody watches a bar
+PATIENCE = 10  # steps without any success before a warning
 
 
 class Clock:
@@ -86,6 +87,7 @@ class Logger:
         self.limit = cfg.max_response
         self.now = {}
         self.said = set()
+        self.barren = 0  # steps in a row without any success
         # Of a supervised run rewards say nothing.
         self.shown = {key: name for key, name in SHOWN.items() if not (cfg.estimator == "supervised" and "reward" in key)}
         files.write_text(self.path, "".join(past(self.path, run.resumed)))
@@ -149,6 +151,15 @@ class Logger:
         if metrics.get("rewards/groups_left_out", 0) > 0:
             self.say("warning: groups are left out because no reward function has a verdict on one of their rollouts "
                      "(rewards/groups_left_out): --no-verdict rollout leaves out the rollout alone", once=True)
+        self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
+        if self.barren == PATIENCE and self.run.cfg.estimator != "supervised":
+            # KL, an entropy bonus and maxrl_centered have a gradient all the same.
+            zero = metrics.get("grad_norm") == 0
+            gradient = "is exactly 0" if zero else "comes from something else"
+            self.say(f"warning: {PATIENCE} steps without a success: all rewards are 0, and the "
+                     f"gradient {gradient}. Look at responses and verdicts (--show-every 1, "
+                     "samples.jsonl), warm up on demonstrations (--estimator supervised), or take "
+                     "easier prompts or more --rollouts", once=True)
 
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""

@@ -44,8 +44,8 @@ def in_order(folder: Path, now: int):
 
 
 class WandB:
-    """A run of Weights & Biases whose id is kept in RUN/wandb_id. Without a key (WANDB_API_KEY, or `wandb login` and
-    WANDB_MODE=online) it stays in RUN/wandb, for `wandb sync` to send later.
+    """A run of Weights & Biases whose id is kept in RUN/wandb_id. Without a key (WANDB_API_KEY, or
+    `wandb login`) it stays in RUN/wandb, for `wandb sync` to send later.
 
     A resumed run goes on under the same id, and the server takes no step for a second time: what a killed run had sent
     already keeps its times. Offline each start has a folder of its own, so the steps between the last checkpoint and the
@@ -54,18 +54,22 @@ class WandB:
 
     @staticmethod
     def package():
-        from wandb import init  # not the module: a folder called wandb, which W&B likes to make, can be imported too
-        return init
+        # Not the module: a folder called wandb, which W&B likes to make, can be imported too.
+        from wandb import init, login
+        return init, login
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
         file = run / "wandb_id"
         own = os.environ.get
         if not file.exists():
             file.write_text(secrets.token_hex(4) + "\n")
-        mode = None if own("WANDB_MODE") or own("WANDB_API_KEY") else "offline"
         try:
-            self.run = self.package()(project=own("WANDB_PROJECT", "maxrl"), name=own("WANDB_NAME", run.resolve().name),
-                                      id=file.read_text().strip(), resume="allow", dir=str(run), config=recipe, mode=mode)
+            init, login = self.package()
+            known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
+            mode = None if known else "offline"  # None: W&B decides
+            self.run = init(
+                project=own("WANDB_PROJECT", "maxrl"), name=own("WANDB_NAME", run.resolve().name),
+                id=file.read_text().strip(), resume="allow", dir=str(run), config=recipe, mode=mode)
         except Exception as error:  # of a network there are many kinds
             raise UsageError(f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
                              "keeps the run here") from None

@@ -25,7 +25,10 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "grpo-entropy bonus": ("GRPO", "#7fb3d5"), "maxrl-not clipped": ("MaxRL", "#e67e22"),
          "grpo-not clipped": ("GRPO", "#7fb3d5")}
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
-           "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm"}
+           "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm",
+           "kl": "KL to the reference, nats",
+           "completions/mean_length": "mean response length, tokens",
+           "completions/clipped_ratio": "share of cut responses"}
 
 
 def require():

@@ -26,6 +26,8 @@ from maxrl.study.plots import MEANING, called, colour, smooth
 
 TEMPLATE = Path(__file__).with_name("report.html")
 DASHES = ("none", "7 4", "2 4", "9 3 2 3")  # of the first run, the second, ...: colour alone is not for everybody
+METRICS = ("reward", "frac_reward_zero_mean", "entropy", "completions/mean_length",
+           "completions/clipped_ratio", "grad_norm", "kl")
 POINTS, ROWS, LINES = 400, 21, 20  # at most so many of a curve, of its table, of samples.jsonl
 SHARES = ("none right", "up to 1/4", "up to 1/2", "up to 3/4", "more", "all right")  # of the rollouts of a prompt
 SHADES = ("#d9d9d9", "#c6dbef", "#85bcdb", "#4292c6", "#1764ab", "#08306b")
@@ -62,6 +64,7 @@ def read(text: str, place: int) -> Run:
     for row, _ in files.json_lines(folder / "metrics.jsonl"):
         known = {key: value for key, value in row.items() if not (supervised and "reward" in key)}
         rows.append({key: value for key, value in known.items() if isinstance(value, int | float) and abs(value) < 1e300})
+    rows = [row for row in rows if "step" in row]
     if not rows:
         raise UsageError(f"{path} has no line in its metrics.jsonl: wait until the first step is done")
     recipe.pop("step", None)  # at which it was started last
@@ -134,7 +137,8 @@ def chart(title: str, label: str, curves: list, marks: dict | None = None, windo
     xs = sorted({x for _, points in curves for x, _ in points})
     ys = [0, *(y for _, points in curves for _, y in points)]
     marks = marks or {x: f"{x:g}" for x in round_numbers(0, xs[-1])}
-    levels = round_numbers(min(ys), max(ys) or 1)
+    flat = max(ys) - min(ys) < 1e-300
+    levels = round_numbers(min(ys), 1 if flat else max(ys))
     left = min(marks)
     width = max(marks) - left or 1
 
@@ -169,13 +173,13 @@ def line(run: Run, at, points: list, attributes: str) -> str:
 
 
 def curves(runs: list[Run]) -> str:
-    """The metrics that maxrl.plots draws, in its colours."""
+    """METRICS and pass@k over the steps, in the colours of maxrl.plots."""
     passes = sorted({k for run in runs for row in run.rows for k in evaluated(row)})
     drawn = []
-    for key in ("reward", "frac_reward_zero_mean", "entropy", *(f"eval/pass@{k}" for k in passes)):
+    for key in (*METRICS, *(f"eval/pass@{k}" for k in passes)):
         found = [(run, [(row["step"] + 1, row[key]) for row in run.rows if key in row]) for run in runs]
         title = MEANING.get(key, f"{key[5:]}, validation")
-        drawn.append(chart(title, "step", found, window=1 if "/" in key else 9))
+        drawn.append(chart(title, "step", found, window=1 if key.startswith("eval/") else 9))
     return "".join(drawn)
 
 

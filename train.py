@@ -25,7 +25,7 @@ from maxrl.batches import Plan, prefetched
 from maxrl.config import Config
 from maxrl.evaluate import evaluation
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import draws_in_rounds, in_rounds, one_round
+from maxrl.rounds import in_rounds, one_round
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
@@ -58,10 +58,10 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
             answers = policy.demonstrate(examples)               # N = 1
-            sampled = one_round(answers, task.rewards(examples, answers))
+            rewards = task.rewards(examples, answers)
+            sampled = one_round(answers, rewards)
         else:
-            rounds = draws_in_rounds if task.classes else in_rounds
-            sampled = rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
+            sampled = in_rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
         logger.show(examples, sampled)                           # if samples are due
         # A reward function may have no verdict on a group, which then has no gradient.
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)    # (P_local, N)

@@ -23,7 +23,7 @@ Algorithm 1 has order N - 1.
     with order=T  r_i c_i                         w_T                           {0, 1}    r
   maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1} *  refused
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
-  maxrl_rare      (r_i - majority of the others) c_i  w_T, order=N by default   {0, 1}    r
+  maxrl_rare      (r_i - most of the others) c_i  w_T, T = N by default         {0, 1}    r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
   differential_   grpo, then -+ gamma times the   none: it knows how likely a   any       refused
     smoothing     mean log-prob of the tokens     rollout was
@@ -186,9 +186,9 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 
     The majority is 1 if more than half of the other rollouts succeed, else 0.
 
-    Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only the
-    rarer outcome of a group has an advantage: its K successes if K < N/2, its N - K failures if
-    K > N/2, all rollouts in between. Rows without an advantage are not trained on.
+    Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
+    the rarer outcome of a group has an advantage: its K successes below one half, its N - K
+    failures above, all rollouts at the one K between. The others are not trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """

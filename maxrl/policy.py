@@ -154,7 +154,7 @@ class SequencePolicy:
         return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
 
     def rollout(
-        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, first: int = 0, **sampling
+        self, examples, rollouts: int, *, step=0, indices=None, seed=None, first=0, **sampling
     ) -> Rollouts:
         """Sample N = `rollouts` responses to each example.
 
@@ -262,16 +262,9 @@ class SequencePolicy:
         self.unsharded = None
         groups = list(range(len(advantages)) if groups is None else groups)
         # One divisor for all micro-batches and ranks: rows that are not run count too.
-        lengths = rollouts.lengths[groups]                             # (groups, N)
-        weighted = lengths * rollouts.weights()[groups]
-        counts = distributed.all_reduce({
-            "rollouts": lengths.numel(),
-            "weighted": float(weighted.sum()),
-            "tokens": int(lengths.sum()),
-        })
-        divisor = normaliser(
-            self.aggregation, counts["rollouts"], counts["weighted"], self.max_tokens
-        )
+        counts = distributed.all_reduce(rollouts.counts(groups))
+        sizes = counts["rollouts"], counts["weighted"], self.max_tokens
+        divisor = normaliser(self.aggregation, *sizes)
 
         tally = Tally(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, groups, advantages)
@@ -314,9 +307,8 @@ class SequencePolicy:
         Returns MicroBatches and, on a rank with fewer of them than another one, None before them.
         """
         # Advantages of 0 have no gradient, but other terms of the loss have one.
-        live = None
-        if not (self.beta or self.entropy_bonus):
-            live = advantages != 0                                     # (P_local, N)
+        everything = bool(self.beta or self.entropy_bonus)
+        live = (advantages != 0) | everything                          # (P_local, N)
         budget = self.micro_batch_tokens
         batches = list(micro_batches(rollouts, groups, budget, self.device, live))
         # Under fully_shard ranks wait for each other in every forward, under DDP in the last.

@@ -94,6 +94,16 @@ class Rollouts:
         counts = (self.lengths > 0).double().sum(1, keepdim=True)      # (P_local, 1)
         return self.lengths.shape[1] / counts
 
+    def counts(self, groups) -> dict[str, float]:
+        """Return rollouts and tokens of some groups; "weighted" are the tokens times weights()."""
+        lengths = self.lengths[groups]                                 # (groups, N)
+        weighted = lengths * self.weights()[groups]
+        return {
+            "rollouts": lengths.numel(),
+            "tokens": int(lengths.sum()),
+            "weighted": float(weighted.sum()),
+        }
+
     @staticmethod
     def joined(parts: list, N: int) -> "Rollouts":
         """Return the groups of several Rollouts as one, in which groups have up to N responses."""

@@ -44,7 +44,7 @@ def one_round(rollouts, rewards) -> Sampled:
 def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts until one has a success.
 
-    policy    a SequencePolicy
+    policy    makes the rollouts
     task      its rewards() judges a round
     examples  P_local
     sizes     (m_1, ..., m_R); one number is no rounds: N rollouts of every prompt
@@ -53,6 +53,8 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
 
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
+    if task.classes:
+        return draws_in_rounds(policy, task, examples, sizes, step, indices, clock)
     waiting = torch.arange(len(examples))                              # (P_local,)
     counts = torch.zeros(len(examples))
     rounds = torch.zeros(len(examples))
@@ -91,7 +93,7 @@ def unsolved(rewards) -> torch.Tensor:
 
 
 def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> Sampled:
-    """The same of a ClassifierPolicy. A draw costs nothing: those of all rounds are there at once.
+    """The same of a classifier, where a draw costs nothing: those of all rounds are there at once.
 
     In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.
     """

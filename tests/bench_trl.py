@@ -39,7 +39,7 @@ def our_step(cfg, task, policy):
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
         stats = policy.backward(judged, advantages)
-        return train.update(cfg, policy, optimizer, stats, now) | step_metrics(sampled, None)
+        return stats | train.update(cfg, policy, optimizer, stats, now) | step_metrics(sampled, None)
 
     return step
 

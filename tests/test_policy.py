@@ -234,7 +234,8 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
     assert questions.asked == {
         ("_local_scalar_dense", torch.bool): prefixes,
         ("_local_scalar_dense", torch.int64): 1,  # all tokens, of the lengths
-        ("lift_fresh", torch.int64): 1,  # which groups: an index of the lengths
+        ("_local_scalar_dense", torch.float64): 1,  # the same, weighted
+        ("lift_fresh", torch.int64): 2,  # which groups: an index of the lengths, and of their weights
     }
 
 

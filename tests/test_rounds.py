@@ -11,7 +11,7 @@ from worker_ddp import Dots, plain
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import draws_in_rounds, in_rounds
+from maxrl.rounds import in_rounds
 from maxrl.sampler import noise
 
 F64 = torch.float64
@@ -100,6 +100,8 @@ PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 
 class Judge:
     """Verdicts on the first token: every `every`-th one is right."""
+
+    classes = ()
 
     def __init__(self, every=7, verdict=True):
         self.every = every
@@ -210,9 +212,9 @@ def test_a_classifier_in_rounds():
     torch.manual_seed(0)
     policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
     images = Dots().batch(range(7))
-    task = SimpleNamespace(rewards=lambda images, draws: Dots.right(draws, images))
+    task = SimpleNamespace(classes=Dots.classes, rewards=lambda images, draws: Dots.right(draws, images))
     sizes = (1, 2, 4)
-    result = draws_in_rounds(policy, task, images, sizes, 1, range(7), CLOCK)
+    result = in_rounds(policy, task, images, sizes, 1, range(7), CLOCK)
     whole = policy.rollout(images, 7, step=1, indices=range(7))
     right = task.rewards(images, whole)
     assert torch.equal(result.rollouts.drawn, whole.drawn) and torch.equal(result.first_rewards, right[:, :1])

@@ -36,6 +36,9 @@ NAMES = {
     "frac_reward_zero_mean",
     "frac_reward_one_mean",
     "frac_reward_zero_std",
+    "rollouts",
+    "rollouts/per_prompt",
+    "rounds",
     "loss",
     "grad_norm",
     "lr",
@@ -474,9 +477,9 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(warm, monkey
     """Rank r takes prompts r, r + world, ...; the noise goes by step and by place in the whole batch."""
     calls, rollout = [], SequencePolicy.rollout
 
-    def spy(self, examples, rollouts, *, step, indices):
+    def spy(self, examples, rollouts, *, step, indices, first):
         calls.append((step, list(indices), [e.prompt for e in examples]))
-        return rollout(self, examples, rollouts, step=step, indices=indices)
+        return rollout(self, examples, rollouts, step=step, indices=indices, first=first)
 
     monkeypatch.setattr(SequencePolicy, "rollout", spy)
     monkeypatch.setattr(distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))

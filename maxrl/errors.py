@@ -1,5 +1,7 @@
 """Errors that end in one sentence."""
 
+FAULTS = (Exception, SystemExit)  # what other people's code may raise; sys.exit() in it would end a run as if it were done
+
 
 class UsageError(Exception):
     """A mistake in what the user asked for; its message is one sentence for the console, said once."""

@@ -13,6 +13,7 @@ from maxrl.tasks.base import Within
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
+import sys
 import numpy as np
 from maxrl.tasks import Example, Task
 
@@ -105,6 +106,34 @@ class Faulty(Right):
 
 class Whole(Right):
     verify = Task.verify
+
+def leaves(*arguments):
+    sys.exit()
+
+class Init(Right):
+    def __init__(self, split):
+        sys.exit()
+
+class Len(Right):
+    __len__ = leaves
+
+class Item(Right):
+    __getitem__ = leaves
+
+class Batch(Right):
+    batch = leaves
+
+class Final(Right):
+    final = leaves
+
+class Show(Right):
+    show = leaves
+
+def estimate(rewards):
+    sys.exit(0)
+
+def recipe():
+    sys.exit(0)
 """
 SAID = {"Raises": "Raises raised ZeroDivisionError: division by zero", "Silent": "Silent raised", "Text": "Text raised",
         "NaN": "NaN gave a reward that is not a finite number", "Short": "Short raised RuntimeError",
@@ -187,3 +216,32 @@ def test_an_example_that_fails_in_an_evaluation(dice, shell):
     Path("faults.py").write_text(FAULTS)
     code, said = shell("eval.py", dice, "--task", "faults.py:Late", "--samples", 2, "--k", 1, "--max-response", 4)
     assert code == 2 and "example 5 of the task Late raised KeyError: 5" in said and "Traceback" not in said
+
+
+TRAIN = ("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4, "--init")
+WITHIN = ("--task", "faults.py:Batch", "--max-prompt", 99)
+LOOK = ("--samples", 4, "--max-response", 4, "--task")
+
+
+@pytest.mark.parametrize("before, after, said", [
+    (TRAIN, ("--task", "faults.py:Init"), "task faults.py:Init raised SystemExit:  (faults.py, line"),
+    (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len raised SystemExit:  (faults.py, line"),
+    (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item raised SystemExit:  (faults.py, line"),
+    (TRAIN, WITHIN, "the task Batch raised SystemExit:  (faults.py, line"),
+    (TRAIN, (*WITHIN, "--workers", 1), "the task Batch raised SystemExit:  (faults.py, line"),
+    (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate raised SystemExit: 0"),
+    (("train.py", "faults.py:recipe", "--init"), (), "recipe faults.py:recipe raised SystemExit: 0"),
+    (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code raised SystemExit:  (faults.py, line"),
+    (("sample.py",), (*LOOK, "faults.py:Show"), "your code raised SystemExit:  (faults.py, line"),
+])  # fmt: skip
+def test_code_that_exits_says_so(before, after, said, dice, shell):
+    """It ended the run with code 0, as if all had been done."""
+    Path("faults.py").write_text(FAULTS)
+    code, heard = shell(*before, dice, *after)
+    assert code == 2 and said in heard.replace(f"{Path.cwd()}/", ""), heard
+
+
+@pytest.mark.parametrize("name", ["Final", "Show"])
+def test_what_is_only_looked_at_does_not_end_a_run(name, run):
+    code, said = run(name, "--show-every", 1)
+    assert code == 0 and Path(name, "latest").read_text() == "step-000002\n" and Path(name, "samples.jsonl").exists(), said

@@ -27,7 +27,8 @@ class Batches:
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
         except FAULTS as error:
-            return UsageError(f"the task {kind(self.task).__name__} {fault(error)} in its batch {i}")
+            name = kind(self.task).__name__
+            return UsageError(f"the task {name} {fault(error)} in its batch {i}")
 
 
 def ignore_signals(worker: int):

@@ -266,7 +266,7 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
 
 
 def misfit(fields: dict) -> str:
-    """What fields of Config, as JSON has them, have that is not of its type, in words; "" for nothing."""
+    """The first of these fields of Config, as JSON has them, that is not of its type; "" for none."""
     for name, kind in typing.get_type_hints(Config).items():
         if name in fields and not holds(kind, fields[name]):
             return f"{name} = {repr(fields[name])[:40]}, which is no value of this field"

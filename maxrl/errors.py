@@ -1,6 +1,7 @@
 """Errors that end in one sentence."""
 
-FAULTS = (Exception, SystemExit)  # what other people's code may raise; sys.exit() in it would end a run as if it were done
+# What the code of others may raise: a sys.exit() in it would end a run as if it were done.
+FAULTS = (Exception, SystemExit)
 
 
 class UsageError(Exception):

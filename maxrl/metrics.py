@@ -110,8 +110,8 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
                          f"{b.shape}; use the coverage of both methods at the same ks")
     if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
         raise ValueError(f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them")
-    # (M, M): b at ks[j] matches a at ks[i]. A mean of three equal numbers may differ from them by rounding.
-    reached = b >= a[:, None] - 1e-12
+    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
+    reached = b >= a[:, None] - 1e-12                                          # (M, M)
     right = reached.argmax(axis=1)                                             # (M,)  first such j
     left = np.maximum(right - 1, 0)
     between = right > left                                                     # (M,)  there b[left] < a <= b[right]
@@ -136,7 +136,9 @@ def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) ->
         raise ValueError(f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}")
     rng = np.random.default_rng(seed)
     seeds, prompts, _ = a.shape
-    found = [ks / samples_to_match(ks, a.sum((0, 1)) / (len(a) * prompts), b.sum((0, 1)) / (len(b) * prompts))]
+    mean_a = a.sum((0, 1)) / (len(a) * prompts)                                # (M,)
+    mean_b = b.sum((0, 1)) / (len(b) * prompts)
+    found = [ks / samples_to_match(ks, mean_a, mean_b)]
     for _ in range(draws):
         times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)                # (P,)
         mine = rng.integers(seeds, size=seeds)

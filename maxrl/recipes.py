@@ -281,8 +281,8 @@ def find_recipe(name: str):
         try:
             made = recipe()
             if not isinstance(made, Config):
-                raise UsageError(f"recipe {name} must be a function that returns a maxrl.config.Config, not "
-                                 f"{type(made).__name__}")
+                raise UsageError(f"recipe {name} must be a function that returns a "
+                                 f"maxrl.config.Config, not {type(made).__name__}")
             if wrong := misfit(made.to_dict()):
                 raise UsageError(f"recipe {name} has {wrong}")
         except UsageError:

@@ -85,18 +85,23 @@ def test_names_are_what_people_read():
 
 
 def test_names_fit_into_a_file_system():
-    """What has one value is not in them, however long; a swept one that is long has its checksum there."""
+    """What has one value is not in them; a swept one that is long has its checksum there."""
     long = f"/home/{'x' * 90}/a.jsonl"
-    fixed = [("task.train", long), ("task.validation", long), ("reward", f"{long}.py:f"), ("temperature", "1"), ("top-k", "0")]
-    assert list(grid.product("prompts", [*fixed, ("seed", "0,1")])) == [f"prompts-maxrl-n16-bs32-seed={seed}" for seed in (0, 1)]
-    swept = [(key, f"{long}/{key}1,{long}/{key}2") for key in ("init", "task.train", "task.validation")]
+    fixed = [("task.train", long), ("task.validation", long), ("reward", f"{long}.py:f"),
+             ("temperature", "1"), ("top-p", "1"), ("top-k", "0"), ("seed", "0,1")]  # fmt: skip
+    names = list(grid.product("prompts", fixed))
+    assert names == ["prompts-maxrl-n16-bs32-seed=0", "prompts-maxrl-n16-bs32-seed=1"]
+    swept = []
+    for key in ("init", "task.train", "task.validation"):
+        swept.append((key, f"{long}/{key}1,{long}/{key}2"))
     names = list(grid.product("prompts", [*swept, ("estimator", f"maxrl,{long}.py:f")]))
     assert len(set(names)) == 16 and max(map(len, names)) < 150
     told = [grid.options_of(name) for name in names]
-    assert told[0]["model"] == "init1" and all(re.fullmatch("@[0-9a-f]{8}", row["task.train"]) for row in told)
-    assert {row["estimator"] for row in told[:2]} > {"maxrl"}
-    with pytest.raises(UsageError, match="cannot be called .*: sweep fewer options, or shorter values"):
-        grid.product("prompts", [("task", "a.py:T"), *((f"task.{letter * 30}", "1,2") for letter in "abcdefgh")])
+    assert all(re.fullmatch("@[0-9a-f]{8}", row["task.train"]) for row in told)
+    assert told[0]["model"] == "init1" and {row["estimator"] for row in told[:2]} > {"maxrl"}
+    many = [(f"task.{letter * 30}", "1,2") for letter in "abcdefgh"]
+    with pytest.raises(UsageError, match="cannot be called .*: sweep fewer options, or shorter"):
+        grid.product("prompts", [("task", "a.py:T"), *many])
 
 
 def test_two_runs_of_one_name_are_refused_before_anything_starts(monkeypatch):

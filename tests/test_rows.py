@@ -54,7 +54,8 @@ def test_blank_lines_and_long_cells_of_csv():
     long = "a" * 200_000
     Path("a.csv").write_text(f"\n\r\nprompt,answer\n\n{long},1\n\nb,2\n")
     task = prompts("a.csv")
-    assert [task[i].columns for i in range(len(task))] == [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    rows = [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    assert [task[i].columns for i in range(len(task))] == rows
 
 
 def test_messages_in_files_that_hold_them():
@@ -160,10 +161,11 @@ def test_values_of_parquet_that_python_has_not():
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    offsets = pa.py_buffer(b"\0\0\0\0\1\0\0\0")
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
     for other in (bad, pa.array([2**40], pa.timestamp("s")), pa.array([2**62], pa.timestamp("us"))):
         pyarrow.parquet.write_table(pa.table({"prompt": ["a"], "other": other}), "a.parquet")
-        with pytest.raises(UsageError, match=r"task prompts: a.parquet cannot be read \(.*\): it is damaged, no parquet file, or"):
+        with pytest.raises(UsageError, match=r"task prompts: a.parquet cannot be read \(.*\): it is"):
             prompts("a.parquet")
 
 

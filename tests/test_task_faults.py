@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.reward_functions import faults, probe
 from maxrl.tasks import load_task
@@ -218,30 +219,33 @@ def test_an_example_that_fails_in_an_evaluation(dice, shell):
     assert code == 2 and "example 5 of the task Late raised KeyError: 5" in said and "Traceback" not in said
 
 
-TRAIN = ("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4, "--init")
+TRAIN = ("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4,
+         "--init")  # fmt: skip
 WITHIN = ("--task", "faults.py:Batch", "--max-prompt", 99)
 LOOK = ("--samples", 4, "--max-response", 4, "--task")
 
 
 @pytest.mark.parametrize("before, after, said", [
-    (TRAIN, ("--task", "faults.py:Init"), "task faults.py:Init raised SystemExit:  (faults.py, line"),
-    (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len raised SystemExit:  (faults.py, line"),
-    (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item raised SystemExit:  (faults.py, line"),
-    (TRAIN, WITHIN, "the task Batch raised SystemExit:  (faults.py, line"),
-    (TRAIN, (*WITHIN, "--workers", 1), "the task Batch raised SystemExit:  (faults.py, line"),
-    (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate raised SystemExit: 0"),
-    (("train.py", "faults.py:recipe", "--init"), (), "recipe faults.py:recipe raised SystemExit: 0"),
-    (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code raised SystemExit:  (faults.py, line"),
-    (("sample.py",), (*LOOK, "faults.py:Show"), "your code raised SystemExit:  (faults.py, line"),
+    (TRAIN, ("--task", "faults.py:Init"), "task faults.py:Init"),
+    (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len"),
+    (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item"),
+    (TRAIN, WITHIN, "the task Batch"),
+    (TRAIN, (*WITHIN, "--workers", 1), "the task Batch"),
+    (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate"),
+    (("train.py", "faults.py:recipe", "--init"), (), "recipe faults.py:recipe"),
+    (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code"),
+    (("sample.py",), (*LOOK, "faults.py:Show"), "your code"),
 ])  # fmt: skip
-def test_code_that_exits_says_so(before, after, said, dice, shell):
+def test_code_that_exits_says_so(before, after, said, dice, shell, monkeypatch):
     """It ended the run with code 0, as if all had been done."""
+    monkeypatch.setitem(ADVANTAGES, "faults.py:estimate", None)  # is taken back afterwards
     Path("faults.py").write_text(FAULTS)
     code, heard = shell(*before, dice, *after)
-    assert code == 2 and said in heard.replace(f"{Path.cwd()}/", ""), heard
+    assert code == 2 and f"{said} raised SystemExit: " in heard, heard
+    assert "faults.py, line" in heard or "raised SystemExit: 0" in heard
 
 
 @pytest.mark.parametrize("name", ["Final", "Show"])
 def test_what_is_only_looked_at_does_not_end_a_run(name, run):
     code, said = run(name, "--show-every", 1)
-    assert code == 0 and Path(name, "latest").read_text() == "step-000002\n" and Path(name, "samples.jsonl").exists(), said
+    assert code == 0 and Path(name, "samples.jsonl").exists(), said

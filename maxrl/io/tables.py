@@ -97,6 +97,8 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
             yield from batch.to_pylist()
     except DataError:
         raise
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # the last two from a value's conversion
+    # The last two: of values that become none of Python's.
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has values that Python has not") from None
+        raise DataError(f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has "
+                        "values that Python has not") from None

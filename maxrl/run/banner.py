@@ -10,7 +10,7 @@ from maxrl.io.files import read_json
 from maxrl.recipes import is_record
 from maxrl.run.cli import started
 
-WHOLE = ("maze", "gsm8k", "subset_sum", "reverse_text")  # tasks that have every split where they have one
+WHOLE = ("maze", "gsm8k", "subset_sum", "reverse_text")  # tasks that have all splits or none
 
 
 def opening(run, task, validation, policy) -> list[str]:

@@ -71,7 +71,8 @@ def product(recipe: str, pairs: list[tuple[str, str | None]]) -> dict[str, tuple
         check_names(cfg)
         name = name_of(recipe, cfg, swept)
         if len(name) > LONGEST or runs.setdefault(name, (words, cfg))[1] != cfg:
-            raise UsageError(f"a run of {' '.join(words)} cannot be called {name}: sweep fewer options, or shorter values")
+            raise UsageError(f"a run of {' '.join(words)} cannot be called {name}: sweep fewer "
+                             "options, or shorter values")
     return runs
 
 
@@ -81,11 +82,12 @@ def label(recipe: str) -> str:
 
 
 def name_of(recipe: str, cfg: Config, named: list[str]) -> str:
-    """{model}-{method}-n{N}-bs{P}, and -{option}={value} of the other options that are named; rounds of rollouts have "+"."""
+    """{model}-{method}-n{N}-bs{P}, and -{option}={value} of the other options that are named."""
     model = Path(cfg.init).name or label(recipe)
     # The method alone must have no "-", so that a name can be read from its end.
     method = escaped(cfg.estimator).replace("-", "%2D")
-    parts = [escaped(model), method, f"n{typed(cfg.rollouts).replace(',', '+')}", f"bs{cfg.prompts}"]
+    rollouts = typed(cfg.rollouts).replace(",", "+")  # rounds have commas
+    parts = [escaped(model), method, f"n{rollouts}", f"bs{cfg.prompts}"]
     for key in dict.fromkeys(named):
         name, dot, inner = key.replace("-", "_").partition(".")
         if name not in IN_EVERY_NAME or dot:
@@ -95,15 +97,15 @@ def name_of(recipe: str, cfg: Config, named: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Without slashes and "=", and whatever else a file's name should not have; unquote undoes it. What is too long is its
-    checksum."""
+    """Without slashes and "=", and whatever else a file's name should not have; unquote undoes it.
+    What is too long is its checksum."""
     quoted = quote(text, safe=",:+")
     return quoted if len(quoted) <= 40 else f"@{zlib.crc32(quoted.encode()):08x}"
 
 
 def options_of(name: str) -> dict[str, str]:
-    """The options that a run's name tells, {"rollouts": "16", "lr": "1e-05", ...}, or the checksum of a long one, "@1b2c3d4e";
-    and "model", the name of what it began from."""
+    """The options that a run's name tells, {"rollouts": "16", "lr": "1e-05", ...}, long ones by
+    their checksum, "@1b2c3d4e"; and "model", the name of what it began from."""
     head, *others = re.split(r"-(?=[\w.]+=)", name)
     model, method, rollouts, prompts = head.rsplit("-", 3)
     found = {"model": model, "estimator": method, "rollouts": rollouts.removeprefix("n"), "prompts": prompts.removeprefix("bs")}
@@ -163,7 +165,8 @@ def run_all(recipe: str, runs: dict, chosen: list[str], folder: Path) -> int:
             cli.say(f"{place}: stopped by a signal; the same command resumes it")
             return STOPPED
         done = finished(folder / name, cfg)
-        cli.say(f"{place}: {'done' if done else f'failed with code {code}'} after {time.monotonic() - began:.0f} s")
+        ended = "done" if done else f"failed with code {code}"
+        cli.say(f"{place}: {ended} after {time.monotonic() - began:.0f} s")
         if not done:
             failed[name] = f"{last_line(log)} ({log})"
     cli.say(f"{len(chosen) - len(failed)} of {len(chosen)} runs in {folder} are finished")

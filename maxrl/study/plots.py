@@ -28,7 +28,8 @@ MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts w
 
 
 def require(file: Path | None = None):
-    """UsageError with the command that installs matplotlib if it is missing, and for a file that it cannot draw."""
+    """UsageError with the command that installs matplotlib if it is missing, and for a file that it
+    cannot draw."""
     try:
         import matplotlib
         from matplotlib.backend_bases import FigureCanvasBase

@@ -74,7 +74,7 @@ def check(args):
         if file and not file.parent.is_dir():
             raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
     if args.plot:
-        plots.require()
+        plots.require(args.plot)
     args.checkpoints = [(name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)]
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]

@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from maxrl.config import Config
-from maxrl.errors import UsageError
+from maxrl.errors import FAULTS, UsageError
+from maxrl.reward_functions import kind
 from maxrl.tasks.base import Task, fault
 
 
@@ -25,8 +26,9 @@ class Batches:
             return self.task.batch(*self.plan[i])
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
-        except Exception as error:
-            return UsageError(f"the task {type(self.task).__name__} {fault(error)} in its batch {i}")
+        except FAULTS as error:
+            name = kind(self.task).__name__
+            return UsageError(f"the task {name} {fault(error)} in its batch {i}")
 
 
 def ignore_signals(worker: int):

@@ -273,6 +273,14 @@ def with_overrides(config: Config, arguments: list[str]) -> Config:
     return dataclasses.replace(config, **changes)
 
 
+def misfit(fields: dict) -> str:
+    """The first of these fields of Config, as JSON has them, that is not of its type; "" for none."""
+    for name, kind in typing.get_type_hints(Config).items():
+        if name in fields and not holds(kind, fields[name]):
+            return f"{name} = {repr(fields[name])[:40]}, which is no value of this field"
+    return ""
+
+
 def holds(kind, value) -> bool:
     """Whether a JSON value is one that a field of type `kind` may have."""
     if isinstance(kind, types.UnionType):

@@ -1,5 +1,8 @@
 """Errors that end in one sentence."""
 
+# What the code of others may raise: a sys.exit() in it would end a run as if it were done.
+FAULTS = (Exception, SystemExit)
+
 
 class UsageError(Exception):
     """A mistake in what the user asked for; its message is one sentence for the console, said once."""

@@ -88,7 +88,7 @@ def add_own(name: str, formula) -> None:
             advantages = formula(rewards.clone(), **options)  # it may write into them, and the metrics come from ours
         except RewardError:
             raise
-        except Exception as error:  # whatever their code does
+        except (Exception, SystemExit) as error:  # whatever their code does
             raise RewardError(f"the estimator {name} raised {type(error).__name__}: {error}") from None
         if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
             what = tuple(advantages.shape) if isinstance(advantages, Tensor) else type(advantages).__name__

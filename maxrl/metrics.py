@@ -110,7 +110,8 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
                          f"{b.shape}; use the coverage of both methods at the same ks")
     if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
         raise ValueError(f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them")
-    reached = b >= a[:, None]                                                  # (M, M)  b at ks[j] matches a at ks[i]
+    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
+    reached = b >= a[:, None] - 1e-12                                          # (M, M)
     right = reached.argmax(axis=1)                                             # (M,)  first such j
     left = np.maximum(right - 1, 0)
     between = right > left                                                     # (M,)  there b[left] < a <= b[right]
@@ -135,14 +136,17 @@ def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) ->
         raise ValueError(f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}")
     rng = np.random.default_rng(seed)
     seeds, prompts, _ = a.shape
-    found = [ks / samples_to_match(ks, a.mean((0, 1)), b.mean((0, 1)))]
+    mean_a = a.sum((0, 1)) / (len(a) * prompts)                                # (M,)
+    mean_b = b.sum((0, 1)) / (len(b) * prompts)
+    found = [ks / samples_to_match(ks, mean_a, mean_b)]
     for _ in range(draws):
         times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)                # (P,)
         mine = rng.integers(seeds, size=seeds)
         others = mine if len(b) == seeds else rng.integers(len(b), size=len(b))
-        drawn_a = (times @ a)[mine] / prompts                                  # (seeds, M)
-        drawn_b = (times @ b)[others] / prompts
-        found.append(ks / samples_to_match(ks, drawn_a.mean(0), drawn_b.mean(0)))
+        # A sum is divided once: so equal means are equal.
+        drawn_a = (times @ a)[mine].sum(0) / (len(a) * prompts)                # (M,)
+        drawn_b = (times @ b)[others].sum(0) / (len(b) * prompts)
+        found.append(ks / samples_to_match(ks, drawn_a, drawn_b))
     ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
     return np.stack([found[0], *ends])
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from maxrl import checkpoint
-from maxrl.config import Config
-from maxrl.errors import UsageError
+from maxrl.config import Config, misfit
+from maxrl.errors import FAULTS, UsageError
 from maxrl.io.user_code import imported
 from maxrl.tasks import TASKS
 
@@ -280,12 +280,15 @@ def find_recipe(name: str):
         recipe = imported(name, "recipe")
         try:
             made = recipe()
+            if not isinstance(made, Config):
+                raise UsageError(f"recipe {name} must be a function that returns a "
+                                 f"maxrl.config.Config, not {type(made).__name__}")
+            if wrong := misfit(made.to_dict()):
+                raise UsageError(f"recipe {name} has {wrong}")
         except UsageError:
             raise
-        except Exception as error:  # whatever their code does
+        except FAULTS as error:
             raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
-        if not isinstance(made, Config):
-            raise UsageError(f"recipe {name} must be a function that returns a maxrl.config.Config, not {type(made).__name__}")
         return recipe
     if name not in RECIPES and name in TASKS:
         recipe = "images_laptop" if name == "images" else "prompts"  # a classifier's options are others

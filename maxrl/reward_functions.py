@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 
 from maxrl import distributed
-from maxrl.errors import RunError, UsageError
+from maxrl.errors import FAULTS, RunError, UsageError
 from maxrl.io.user_code import imported
 from maxrl.ready_rewards import READY
 from maxrl.tasks import Task
@@ -164,7 +164,7 @@ class Rewards:
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
             values, error = checked(result, count)
-        except (Exception, SystemExit, asyncio.CancelledError, GeneratorExit) as caught:
+        except (*FAULTS, asyncio.CancelledError, GeneratorExit) as caught:
             error = raised(caught)
         if error:
             self.failed(name, batch, error)
@@ -265,7 +265,7 @@ class Verdicts(Rewards):
                 error = "gave a reward that is not a finite number"
         except (UsageError, torch.OutOfMemoryError):  # says what to do
             raise
-        except (Exception, SystemExit) as caught:
+        except FAULTS as caught:
             error = raised(caught)
         if error:
             batch = {
@@ -302,7 +302,7 @@ def probe(task, errors: str = "stop"):
         task.verify_all([""], [task[0]])
     except UsageError:
         raise
-    except Exception as error:
+    except FAULTS as error:
         if errors == "stop":
             raise UsageError(f"the task {kind(task).__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
                              "for any text") from None
@@ -312,7 +312,7 @@ def faults(task) -> dict:
     """task.faults() as numbers; UsageError where it gives anything else."""
     try:
         return {str(name): float(value) for name, value in task.faults().items()}
-    except Exception as error:
+    except FAULTS as error:
         raise RunError(f"the task {kind(task).__name__} {raised(error)} in faults(), which must return "
                        "numbers by metric") from None
 

@@ -254,8 +254,11 @@ def show(kept: Path, paper: Path = ROOT / "results/paper"):
         step = rows[-1]["step"] + 1
         cells = [f"{smoothed(rows):.3f}", f"{at(solved[f'17x17 maze | {method}'], step) / 100:.3f}"]
         for k in (1, 128):
-            fails = [math.comb(results["samples"] - c, k) / math.comb(results["samples"], k) for c in counts[method]]
-            cells += [f"{1 - sum(fails) / len(fails):.3f}", f"{at(passed[f'pass@{k} | {method}'], step):.3f}"]
+            # 0 where a rehearsal has fewer samples than k.
+            ways = math.comb(results["samples"], k) * len(counts[method])
+            fails = sum(math.comb(results["samples"] - c, k) for c in counts[method])
+            cells.append(f"{1 - fails / ways:.3f}" if ways else "-")
+            cells.append(f"{at(passed[f'pass@{k} | {method}'], step):.3f}")
         print(f"| {method} | {step} | {' | '.join(cells)} |")
     print("Figure 17 has a point every 1,000 steps: between them a straight line. Solved: moving average of .99.")
 

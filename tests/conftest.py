@@ -16,6 +16,7 @@ import tiny  # noqa: E402
 from data.maze import prepare  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
 from maxrl.config import Config  # noqa: E402
+from maxrl.io import user_code  # noqa: E402
 from maxrl.io.tokenizer import Tokenizer  # noqa: E402
 from maxrl.recipes import RECIPES  # noqa: E402
 from maxrl.run import cli  # noqa: E402
@@ -57,6 +58,8 @@ def shell(capsys, monkeypatch, in_a_directory_of_its_own):
 
     def run(script, *arguments):
         monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        user_code.used = False  # as in a process of its own
+        user_code.executed.cache_clear()
         code = 0
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")

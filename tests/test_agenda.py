@@ -91,6 +91,20 @@ def test_a_rehearsal_keeps_metrics(plan):
     assert len(json.loads((made.kept / "maze17-0.json").read_text())["checkpoints"][0]["counts"]) == 4
 
 
+def test_a_rehearsal_is_shown(plan, capsys):
+    """With fewer samples than 128."""
+    kept = plan().kept
+    (kept / "runs/maze17-grpo").mkdir(parents=True)
+    line = '{"step": 9, "frac_reward_zero_mean": 0.5}\n'
+    (kept / "runs/maze17-grpo/metrics.jsonl").write_text(line)
+    rows = {"samples": 4, "checkpoints": [{"name": "grpo", "counts": [0, 1, 4]}]}
+    (kept / "maze17-1.json").write_text(json.dumps(rows))
+    agenda.show(kept)
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.startswith("| grpo | 10 |")
+    assert row.split(" | ")[4] == "0.417" and row.split(" | ")[6] == "-"
+
+
 def test_what_is_shown_beside_the_paper():
     points = [[0, 1.0], [10, 3.0], [30, 2.0]]
     for step in (0, 5, 10, 17, 30, 40):

@@ -141,6 +141,8 @@ def test_samples_to_match_of_the_figure():
         (["--temperature", -1], ["--temperature -1"]),
         (["--against", "nobody"], ["--against nobody is not one of the rows warm"]),
         (["--json", "no/where.json"], ["mkdir -p no"]),
+        (["--plot", "curve"], ["curve is no name for a figure: use one that ends in .png"]),
+        (["--plot", "curve.xyz"], ["curve.xyz is no name for a figure"]),
         (["--sample", 8, "--nonsense", 3], ["--nonsense is not an option"]),
         (["--task", "maze", "--task.size", 6], ["odd number"]),
         (["--task.directory", "nowhere"], ["python -m data.maze.prepare"]),

@@ -52,8 +52,10 @@ def test_a_name_parses_back_to_the_options(keys, data):
     name = grid.name_of("recipe", cfg, [key for key, _ in pairs])
     assert "/" not in name and name.isprintable() and "\0" not in name
     told = grid.options_of(name)
-    assert told.pop("model") == (Path(cfg.init).name or "recipe")
     assert {"estimator", "rollouts", "prompts"} <= set(told)
+    if "@" in name:  # a value that is too long has a checksum
+        return
+    assert told.pop("model") == (Path(cfg.init).name or "recipe")
     back = with_overrides(usual, [f"--{key}={value}" for key, value in told.items()])
     wanted = replace(cfg, **{field: getattr(back, field) for field in FREE_ON_RESUME - {"steps", "epochs"}})
     assert repr(back) == repr(wanted)  # NaN is NaN
@@ -66,20 +68,54 @@ def test_names_are_what_people_read():
     model = "SmolLM2-360M-Instruct"
     options = ("--lr", "1e-5,3e-05", "--seed=1", "--eval-every", "10", "--init", f"a/{model}")
     assert names("--estimator", "maxrl,grpo", *options) == [
-        f"{model}-{method}-n128-bs256-lr={lr}-seed=1" for method in ("maxrl", "grpo") for lr in ("1e-05", "3e-05")]
+        f"{model}-{method}-n128-bs256-lr={lr}" for method in ("maxrl", "grpo") for lr in ("1e-05", "3e-05")]
     assert names("--init", "a/b,c/b", "--estimator", "rloo") == [f"b-rloo-n128-bs256-init={x}%2Fb" for x in "ac"]
     assert names("--rollouts", "2,4", "--steps", "5", "--clip", "0.1,0.2") == [
-        f"{model}-maxrl-n{n}-bs256-clip=0.1,0.2" for n in (2, 4)]
+        f"{model}-maxrl-n{n}-bs256" for n in (2, 4)], "only what is swept"
     assert names("--steps", "5,7")[1].endswith("bs256-steps=7"), "what a resumed run may change is named where it is swept"
     assert list(grid.product("subset_sum_sft", [("seed", "0,0,1")])) == [
         f"subset_sum_sft-supervised-n1-bs32-seed={seed}" for seed in (0, 1)]
     assert [grid.label(recipe) for recipe in ("mine.py:short", "runs/X/recipe.json")] == ["short", "X-again"]
-    told = grid.options_of(names("--init", "runs/a-lr=3,b", "--task.directory", "c-d=4-e")[0])
+    told = grid.options_of(names("--init", "runs/a-lr=3,b", "--task.directory", "c-d=4-e,f")[0])
     assert (told["model"], told["init"], told["task.directory"], "lr" in told) == ("a-lr=3", "runs/a-lr=3", "c-d=4-e", False)
     with pytest.raises(UsageError, match="--lr quick cannot be read"):
         names("--lr", "1e-5,quick")
     with pytest.raises(UsageError, match="no estimator is called 'grop'"):
         names("--estimator", "maxrl,grop")
+
+
+def test_names_fit_into_a_file_system():
+    """What has one value is not in them; a swept one that is long has its checksum there."""
+    long = f"/home/{'x' * 90}/a.jsonl"
+    fixed = [("task.train", long), ("task.validation", long), ("reward", f"{long}.py:f"),
+             ("temperature", "1"), ("top-p", "1"), ("top-k", "0"), ("seed", "0,1")]  # fmt: skip
+    names = list(grid.product("prompts", fixed))
+    assert names == ["prompts-maxrl-n16-bs32-seed=0", "prompts-maxrl-n16-bs32-seed=1"]
+    swept = []
+    for key in ("init", "task.train", "task.validation"):
+        swept.append((key, f"{long}/{key}1,{long}/{key}2"))
+    names = list(grid.product("prompts", [*swept, ("estimator", f"maxrl,{long}.py:f")]))
+    assert len(set(names)) == 16 and max(map(len, names)) < 150
+    told = [grid.options_of(name) for name in names]
+    assert all(re.fullmatch("@[0-9a-f]{8}", row["task.train"]) for row in told)
+    assert told[0]["model"] == "init1" and {row["estimator"] for row in told[:2]} > {"maxrl"}
+    many = [(f"task.{letter * 30}", "1,2") for letter in "abcdefgh"]
+    with pytest.raises(UsageError, match="cannot be called .*: sweep fewer options, or shorter"):
+        grid.product("prompts", [("task", "a.py:T"), *many])
+
+
+def test_two_runs_of_one_name_are_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(grid, "escaped", lambda text: text[:3])
+    with pytest.raises(UsageError, match=r"a run of --lr=0.02 cannot be called \S+-lr=0.0: "):
+        grid.product("subset_sum", [("lr", "0.01,0.02")])
+
+
+def test_rounds_of_rollouts_in_a_name():
+    cfg = RECIPES["subset_sum"]()
+    for rollouts, part in ((8, "-n8-"), ((8, 8, 16), "-n8+8+16-")):
+        object.__setattr__(cfg, "rollouts", rollouts)
+        name = grid.name_of("subset_sum", cfg, [])
+        assert part in name and grid.options_of(name)["rollouts"] == part[2:-1]
 
 
 @pytest.fixture
@@ -204,8 +240,10 @@ def test_a_run_is_a_program_of_its_own(tmp_path, monkeypatch):
 def test_a_signal_ends_the_grid_and_not_the_next_run(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     started = []
-    for answer, code in (((75, False), 75), ((130, True), 75), ((1, False), 1), ((0, False), 0)):
+    for answer, code in (((75, False), 75), ((130, True), 75), ((1, False), 1), ((0, False), 1), ((0, False), 0)):
         started.clear()
+        ended = iter([False, True] * 2)  # a run is done if it says so, whatever its exit code
+        monkeypatch.setattr(grid, "finished", lambda run, cfg, code=code: code == 0 and next(ended))
         monkeypatch.setattr(grid, "start", lambda words, log, answer=answer: (started.append(words), log.touch(), answer)[-1])
         assert grid.main(["subset_sum", "--seed", "0,1"]) == code
         assert len(started) == (1 if code == 75 else 2)

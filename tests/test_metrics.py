@@ -138,6 +138,12 @@ def test_times_fewer_is_a_paired_bootstrap():
     # Out of reach is 0, at once is k.
     assert times_fewer(ks, b[1:], a[:1])[0].tolist() == [0.25, 0.25, 0, 0]
     assert times_fewer(ks, b, a + 1)[0].tolist() == ks
+    # Equal solved sets, one of them of three seeds, need equally many samples in every draw.
+    for n, successes in itertools.product((64, 100), rng.integers(0, 5, (4, 150))):
+        solved = pass_at_k(n, successes[:, None], [1, 2, 4, 8, 16, 32, 64])[None]
+        three = np.repeat(solved, 3, 0)
+        for pair in ((solved, three), (three, solved)):
+            np.testing.assert_allclose(times_fewer([1, 2, 4, 8, 16, 32, 64], *pair, draws=40), 1)
     with pytest.raises(ValueError, match="same prompts"):
         times_fewer(ks, a, np.ones((1, 2, 4)))
 

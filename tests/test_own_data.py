@@ -211,6 +211,30 @@ def test_what_a_run_says(own, shell, monkeypatch):
     assert "goes on after step 2" in said
 
 
+def test_ones_own_file_is_run_once(own, shell):
+    """However many things of it are named; and the end of a run makes no split once more."""
+    Path("mine.py").write_text("""
+from maxrl.tasks.prompts import Prompts
+open("said", "a").write("run ")
+class Mine(Prompts):
+    def __init__(self, split, **files):
+        open("said", "a").write(split + " ")
+        super().__init__(split, **files)
+def one(completions):
+    return [1.0] * len(completions)
+def two(completions):
+    return [0.0] * len(completions)
+""")
+    own = (*own, "--task", "mine.py:Mine", "--reward", "mine.py:one,./mine.py:two")
+    evaluated = ("--eval-every", 1, "--eval-k", "1,2", "--eval-samples", 2)
+    code, said = shell("train.py", *own, *evaluated, "--out", "run")
+    assert code == 0 and Path("said").read_text() == "run train validation ", said
+    hint, = (line.split("python ")[1] for line in said.splitlines() if line.startswith("  test"))
+    assert hint.endswith(" --split validation")
+    code, said = shell(*hint.split(), "--samples", 2, "--k", "1,2")
+    assert code == 0, said
+
+
 def test_most_responses_are_cut(own, shell):
     """Said once, with the option that mends it; a warm-up shows no reward, and says no such thing."""
     said = shell("train.py", *own, "--reward", "rewards.py:correct", "--max-response", 1, "--out", "run")[1]
@@ -265,6 +289,8 @@ def test_look_at_ones_own_run(own, shell):
         (["prompts", "--task.train", "bad.jsonl"], "task prompts: bad.jsonl, line 2 ", False),
         (["prompts"], "or a data set of the hub: --task.train FILE", False),
         (["maze", "--task.size", 8], "odd number", True),
+        (["maze", "--task.split", "x"], "--task.split is not an option: training takes", False),
+        (["prompts", "--task.name", "x"], "--task.name is not an option of task prompts; it", False),
     ],
 )
 def test_mistakes_in_a_tasks_options(in_a_directory_of_its_own, arguments, words, suffix):
@@ -304,6 +330,15 @@ def recipe():
 
 def no_recipe():
     return 3
+
+def half():
+    return Config(prompts=4.0)
+
+def text():
+    return Config(steps="7")
+
+def unordered():
+    return Config(model={"sizes": {1, 2}})
 """
 
 
@@ -353,6 +388,12 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
     assert "Ours, shorter." in shell("train.py", "mine.py:recipe", "--help")[1]
     refused(shell("train.py", "mine.py:no_recipe"), "must be a function that returns a maxrl.config.Config, not int")
     refused(shell("train.py", "mine.py:guarded"), "recipe mine.py:guarded raised TypeError")
+    for name, words in {
+        "half": "has prompts = 4.0, which is no value of this field",
+        "text": "has steps = '7', which is no value of this field",
+        "unordered": "raised TypeError: Object of type set is not JSON serializable",
+    }.items():
+        refused(shell("train.py", f"mine.py:{name}"), f"recipe mine.py:{name} {words}")
     refused(shell("train.py", "maze9_labtop"), "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?")
     refused(shell("train.py", "math"), "math is a task: train.py prompts --task math")
     refused(shell("train.py", "images"), "images is a task: train.py images_laptop --task images")

@@ -131,6 +131,12 @@ def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
     assert capsys.readouterr().err == "plots: nowhere is no run directory: it holds no metrics.jsonl\n"
 
 
+def test_what_cannot_be_drawn_is_refused_before_any_work():
+    for name in ("curves", "curves.xyz"):
+        with pytest.raises(UsageError, match=f"{name} is no name for a figure"):
+            plots.main(["nowhere", "--out", name])
+
+
 def test_a_name_has_one_colour(drawn):
     """Pale and strong, and another one for each name, also for names that are no method's."""
     rewards = np.linspace(0, 1, 40).tolist()

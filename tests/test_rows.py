@@ -50,6 +50,14 @@ def test_every_kind_of_file_gives_the_same_rows(name):
     assert task.digest
 
 
+def test_blank_lines_and_long_cells_of_csv():
+    long = "a" * 200_000
+    Path("a.csv").write_text(f"\n\r\nprompt,answer\n\n{long},1\n\nb,2\n")
+    task = prompts("a.csv")
+    rows = [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    assert [task[i].columns for i in range(len(task))] == rows
+
+
 def test_messages_in_files_that_hold_them():
     for name in ("a.jsonl", "a.json", "a.parquet"):
         assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
@@ -147,6 +155,18 @@ def test_damage_in_parquet():
     whole.write_bytes(whole.read_bytes()[:-20])
     with pytest.raises(UsageError, match="a.parquet cannot be read"):
         prompts("a.parquet")
+
+
+def test_values_of_parquet_that_python_has_not():
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    offsets = pa.py_buffer(b"\0\0\0\0\1\0\0\0")
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    for other in (bad, pa.array([2**40], pa.timestamp("s")), pa.array([2**62], pa.timestamp("us"))):
+        pyarrow.parquet.write_table(pa.table({"prompt": ["a"], "other": other}), "a.parquet")
+        with pytest.raises(UsageError, match=r"task prompts: a.parquet cannot be read \(.*\): it is"):
+            prompts("a.parquet")
 
 
 def test_parquet_without_its_package(monkeypatch):

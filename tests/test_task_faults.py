@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.reward_functions import faults, probe
 from maxrl.tasks import load_task
@@ -13,6 +14,7 @@ from maxrl.tasks.base import Within
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
+import sys
 import numpy as np
 from maxrl.tasks import Example, Task
 
@@ -105,6 +107,34 @@ class Faulty(Right):
 
 class Whole(Right):
     verify = Task.verify
+
+def leaves(*arguments):
+    sys.exit()
+
+class Init(Right):
+    def __init__(self, split):
+        sys.exit()
+
+class Len(Right):
+    __len__ = leaves
+
+class Item(Right):
+    __getitem__ = leaves
+
+class Batch(Right):
+    batch = leaves
+
+class Final(Right):
+    final = leaves
+
+class Show(Right):
+    show = leaves
+
+def estimate(rewards):
+    sys.exit(0)
+
+def recipe():
+    sys.exit(0)
 """
 SAID = {"Raises": "Raises raised ZeroDivisionError: division by zero", "Silent": "Silent raised", "Text": "Text raised",
         "NaN": "NaN gave a reward that is not a finite number", "Short": "Short raised RuntimeError",
@@ -187,3 +217,35 @@ def test_an_example_that_fails_in_an_evaluation(dice, shell):
     Path("faults.py").write_text(FAULTS)
     code, said = shell("eval.py", dice, "--task", "faults.py:Late", "--samples", 2, "--k", 1, "--max-response", 4)
     assert code == 2 and "example 5 of the task Late raised KeyError: 5" in said and "Traceback" not in said
+
+
+TRAIN = ("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4,
+         "--init")  # fmt: skip
+WITHIN = ("--task", "faults.py:Batch", "--max-prompt", 99)
+LOOK = ("--samples", 4, "--max-response", 4, "--task")
+
+
+@pytest.mark.parametrize("before, after, said", [
+    (TRAIN, ("--task", "faults.py:Init"), "task faults.py:Init"),
+    (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len"),
+    (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item"),
+    (TRAIN, WITHIN, "the task Batch"),
+    (TRAIN, (*WITHIN, "--workers", 1), "the task Batch"),
+    (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate"),
+    (("train.py", "faults.py:recipe", "--init"), (), "recipe faults.py:recipe"),
+    (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code"),
+    (("sample.py",), (*LOOK, "faults.py:Show"), "your code"),
+])  # fmt: skip
+def test_code_that_exits_says_so(before, after, said, dice, shell, monkeypatch):
+    """It ended the run with code 0, as if all had been done."""
+    monkeypatch.setitem(ADVANTAGES, "faults.py:estimate", None)  # is taken back afterwards
+    Path("faults.py").write_text(FAULTS)
+    code, heard = shell(*before, dice, *after)
+    assert code == 2 and f"{said} raised SystemExit: " in heard, heard
+    assert "faults.py, line" in heard or "raised SystemExit: 0" in heard
+
+
+@pytest.mark.parametrize("name", ["Final", "Show"])
+def test_what_is_only_looked_at_does_not_end_a_run(name, run):
+    code, said = run(name, "--show-every", 1)
+    assert code == 0 and Path(name, "samples.jsonl").exists(), said

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,15 +66,16 @@ def csv_rows(data: bytes, file: Path) -> Iterator[tuple[str, dict]]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(f"{file}, line {line} is not UTF-8") from None
+    csv.field_size_limit(sys.maxsize)  # of a cell
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = filter(None, reader)  # without blank lines
     try:
-        names = next(reader, [])
-        for values in reader:
+        names = next(rows, [])
+        for values in rows:
             place = f"line {reader.line_num}"
-            if values and len(values) != len(names):
+            if len(values) != len(names):
                 raise DataError(f"{file}, {place} has {len(values)} values, the first line {len(names)} names")
-            if values:
-                yield place, dict(zip(names, values))
+            yield place, dict(zip(names, values))
     except csv.Error as error:
         raise DataError(f"{file}, line {reader.line_num} is not CSV: {error}") from None
 
@@ -93,6 +95,10 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
                 raise DataError(f"{file} has no column {column!r} but {', '.join(map(repr, names))}")
         for batch in table.iter_batches(256, columns=columns or None, use_threads=False):
             yield from batch.to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
+    except DataError:
+        raise
+    # The last two: of values that become none of Python's.
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{file} cannot be read ({reason}): it is damaged, or no parquet file") from None
+        raise DataError(f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has "
+                        "values that Python has not") from None

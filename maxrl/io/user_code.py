@@ -1,15 +1,27 @@
 """The user's own functions and classes, by name."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
-from maxrl.errors import UsageError
+from maxrl.errors import FAULTS, UsageError
 
 used = False  # whether any was imported: it may have threads, open files and plans for the end
+
+
+@functools.cache
+def executed(file: Path) -> ModuleType:
+    """A file as a module, which is run once, however many things in it are named."""
+    spec = importlib.util.spec_from_file_location(f"user_{file.stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look there
+    spec.loader.exec_module(module)
+    return module
 
 
 def imported(spec: str, option: str) -> Callable:
@@ -21,13 +33,10 @@ def imported(spec: str, option: str) -> Callable:
     used = True
     try:
         if where.endswith(".py"):
-            module_spec = importlib.util.spec_from_file_location(f"user_{Path(where).stem}", where)
-            module = importlib.util.module_from_spec(module_spec)
-            sys.modules[module_spec.name] = module  # dataclasses and pickle look there
-            module_spec.loader.exec_module(module)
+            module = executed(Path(where).resolve())
         else:
             module = importlib.import_module(where)
-    except (Exception, SystemExit) as error:  # whatever the file does when it is run
+    except FAULTS as error:  # whatever the file does when it is run
         raise UsageError(f"{option} {spec} cannot be imported: {type(error).__name__}: {error}") from None
     found = getattr(module, name, None)
     if not callable(found):

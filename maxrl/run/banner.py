@@ -1,6 +1,5 @@
 """What a run says to people at its start and at its end. What it says on the way is logger.py's."""
 
-import contextlib
 import shlex
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from maxrl.io.arguments import dashed
 from maxrl.io.files import read_json
 from maxrl.recipes import is_record
 from maxrl.run.cli import started
-from maxrl.tasks import load_task
+
+WHOLE = ("maze", "gsm8k", "subset_sum", "reverse_text")  # tasks that have all splits or none
 
 
 def opening(run, task, validation, policy) -> list[str]:
@@ -108,17 +108,6 @@ def next_command(script: str, cfg: Config, path: Path) -> str:
         words += ["--reward", ",".join(cfg.reward)]
     if cfg.max_prompt:
         words += ["--max-prompt", str(cfg.max_prompt)]
-    splits = ("test", "validation", "train") if script == "eval.py" else ("validation", "train")
-    split = there_is(cfg, splits)
-    if split != splits[0]:
-        words += ["--split", split]
+    if cfg.task not in WHOLE:  # then a split that the run has read is there for certain
+        words += ["--split", "validation" if cfg.eval_every else "train"]
     return shlex.join(words)
-
-
-def there_is(cfg: Config, splits: tuple[str, ...]) -> str:
-    """The first of these splits that the task has: a file of one's own may be the training split alone."""
-    for split in splits[:-1]:
-        with contextlib.suppress(Exception):  # whatever a task of the user's raises where it has no such split
-            if len(load_task(cfg.task, split, **cfg.task_options)):
-                return split
-    return splits[-1]

@@ -20,6 +20,7 @@ from maxrl.errors import RunError, UsageError
 from maxrl.estimator import RewardError
 from maxrl.io import user_code
 from maxrl.sampler import PromptError
+from maxrl.tasks.base import fault
 from maxrl.waves import out_of_memory
 
 # What a training run can change when memory runs out.
@@ -47,6 +48,8 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
         if isinstance(said.code, str):
             say(said.code)
             leave(1)
+        if user_code.used and not said.code:  # it would look as if all were done
+            refuse(program, RunError(f"your code {fault(said)}"))
         leave(said.code or 0)
     except KeyboardInterrupt:  # before a loop that finishes its step
         leave(130)

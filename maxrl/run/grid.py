@@ -23,12 +23,13 @@ import subprocess
 import sys
 import time
 import typing
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from maxrl import checkpoint
-from maxrl.config import FREE_ON_RESUME, Config, with_overrides
+from maxrl.config import FIXED, Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.io.arguments import parse, split_arguments
 from maxrl.recipes import find_recipe
@@ -38,6 +39,7 @@ from maxrl.run.directory import SIGNALS, STOPPED, compare, saved_state
 from maxrl.run.setup import check_names
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
+LONGEST = 240  # a name: a file's may have 255 bytes, and its log's has four more
 IN_EVERY_NAME = ("estimator", "rollouts", "prompts")
 SLURM = """\
 #!/bin/bash
@@ -51,8 +53,9 @@ exit $code"""
 
 def values_of(key: str, text: str | None) -> list[str | None]:
     """The values that an option has in a grid."""
-    kind = typing.get_type_hints(Config).get(key.replace("-", "_"))
-    if text is None or typing.get_origin(kind) is tuple:
+    name = key.replace("-", "_")
+    kind = typing.get_type_hints(Config).get(name)
+    if text is None or name in FIXED or typing.get_origin(kind) is tuple:
         return [text]
     return text.split(",")
 
@@ -61,15 +64,15 @@ def product(recipe: str, pairs: list[tuple[str, str | None]]) -> dict[str, tuple
     """{name: (train.py's words, Config)} of every combination; UsageError for the first option that cannot be."""
     usual = find_recipe(recipe)()
     swept = [key for key, text in pairs if len(values_of(key, text)) > 1]
-    # What a resumed run may change is no part of what it is, nor of its name; and the name begins with that of the model.
-    unnamed = FREE_ON_RESUME | {"init"}
-    named = [key for key, _ in pairs if key in swept or key.replace("-", "_") not in unnamed]
     runs = {}
     for values in itertools.product(*(values_of(key, text) for key, text in pairs)):
         words = [f"--{key}" if value is None else f"--{key}={value}" for (key, _), value in zip(pairs, values)]
         cfg = with_overrides(usual, words)
         check_names(cfg)
-        runs[name_of(recipe, cfg, named)] = (words, cfg)
+        name = name_of(recipe, cfg, swept)
+        if len(name) > LONGEST or runs.setdefault(name, (words, cfg))[1] != cfg:
+            raise UsageError(f"a run of {' '.join(words)} cannot be called {name}: sweep fewer "
+                             "options, or shorter values")
     return runs
 
 
@@ -82,7 +85,9 @@ def name_of(recipe: str, cfg: Config, named: list[str]) -> str:
     """{model}-{method}-n{N}-bs{P}, and -{option}={value} of the other options that are named."""
     model = Path(cfg.init).name or label(recipe)
     # The method alone must have no "-", so that a name can be read from its end.
-    parts = [escaped(model), escaped(cfg.estimator).replace("-", "%2D"), f"n{cfg.rollouts}", f"bs{cfg.prompts}"]
+    method = escaped(cfg.estimator).replace("-", "%2D")
+    rollouts = typed(cfg.rollouts).replace(",", "+")  # rounds have commas
+    parts = [escaped(model), method, f"n{rollouts}", f"bs{cfg.prompts}"]
     for key in dict.fromkeys(named):
         name, dot, inner = key.replace("-", "_").partition(".")
         if name not in IN_EVERY_NAME or dot:
@@ -92,13 +97,15 @@ def name_of(recipe: str, cfg: Config, named: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Without slashes and "=", and whatever else a file's name should not have; unquote undoes it."""
-    return quote(text, safe=",:+")
+    """Without slashes and "=", and whatever else a file's name should not have; unquote undoes it.
+    What is too long is its checksum."""
+    quoted = quote(text, safe=",:+")
+    return quoted if len(quoted) <= 40 else f"@{zlib.crc32(quoted.encode()):08x}"
 
 
 def options_of(name: str) -> dict[str, str]:
-    """The options that a run's name tells, {"rollouts": "16", "lr": "1e-05", ...}; and "model", the name of what it began
-    from."""
+    """The options that a run's name tells, {"rollouts": "16", "lr": "1e-05", ...}, long ones by
+    their checksum, "@1b2c3d4e"; and "model", the name of what it began from."""
     head, *others = re.split(r"-(?=[\w.]+=)", name)
     model, method, rollouts, prompts = head.rsplit("-", 3)
     found = {"model": model, "estimator": method, "rollouts": rollouts.removeprefix("n"), "prompts": prompts.removeprefix("bs")}
@@ -157,8 +164,10 @@ def run_all(recipe: str, runs: dict, chosen: list[str], folder: Path) -> int:
         if stopped or code == STOPPED:
             cli.say(f"{place}: stopped by a signal; the same command resumes it")
             return STOPPED
-        cli.say(f"{place}: {f'failed with code {code}' if code else 'done'} after {time.monotonic() - began:.0f} s")
-        if code:
+        done = finished(folder / name, cfg)
+        ended = "done" if done else f"failed with code {code}"
+        cli.say(f"{place}: {ended} after {time.monotonic() - began:.0f} s")
+        if not done:
             failed[name] = f"{last_line(log)} ({log})"
     cli.say(f"{len(chosen) - len(failed)} of {len(chosen)} runs in {folder} are finished")
     for name, why in failed.items():
@@ -197,4 +206,5 @@ def main(arguments: list[str]) -> int:
 def script(arguments: list[str]):
     """The life of `python -m maxrl.grid`."""
     with cli.script("maxrl.grid", OSError):
-        cli.leave(main(arguments))
+        if code := main(arguments):
+            cli.leave(code)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from maxrl import distributed
+from maxrl.errors import FAULTS
 from maxrl.io import files
 from maxrl.reward_functions import kind
 from maxrl.tasks.base import Task
@@ -82,6 +83,6 @@ def harmless(function, *arguments) -> str | None:
     """What somebody's code says; what is only looked at must not end a run."""
     try:
         said = function(*arguments)
-    except Exception:
+    except FAULTS:
         return None
     return None if said is None else str(said)

@@ -31,12 +31,16 @@ MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts w
            "completions/clipped_ratio": "share of cut responses"}
 
 
-def require():
-    """UsageError with the command that installs matplotlib if it is missing."""
+def require(file: Path | None = None):
+    """UsageError with the command that installs matplotlib if it is missing, and for a file that it
+    cannot draw."""
     try:
         import matplotlib
+        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise UsageError("figures need matplotlib: pip install matplotlib") from None
+    if file and file.suffix[1:].lower() not in FigureCanvasBase.filetypes:
+        raise UsageError(f"{file} is no name for a figure: use one that ends in .png, .pdf or .svg")
     matplotlib.use("Agg")
 
 
@@ -248,6 +252,7 @@ def main(arguments: list[str]):
         raise UsageError(f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}")
     if not args.out.parent.is_dir():
         raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
+    require(args.out)
     runs = {}
     for text in args.runs:
         name, path = named(text)

@@ -3,7 +3,7 @@
 import difflib
 import inspect
 
-from maxrl.errors import UsageError
+from maxrl.errors import FAULTS, UsageError
 from maxrl.io.files import DataError
 from maxrl.io.user_code import imported
 from maxrl.tasks.base import CLONE, Example, Task, example_of, fault
@@ -21,7 +21,7 @@ TASKS = {"maze": Maze, "images": Images, "gsm8k": Gsm8k, "math": Math, "prompts"
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 
 
-def load_task(name: str, split: str, **options) -> Task:
+def load_task(name: str, split: str, /, **options) -> Task:
     """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option, and where the task's code
     fails over its length or its first example."""
     if ":" in name:
@@ -50,7 +50,7 @@ def load_task(name: str, split: str, **options) -> Task:
         raise
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None
-    except Exception as error:  # whatever their code does
+    except FAULTS as error:
         raise UsageError(f"task {name} {fault(error)}") from None
 
 

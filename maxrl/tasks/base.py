@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from maxrl import verifiers
-from maxrl.errors import UsageError
+from maxrl.errors import FAULTS, UsageError
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +124,7 @@ class Within:
                 lengths.append(len(tokenizer.encode_prompt(example_of(task, i).prompt)))
         except (UsageError, ValueError):
             raise
-        except Exception as error:
+        except FAULTS as error:
             raise UsageError(f"example {len(lengths)} of the task {type(task).__name__} {fault(error)}") from None
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
@@ -153,7 +153,7 @@ def example_of(task: Task, index: int) -> Example:
         example = task[index]
     except (UsageError, ValueError):
         raise
-    except Exception as error:
+    except FAULTS as error:
         raise UsageError(f"example {index} of the task {type(task).__name__} {fault(error)}") from None
     if not isinstance(example, Example) or not isinstance(example.prompt, (str, list)):
         raise UsageError(f"example {index} of the task {type(task).__name__} is {str(example)[:80]}: __getitem__ must return "
@@ -266,7 +266,7 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 
-def fault(error: Exception) -> str:
+def fault(error: BaseException) -> str:
     """What somebody's code has raised, and where, in a sentence."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]} ({last.filename}, line {last.lineno})"

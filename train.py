@@ -58,6 +58,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
             answers = policy.demonstrate(examples)               # N = 1
+            clock.lap("rollout")
             rewards = task.rewards(examples, answers)
             sampled = one_round(answers, rewards)
         else:

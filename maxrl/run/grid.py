@@ -5,7 +5,7 @@
     python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2 --slurm  prints the script of an array of six jobs
 
 The options are train.py's. One with commas has several values, and every combination is a run. One that is a list anyway,
-such as --clip 0.2,0.3, has one value. The grid's own options:
+such as --clip 0.2,0.3, has one value; of --rollouts 16,8+8+16 the second one is rounds. The grid's own options:
 
     --out DIR         where the runs are (runs/RECIPE-grid)
     --slurm           print a script for sbatch instead of running anything
@@ -57,7 +57,9 @@ def values_of(key: str, text: str | None) -> list[str | None]:
     kind = typing.get_type_hints(Config).get(name)
     if text is None or name in FIXED or typing.get_origin(kind) is tuple:
         return [text]
-    return text.split(",")
+    values = text.split(",")
+    # A comma separates values: rounds have "+".
+    return [value.replace("+", ",") for value in values] if name == "rollouts" else values
 
 
 def product(recipe: str, pairs: list[tuple[str, str | None]]) -> dict[str, tuple[list[str], Config]]:

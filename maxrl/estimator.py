@@ -16,18 +16,19 @@ class _Registry(dict):
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 
 
-def estimator(takes: str, limit=None, group: bool = False, name: str = "", rounds: bool = False, count: str = "",
-              registry=ADVANTAGES):
+def estimator(takes: str, limit=None, group: bool = False, name: str = "", rounds: bool = False,
+              count: str = "", registry=ADVANTAGES):
     """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
 
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
-    limit   its weight w(p) for many rollouts; None if that is not known here, False if it depends on more than r_i and K
+    limit   its weight w(p) for many rollouts; None if that is not known here, False if it has no
+            weight, because it depends on more than r_i and K
     group   whether it compares a rollout with others, so that N = 1 is refused
     name    in ADVANTAGES: the formula's own if empty
     rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
             may be sampled in rounds (maxrl/rounds.py)
     count   its option that is an int from 1 to N; where it is given, rewards are binary
-    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that it has.
+    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and known options.
     """
     def register(formula):
         called = name or formula.__name__
@@ -89,7 +90,7 @@ def add_own(name: str, formula) -> None:
 
 
 def find(rule):
-    """The estimator that is meant by a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"."""
+    """The estimator of a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"."""
     if callable(rule):
         return rule if hasattr(rule, "known") else own(getattr(rule, "__name__", "this rule"), rule)
     if rule in ADVANTAGES or ":" not in str(rule):
@@ -99,8 +100,8 @@ def find(rule):
 
 
 def own(name: str, formula):
-    """A function f(rewards (P, N), **options) of the user's as an estimator, for any finite rewards; one under an
-    `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+    """A user's function f(rewards (P, N), **options) as an estimator, for any finite rewards; one under
+    an `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
     @functools.wraps(formula)
     def checked(rewards: Tensor, **options) -> Tensor:
         try:
@@ -140,8 +141,9 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
     return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
 
 
-def check_options(name: str, known: dict, options: dict, count: str, rollouts: int | None = None) -> None:
-    """TypeError or ValueError for an option that is unknown or missing, or for a count out of its range."""
+def check_options(name: str, known: dict, options: dict, count: str, rollouts=None) -> None:
+    """TypeError or ValueError for an option that is unknown or missing, or for the count if it is
+    no int from 1 to `rollouts`, the N where that is known."""
     for key, value in options.items():
         if key not in known:
             instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"

@@ -28,6 +28,7 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = "", round
     rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
             may be sampled in rounds (maxrl/rounds.py)
     count   its option that is an int from 1 to N; where it is given, rewards are binary
+    registry  what it is put into
     The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and known options.
     """
     def register(formula):

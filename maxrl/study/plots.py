@@ -6,17 +6,13 @@
 """
 
 import argparse
-import math
 import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from maxrl.advantages import weight
 from maxrl.errors import UsageError
-from maxrl.estimator import find
 from maxrl.io.arguments import check_least, named, refuse_blanks
 from maxrl.io.files import json_lines
 from maxrl.metrics import samples_to_match
@@ -249,7 +245,7 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
         for place, name in enumerate(names):
             style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
             try:
-                lines.append(weight_line(ax, find(name), rollouts, style))
+                lines.append(weight_line(ax, name, rollouts, style))
             except (KeyError, TypeError, ValueError) as error:
                 raise UsageError(f"--weights {name}: {error.args[0]}") from None
         ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
@@ -261,8 +257,11 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
 
 def weight_line(ax, rule, rollouts: int, style: dict, **options):
     """The weight w(p) of N rollouts; dashed the limit of many, where that is known."""
-    reach = max(7, math.log(10 * rollouts))  # below a pass rate of 1/N the weights are flat
-    p = torch.linspace(-reach, reach, 400, dtype=torch.float64).sigmoid()
+    from maxrl.advantages import weight  # needs torch, which a report does without
+    from maxrl.estimator import find
+    rule = find(rule)
+    reach = max(7, np.log(10 * rollouts))  # below a pass rate of 1/N the weights are flat
+    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     line, = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
     if rule.limit:
         ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)

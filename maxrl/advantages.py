@@ -37,7 +37,8 @@ No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 
 group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
-group=True refuses N = 1, limit= is its weight w(p) for many rollouts. Every one of them:
+group=True refuses N = 1, limit= is its weight w(p) for many rollouts, count= names an option that
+is an int from 1 to N. Every one of them:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
     raises   RewardError for a reward that the table does not allow;
@@ -49,7 +50,7 @@ import math
 import torch
 from torch import Tensor
 
-from maxrl.estimator import ADVANTAGES, RewardError, check_options, check_sizes, estimator
+from maxrl.estimator import ADVANTAGES, RewardError, check_options, check_sizes, estimator, find
 
 __all__ = ["ADVANTAGES", "RewardError", "weight"]
 
@@ -105,6 +106,10 @@ def grpo(rewards: Tensor, ddof: int = 1) -> Tensor:
     ddof  1: the variance is divided by N - 1, as in torch.std, TRL and the paper's language-model
           code; 0: by N, as in the paper's image experiment (Appendix D.1)
     """
+    if ddof not in (0, 1):
+        raise ValueError(
+            f"grpo got ddof={ddof!r}; use 0 (divisor N) or 1 (divisor N - 1)"
+        )
     std = rewards.std(dim=1, keepdim=True, correction=ddof)         # (P, 1)
     return _centered(rewards) / (std + 1e-6)                        # (P, N)
 
@@ -141,7 +146,7 @@ def maxrl(rewards: Tensor) -> Tensor:
     return torch.where(mean > 0, advantages, 0.0)                   # (P, N)
 
 
-@estimator(takes="unit", limit=maxrl_weight, rounds=True)
+@estimator(takes="unit", limit=maxrl_weight, count="order", rounds=True)
 def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
     """Eq. (9): the average score of the successes, A_i = r_i N / K.
 
@@ -165,7 +170,7 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
     return torch.where(mean > 0, advantages, -1.0)                  # (P, N)  Eq. (10)
 
 
-@estimator(takes="binary", limit=maxrl_weight)
+@estimator(takes="binary", limit=maxrl_weight, count="order")
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
@@ -180,7 +185,7 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     return (rewards - baseline) * _c(rewards, order)                # (P, N)
 
 
-@estimator(takes="binary", limit=maxrl_weight, rounds=True)
+@estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True)
 def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     """A_i = (r_i - majority of the others) c_T(failures among the others). Weight w_T.
 
@@ -232,7 +237,7 @@ def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
     return k * (1 - p) ** (k - 1)
 
 
-@estimator(takes="binary", limit=pass_at_k_weight)
+@estimator(takes="binary", limit=pass_at_k_weight, count="k")
 def pkpo(rewards: Tensor, k: int) -> Tensor:
     """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias.
 
@@ -245,7 +250,7 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
     return rewards * k * q[_failures(rewards)]                      # (P, N)
 
 
-@estimator(takes="any", group=True)
+@estimator(takes="any", limit=False, group=True)
 def differential_smoothing(
     rewards: Tensor,
     mean_log_probs: Tensor,
@@ -258,13 +263,18 @@ def differential_smoothing(
     mean_log_probs  l_i (P, N), mean log-probability of the response's tokens when it was sampled
     gamma           how much likelihood counts
     """
+    if not isinstance(mean_log_probs, Tensor) or mean_log_probs.shape != rewards.shape:
+        raise TypeError(
+            "differential_smoothing takes mean_log_probs of the rewards' shape "
+            f"{tuple(rewards.shape)}; use a tensor, one per rollout"
+        )
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
     sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)
     smoothing = sign * gamma * mean_log_probs.to(rewards)           # (P, N)
     return grpo(rewards, ddof=0) + smoothing                        # (P, N)
 
 
-@estimator(takes="any")
+@estimator(takes="any", limit=False)
 def supervised(rewards: Tensor) -> Tensor:
     """A_i = 1: maximum likelihood of demonstrations.
 
@@ -275,7 +285,7 @@ def supervised(rewards: Tensor) -> Tensor:
 
 # --------------------------------------- what it weighs -------------------------------------------
 def weight(
-    name: str,
+    rule,
     p,
     order: int | None = None,
     rollouts: int | tuple[int, ...] | None = None,
@@ -289,24 +299,27 @@ def weight(
     weight("maxrl", p, rollouts=N)              exact weight of N rollouts: here w_{N-1}
     weight("maxrl_order", p, order=T, rollouts=N)   with both, order is the estimator's own option
     weight("maxrl_rare", p, rollouts=(8, 8, 16))    exact weight of rounds: here w_32
+    weight("mine.py:root", p, rollouts=N)       of a rule of one's own
 
-    name      in ADVANTAGES
+    rule      a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"
     p         pass rate, a number or a tensor (...); p = 0 and p = 1 give their limits
     order     T, or None for the limit
     rollouts  N, or the sizes of rounds, or None for the limit of many; memory grows with N^2
     options   (ddof, k) of the estimator
     returns   a float for a number p, else float64 (...)
-    raises    ValueError for p outside [0, 1] and for an estimator without a weight; KeyError for an
-              unknown name; else as the estimator
+    raises    ValueError for p outside [0, 1], for an estimator without a weight, and without
+              rollouts for one of unknown limit; KeyError for an unknown name; UsageError for a
+              file or function that is not there; else as the estimator
     """
-    rule = ADVANTAGES[name]
+    rule = find(rule)
+    name = rule.__name__
     q = torch.as_tensor(p, dtype=torch.float64, device="cpu")       # (...)
     inside = (q >= 0) & (q <= 1)                                    # (...)
     if not inside.all():
         raise ValueError(
             f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts"
         )
-    if rule.limit is None:
+    if rule.limit is False:
         raise ValueError(
             f"{name} has no weight: its expected gradient is no multiple of grad p; "
             "use another estimator"
@@ -314,12 +327,7 @@ def weight(
     if order is not None:
         options["order"] = order
     if rollouts is None:
-        known = rule.known
-        # Every MaxRL form estimates some J_T, so each has a weight of order T.
-        if rule.limit is maxrl_weight:
-            known = {"order": False} | known
-        check_options(name, known, options, None)
-        w = rule.limit(q, **options)                                # (...)
+        w = _limit(rule, q, options)                                # (...)
     else:
         sizes = rollouts if isinstance(rollouts, tuple) else (rollouts,)
         check_sizes(name, sizes, options)
@@ -331,6 +339,21 @@ def weight(
     if isinstance(p, (int, float)):
         return w.item()
     return w
+
+
+def _limit(rule, p: Tensor, options: dict) -> Tensor:
+    """w(p) (...) of many rollouts, or of an order."""
+    name = rule.__name__
+    known = rule.known
+    count = rule.count
+    if rule.limit is None:
+        raise ValueError(f"{name} has no limit that is known here; use rollouts=N")
+    # Every MaxRL form estimates some J_T, so each has a weight of order T.
+    if rule.limit is maxrl_weight:
+        known = {"order": False} | known
+        count = "order"
+    check_options(name, known, options, count)
+    return rule.limit(p, **options)                                 # (...)
 
 
 def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
@@ -345,8 +368,19 @@ def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
     # Row K has K ones, then N - K zeros: its first column is a success, its last one a failure.
     rewards = p.new_ones(N + 1, N).tril(-1)                         # (N + 1, N)
     advantages = rule(rewards, **options)                           # (N + 1, N)
-    success = advantages[1:, 0]                                     # (N,)  a_s(k+1)
-    failure = advantages[:-1, -1]                                   # (N,)  a_f(k)
+    success = advantages[:, :1]                                     # (N + 1, 1)  a_s(K)
+    failure = advantages[:, -1:]                                    # (N + 1, 1)  a_f(K)
+    # The same groups the other way round, and half of them at a time: this changes what a rule
+    # sees besides (r_i, K), the order of the rollouts and the other groups of the batch.
+    turned = rewards.flip(1)                                        # (N + 1, N)
+    expected = torch.where(turned == 1, success, failure)           # (N + 1, N)
+    halves = [rule(half, **options) for half in turned.split(N // 2 + 1)]
+    again = torch.cat(halves)                                       # (N + 1, N)
+    if not torch.allclose(again, expected, rtol=1e-4, atol=1e-6):
+        raise ValueError(
+            f"{rule.__name__} has no weight that is known here: its advantages depend on more than "
+            "r_i and K, such as the order of the rollouts or other groups; use a rule of these two"
+        )
     # Binomials of N = 2048 overflow, their logarithms do not.
     p = p[..., None]                                                # (..., 1)
     k = torch.arange(N).to(p)                                       # (N,)
@@ -356,5 +390,5 @@ def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
     log_successes = torch.xlogy(k, p)                               # (..., N)  p^k
     log_failures = torch.special.xlog1py(N - 1 - k, -p)             # (..., N)  (1-p)^(N-1-k)
     log_prob = log_choose + log_successes + log_failures            # (..., N)  Bin(k; N-1, p)
-    change = success - failure                                      # (N,)
+    change = success[1:, 0] - failure[:-1, 0]                       # (N,)  a_s(k+1) - a_f(k)
     return (log_prob.exp() * change).sum(dim=-1)                    # (...)

@@ -16,16 +16,20 @@ class _Registry(dict):
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
 
 
-def estimator(takes: str, limit=None, group: bool = False, name: str = "", rounds: bool = False):
+def estimator(takes: str, limit=None, group: bool = False, name: str = "", rounds: bool = False,
+              count: str = "", registry=ADVANTAGES):
     """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
 
     takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
-    limit   its weight w(p) for many rollouts; None if it has none
+    limit   its weight w(p) for many rollouts; None if that is not known here, False if it has no
+            weight, because it depends on more than r_i and K
     group   whether it compares a rollout with others, so that N = 1 is refused
     name    in ADVANTAGES: the formula's own if empty
     rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
             may be sampled in rounds (maxrl/rounds.py)
-    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and options that were checked.
+    count   its option that is an int from 1 to N; where it is given, rewards are binary
+    registry  what it is put into
+    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and known options.
     """
     def register(formula):
         called = name or formula.__name__
@@ -43,17 +47,19 @@ def estimator(takes: str, limit=None, group: bool = False, name: str = "", round
             if options.pop("allow_missing", False):
                 return among_judged(checked, rewards, options)
             rewards = check_shape(called, rewards, group)
-            check_options(called, known, options, rewards.shape)
+            check_options(called, known, options, count, rewards.shape[1])
             domain = "fractional" if options.pop("allow_fractional", False) else takes
-            if options.get("order"):
+            if options.get(count):
                 domain = "binary"
             check_values(called, rewards, domain)
             return formula(rewards, **options)
 
+        checked.__name__ = called
         checked.known = known
         checked.limit = limit
         checked.rounds = rounds
-        ADVANTAGES[called] = checked
+        checked.count = count
+        registry[called] = checked
         return checked
     return register
 
@@ -80,8 +86,23 @@ class RewardError(ValueError):
 
 
 def add_own(name: str, formula) -> None:
-    """Puts a function f(rewards (P, N), **options) of the user's into ADVANTAGES, for any finite rewards; one under an
-    `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+    """Puts an estimator of the user's into ADVANTAGES."""
+    ADVANTAGES[name] = own(name, formula)
+
+
+def find(rule):
+    """The estimator of a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"."""
+    if callable(rule):
+        return rule if hasattr(rule, "known") else own(getattr(rule, "__name__", "this rule"), rule)
+    if rule in ADVANTAGES or ":" not in str(rule):
+        return ADVANTAGES[rule]
+    from maxrl.io.user_code import imported
+    return own(rule, imported(rule, "the estimator"))
+
+
+def own(name: str, formula):
+    """A user's function f(rewards (P, N), **options) as an estimator, for any finite rewards; one under
+    an `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
     @functools.wraps(formula)
     def checked(rewards: Tensor, **options) -> Tensor:
         try:
@@ -102,10 +123,8 @@ def add_own(name: str, formula) -> None:
                               f"group of {len(group)} rewards of {values}")
         return advantages.to(rewards)
 
-    if hasattr(formula, "known"):
-        ADVANTAGES[name] = checked
-    else:
-        estimator(takes="any", name=name)(checked)
+    checked.__name__ = name
+    return checked if hasattr(formula, "known") else estimator(takes="any", registry={})(checked)
 
 
 def check_shape(name: str, rewards, group: bool) -> Tensor:
@@ -123,23 +142,19 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
     return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
 
 
-def check_options(name: str, known: dict, options: dict, shape: torch.Size | None) -> None:
-    """TypeError or ValueError for an option that is unknown, missing or out of its range. shape: (P, N) if N is known."""
-    rollouts = shape[1] if shape else float("inf")
+def check_options(name: str, known: dict, options: dict, count: str, rollouts=None) -> None:
+    """TypeError or ValueError for an option that is unknown or missing, or for the count if it is
+    no int from 1 to `rollouts`, the N where that is known."""
     for key, value in options.items():
         if key not in known:
             instead = "maxrl_order or maxrl_success" if key == "order" else ", ".join(known) or "no option at all"
             raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
-        if key in ("order", "k") and value is not None:
+        if key == count and value is not None:
             if type(value) is not int:
                 raise TypeError(f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N")
-            if not 1 <= value <= rollouts:
-                top = f" <= N = {rollouts}" if shape else ""
+            if not 1 <= value <= (rollouts or value):
+                top = f" <= N = {rollouts}" if rollouts else ""
                 raise ValueError(f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range")
-        if key == "mean_log_probs" and not (isinstance(value, Tensor) and value.shape == shape):
-            raise TypeError(f"{name} takes mean_log_probs of the rewards' shape {tuple(shape)}; use a tensor, one per rollout")
-        if key == "ddof" and value not in (0, 1):
-            raise ValueError(f"{name} got ddof={value!r}; use 0 (divisor N) or 1 (divisor N - 1)")
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do")

@@ -1,4 +1,4 @@
-"""`python -m maxrl.plots`: training curves, see maxrl/study/plots.py."""
+"""`python -m maxrl.plots`: training curves and weights of estimators, see maxrl/study/plots.py."""
 
 from maxrl.study.plots import script
 

@@ -64,7 +64,7 @@ def test_every_entry_is_proven_or_named():
     new, gone = set(ADVANTAGES) - set(CLOSED_FORM) - set(NO_WEIGHT), set(CLOSED_FORM) | set(NO_WEIGHT)
     assert not new, (f"{', '.join(new)}: say what it weighs. A row in CLOSED_FORM above, `lambda p, N: ...`, the weight w(p) "
                      "that N rollouts have (None where only weight() knows it), and its options in all_options; or a row in "
-                     "NO_WEIGHT with the reason why it has none, and no limit= at its @estimator line")
+                     "NO_WEIGHT with the reason why it has none, and limit=False at its @estimator line")
     assert gone <= set(ADVANTAGES)
     for name, reason in NO_WEIGHT.items():
         assert reason
@@ -370,13 +370,13 @@ def test_unknown_names_and_bad_weights():
     for p in (-0.1, 1.5, math.nan, torch.tensor([0.5, 2.0])):
         with pytest.raises(ValueError, match="a pass rate is in"):
             weight("maxrl", p)
-    for call in ({"name": "maxrl", "rollouts": 0}, {"name": "maxrl", "rollouts": 2.5}, {"name": "maxrl", "order": 0},
-                 {"name": "maxrl_order", "order": 5, "rollouts": 4}, {"name": "rloo", "rollouts": 1}):
-        with pytest.raises(ValueError, match=call["name"]):
+    for call in ({"rule": "maxrl", "rollouts": 0}, {"rule": "maxrl", "rollouts": 2.5}, {"rule": "maxrl", "order": 0},
+                 {"rule": "maxrl_order", "order": 5, "rollouts": 4}, {"rule": "rloo", "rollouts": 1}):
+        with pytest.raises(ValueError, match=call["rule"]):
             weight(p=0.5, **call)
-    for call in ({"name": "maxrl_order"}, {"name": "rloo", "order": 1}, {"name": "maxrl", "order": 1.5},
-                 {"name": "maxrl", "order": 3, "rollouts": 4}, {"name": "maxrl", "ddof": 1}):
-        with pytest.raises(TypeError, match=call["name"]):
+    for call in ({"rule": "maxrl_order"}, {"rule": "rloo", "order": 1}, {"rule": "maxrl", "order": 1.5},
+                 {"rule": "maxrl", "order": 3, "rollouts": 4}, {"rule": "maxrl", "ddof": 1}):
+        with pytest.raises(TypeError, match=call["rule"]):
             weight(p=0.5, **call)
 
 

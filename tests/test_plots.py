@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT
 
-from maxrl.advantages import ADVANTAGES
+from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import UsageError
 from maxrl.io.arguments import named
 from maxrl.io.files import json_lines
@@ -143,3 +144,46 @@ def test_a_name_has_one_colour(drawn):
     lines = drawn({"seed0": [rewards], "seed1": [rewards]})[0].axes[0].lines
     colours = [line.get_color() for line in lines]
     assert colours[0] == colours[1] != colours[2] == colours[3]
+
+
+def test_weights(tmp_path, monkeypatch):
+    """Lines are exact weights of N rollouts, dashed ones limits, of which the user's has none."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")
+    kept, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda *given: (kept.extend(given), save(*given)))
+    names = ["maxrl", "grpo", f"{tmp_path}/mine.py:double"]
+    plots.main(["--weights", ",".join(names), "--rollouts", "8", "--out", "w.png"])
+    fig, lines, *_ = kept
+    assert [line.get_label() for line in lines] == ["MaxRL", "GRPO", "mine.py:double"]
+    assert [ax.get_xscale() for ax in fig.axes] == ["log", "linear"]
+    assert {ax.get_yscale() for ax in fig.axes} == {"log"} and Path("w.png").stat().st_size
+    for ax in fig.axes:
+        solid = [line for line in ax.lines if line.get_linestyle() == "-"]
+        dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
+        assert len(solid) == len({line.get_color() for line in solid}) == 3 and len(dashed) == 2
+        for line, name in zip(solid, names):
+            p, w = map(torch.tensor, line.get_data())
+            torch.testing.assert_close(w, weight(name, p, rollouts=8))
+            assert p.min() < 1e-3 and p.max() > 0.999
+        for line, name in zip(dashed, names):
+            p, w = map(torch.tensor, line.get_data())
+            torch.testing.assert_close(w, weight(name, p))
+
+
+@pytest.mark.parametrize("words, said", [
+    ([], "either runs or estimators"),
+    (["run", "--weights", "maxrl"], "either runs or estimators"),
+    (["--weights", "maxlr"], "--weights maxlr: no estimator is called 'maxlr'"),
+    (["--weights", "maxrl_order"], "--weights maxrl_order: maxrl_order needs order="),
+    (["--weights", "supervised"], "supervised has no weight"),
+    (["--weights", "nofile.py:f"], "nofile.py:f cannot be imported"),
+    (["--weights", "rloo", "--rollouts", "1"], "at least 2 rollouts"),
+    (["--weights", "rloo", "--rollouts", "0"], "at least 1"),
+])
+def test_weights_that_cannot_be_drawn(words, said, tmp_path):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UsageError, match=said):
+        plots.main([*words, "--out", str(tmp_path / "w.png")])
+    assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from test_own_data import own  # noqa: F401
 from test_train import metrics, weights
 
 import maxrl
-from maxrl.advantages import ADVANTAGES
+from maxrl.advantages import ADVANTAGES, weight
 from maxrl.config import Config
 from maxrl.io.arguments import dashed
 from maxrl.io.user_code import imported
@@ -103,7 +103,7 @@ OTHERS = {"--samples", "--k", "--split", "--workers", "--gradient-norms", "--pro
           f"--{name}" for name in ("source", "size", "train", "validation", "test", "overwrite", "platinum", "check", "classes",
                                    "noise", "jitter", "validation-share")} | {  # of data sets
           "--quick", "--show", "--block", "--tiny", "--list"} | {  # of tests/bench.py, tests/gpu_check.py and results/agenda.py
-          "--slurm", "--bench", "--mean-response"} | {  # of python -m maxrl.grid and --dry-run
+          "--slurm", "--bench", "--mean-response", "--weights"} | {  # of python -m maxrl.grid, --dry-run and maxrl.plots
           f"--{name}" for name in ("nnodes", "nproc-per-node")} | {  # torchrun
           f"--{name}" for name in ("nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "time", "signal", "requeue",
                                    "open-mode", "kill-on-bad-exit")}  # Slurm, fmt: skip
@@ -203,6 +203,26 @@ def test_your_own_estimator():
     exec(compile(block("# mine.py", "    return torch.where"), "README.md", "exec"), found)
     rewards = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])
     torch.testing.assert_close(found["root"](rewards, power=1), ADVANTAGES["maxrl"](rewards))
+
+
+def test_what_your_own_estimator_weighs(tmp_path, monkeypatch, capsys):
+    """The commands as printed, the simulation with fewer steps."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(ADVANTAGES, "mine.py:root", None)  # so that what is registered is taken back
+    del ADVANTAGES["mine.py:root"]
+    Path("mine.py").write_text(block("# mine.py", "    return torch.where"))
+    code = block("from maxrl.advantages import weight", "print(weight")
+    exec(compile(code, "README.md", "exec"), {})
+    expected = weight("mine.py:root", 0.01, rollouts=16, power=0.25)
+    assert float(capsys.readouterr().out) == pytest.approx(expected)
+    for start, few in (("python -m maxrl.plots --weights", []),
+                       ("python -m maxrl.toy --estimator", ["--steps", "2"])):
+        words, = commands(start)
+        monkeypatch.setattr("sys.argv", [*words[2:], *few])
+        runpy.run_module(words[2], run_name="__main__")
+    assert "mine.py:root  " in capsys.readouterr().out
+    assert {"weights.png", "toy"} <= set(os.listdir())
 
 
 def test_your_own_data(warm, shell, monkeypatch):

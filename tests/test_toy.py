@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from maxrl.advantages import weight
+from maxrl.advantages import ADVANTAGES, weight
 from maxrl.study import toy
 
 
@@ -66,6 +66,65 @@ def test_too_few_rollouts(capsys):
     with pytest.raises(SystemExit):
         toy.main(["--rollouts", "3"])
     assert "--rollouts 3 is too few" in capsys.readouterr().err
+
+
+MINE = """
+import torch
+
+def mine(rewards):
+    mean = rewards.mean(dim=1, keepdim=True)
+    return torch.where(mean > 0, (rewards - mean) / mean, 0.0)
+
+def batch_wide(rewards):
+    return rewards - rewards.mean()
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """mine.py, and what is registered of it is taken back."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    before = dict(ADVANTAGES)
+    yield
+    ADVANTAGES.clear()
+    ADVANTAGES.update(before)
+
+
+def test_estimators_that_are_named(file, capsys):
+    """Algorithm 1 in a file of the user's has the numbers of ours; nobody else has a row."""
+    small = ["--prompts", "10", "--steps", "20", "--rollouts", "3"]
+    toy.main(["--estimator", "maxrl,mine.py:mine", *small])
+    ours, mine, _ = (line.rsplit(maxsplit=6) for line in capsys.readouterr().out.splitlines()[3:])
+    assert (ours[0], mine[0]) == ("maxrl", "mine.py:mine") and ours[1:] == mine[1:] != ["-"] * 6
+
+
+def test_their_figure(file, monkeypatch):
+    pytest.importorskip("matplotlib")
+    kept = []
+    monkeypatch.setattr("maxrl.study.plots.save", lambda fig, lines, *_: kept.extend([fig, lines]))
+    toy.main(["--estimator", "rloo,mine.py:mine", "--prompts", "10", "--steps", "3", "--out", "."])
+    fig, lines = kept
+    assert [line.get_label() for line in lines] == ["RLOO", "mine.py:mine", toy.EXACT_ML]
+    for drawn in (lines, fig.axes[0].lines):
+        assert len({line.get_color() for line in drawn}) == 3
+    mine = [line for line in fig.axes[3].lines if line.get_color() == lines[1].get_color()]
+    p, w = map(torch.tensor, mine[0].get_data())
+    assert len(mine) == 1, "a function of the user's has no limit"
+    torch.testing.assert_close(w, weight("maxrl", p, rollouts=16))
+
+
+@pytest.mark.parametrize("name, said", [
+    ("maxlr", "no estimator is called 'maxlr'"),
+    ("mine.py:none", "has no function or class"),
+    ("pkpo", "pkpo needs k="),
+    ("supervised", "supervised has no weight"),
+    ("mine.py:batch_wide", "batch_wide has no weight that is known here"),
+])
+def test_estimators_that_cannot_be(file, name, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        toy.main(["--estimator", name])
+    assert end.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_seed_decides_the_samples_alone():

@@ -1,4 +1,9 @@
-"""The figures. Training curves: `python -m maxrl.plots [NAME=]RUN... --out FILE`; the others: `eval.py --plot FILE`."""
+"""The figures.
+
+    python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
+    python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    what estimators weigh
+    python eval.py CHECKPOINT... --plot FILE                              the others
+"""
 
 import argparse
 import sys
@@ -8,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.errors import UsageError
-from maxrl.io.arguments import named, refuse_blanks
+from maxrl.io.arguments import check_least, named, refuse_blanks
 from maxrl.io.files import json_lines
 from maxrl.metrics import samples_to_match
 
@@ -24,6 +29,7 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
          "grpo-entropy bonus": ("GRPO", "#7fb3d5"), "maxrl-not clipped": ("MaxRL", "#e67e22"),
          "grpo-not clipped": ("GRPO", "#7fb3d5")}
+OWN = ("C9", "C5", "C7", "C6")  # colours that no method has, for estimators of the user's
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
            "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm",
            "kl": "KL to the reference, nats",
@@ -238,16 +244,55 @@ def gradient_norms(rows: list[dict], file: Path, caption: str):
     save(fig, [], file, caption)
 
 
+def weights(names: list[str], rollouts: int, file: Path, caption: str):
+    """What estimators weigh, over log p for hard prompts and over p for easy ones."""
+    fig, axes = figure(2)
+    for ax, scale in zip(axes, ("log", "linear")):
+        lines = []
+        for place, name in enumerate(names):
+            style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
+            try:
+                lines.append(weight_line(ax, name, rollouts, style))
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"--weights {name}: {error.args[0]}") from None
+        ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter("{x:g}")
+    told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
+    save(fig, lines, file, caption, told)
+
+
+def weight_line(ax, rule, rollouts: int, style: dict, **options):
+    """The weight w(p) of N rollouts; dashed the limit of many, where that is known."""
+    from maxrl.advantages import weight  # needs torch, which a report does without
+    from maxrl.estimator import find
+    rule = find(rule)
+    reach = max(7, np.log(10 * rollouts))  # below a pass rate of 1/N the weights are flat
+    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
+    line, = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
+    if rule.limit:
+        ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)
+    return line
+
+
 def main(arguments: list[str]):
-    parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__)
-    parser.add_argument("runs", nargs="+", metavar="[NAME=]RUN")
+    parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", metavar="[NAME=]RUN")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--weights", type=lambda text: text.split(","),
+                        metavar="ESTIMATOR,ESTIMATOR",
+                        help="estimators by name, or FILE.py:FUNCTION, instead of runs")
+    parser.add_argument("--rollouts", type=int, default=16, metavar="N", help="of --weights (16)")
     parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
                         help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
     parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps, odd (9); 1: none")
     parser.add_argument("--caption", default="")
     refuse_blanks(arguments, {"panels": lambda word: "=" not in word})
     args = parser.parse_args(arguments)
+    if bool(args.runs) == bool(args.weights):
+        raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
+    check_least("rollouts", args.rollouts, 1)
     if args.smooth < 1 or args.smooth % 2 == 0:
         raise UsageError(f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}")
     if not args.out.parent.is_dir():
@@ -260,7 +305,10 @@ def main(arguments: list[str]):
         if not metrics.exists():
             raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
         runs.setdefault(name, []).append([row for row, _ in json_lines(metrics)])
-    training(runs, args.out, args.caption, args.panels, args.smooth)
+    if args.weights:
+        weights(args.weights, args.rollouts, args.out, args.caption)
+    else:
+        training(runs, args.out, args.caption, args.panels, args.smooth)
     print(f"drew {args.out}")
 
 

@@ -1,6 +1,7 @@
 """MaxRL without a model: softmax policies over a handful of outcomes. Seconds on one core.
 
     python -m maxrl.toy --out toy        numbers, and the figure toy/toy.png (needs matplotlib)
+    python -m maxrl.toy --estimator rloo,maxrl,mine.py:root        these instead, one of them yours
 
 P prompts, each a softmax over 8 outcomes of which 2 are right, with pass rates from 1e-3 to 0.5. Every method takes the
 same number of gradient steps of the same size, twice:
@@ -15,7 +16,7 @@ What to see.
    MaxRL comes closest to it. The hardest tenth, p near 1e-3, stays behind even so: there its weight is at most
    N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
 3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and certain ones (p near 1) more again: the last panel.
-   The dashed limit is far from what 16 rollouts give.
+   Its dashed limit is far from what 16 rollouts give.
 4. The methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part of its lead is
    longer steps. (Adam, which the recipes use, cancels a constant factor.)
 5. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies between.
@@ -27,13 +28,15 @@ from pathlib import Path
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
+from maxrl.errors import UsageError
+from maxrl.estimator import find
 
 METHODS = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}   # name -> options; the options are ours
 EXACT_ML = "maximum likelihood"
 STATISTICS = {  # of pass rates (..., P)
-    "pass rate": lambda p: p.mean(dim=-1),
-    "log p": lambda p: p.log().mean(dim=-1),
-    "hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
+    "mean pass rate": lambda p: p.mean(dim=-1),
+    "mean log p": lambda p: p.log().mean(dim=-1),
+    "p of hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
 }
 OUTCOMES = 8
 RIGHT = 2                                                                      # outcomes 0 and 1 are right
@@ -64,7 +67,7 @@ def sampled_gradient(logits: torch.Tensor, name: str, rollouts: int, generator: 
     probabilities = logits.softmax(dim=1)                                                          # (P, 8)
     outcomes = torch.multinomial(probabilities, rollouts, replacement=True, generator=generator)    # (P, N)
     rewards = (outcomes < RIGHT).to(logits.dtype)                                                  # (P, N)
-    advantages = ADVANTAGES[name](rewards, **METHODS[name])                                        # (P, N)
+    advantages = ADVANTAGES[name](rewards, **METHODS.get(name, {}))            # (P, N)
     scores = torch.nn.functional.one_hot(outcomes, OUTCOMES) - probabilities[:, None]              # (P, N, 8)
     return (advantages[..., None] * scores).mean(dim=1)                                            # Algorithm 1, line 8
 
@@ -79,11 +82,12 @@ def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Ten
     return torch.stack(rates)
 
 
-def simulate(prompts: int, rollouts: int, steps: int, lr: float, seed: int) -> dict:
+def simulate(prompts: int, rollouts: int, steps: int, lr: float, seed: int, names=METHODS) -> dict:
     """{method: (exact rates, sampled rates or None)}, each (steps + 1, P)."""
     size = (prompts, steps, lr)
     runs = {}
-    for name, options in METHODS.items():
+    for name in names:
+        options = METHODS.get(name, {})
         generator = torch.Generator().manual_seed(seed)
         exact = train(*size, exact_gradient, name=name, rollouts=rollouts, **options)
         sampled = train(*size, sampled_gradient, name=name, rollouts=rollouts, generator=generator)
@@ -94,12 +98,15 @@ def simulate(prompts: int, rollouts: int, steps: int, lr: float, seed: int) -> d
 
 def table(runs: dict) -> str:
     """Mean pass rate and mean log p after the last step, and the pass rate of the hardest tenth of the prompts."""
-    lines = [f"{'':20}{'pass rate':>18}{'log p':>18}{'hardest tenth':>18}", f"{'':20}" + f"{'exact  sampled':>18}" * 3]
+    lines = [
+        " " * 20 + "".join(f"{what:>20}" for what in STATISTICS),
+        " " * 20 + f"{'exact   sampled':>20}" * 3,
+    ]
     for name, pair in runs.items():
         line = f"{name:20}"
         for statistic in STATISTICS.values():
             for rates in pair:
-                line += f"{'-':>9}" if rates is None else f"{statistic(rates[-1]):9.3f}"
+                line += f"{'-':>10}" if rates is None else f"{statistic(rates[-1]):10.3f}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -112,25 +119,25 @@ def figure(runs: dict, rollouts: int, path: Path):
         raise SystemExit('the figure needs matplotlib: pip install matplotlib') from None
     from maxrl.study import plots
 
-    fig, (left, middle, right) = plots.figure(3)
+    fig, (*panels, last) = plots.figure(4)
     lines = []
-    p = torch.logspace(-3, -0.001, 200, dtype=torch.float64)
-    for name, (exact, sampled) in runs.items():
-        color = plots.colour(name)
+    for place, (name, (exact, sampled)) in enumerate(runs.items()):
+        color = plots.colour(name) or plots.OWN[place % 4]
         options = METHODS.get(name, {})
-        label = f"MaxRL, T = {options['order']}" if options else plots.called(name)
-        for ax, what in ((left, "pass rate"), (middle, "log p")):
-            ax.set(xlabel="step", ylabel=f"mean {what}")
-            statistic = STATISTICS[what]
+        label = f"MaxRL, T = {options['order']}" if options else plots.called(Path(name).name)
+        for ax, (what, statistic) in zip(panels, STATISTICS.items()):
+            ax.set(xlabel="step", ylabel=what)
             line, = ax.plot(statistic(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
                 ax.plot(range(0, len(sampled), every), statistic(sampled)[::every], ".", color=color)
         lines.append(line)
         if sampled is not None:
-            right.plot(p, weight(name, p, rollouts=rollouts, **options), color=color)
-        right.plot(p, weight("maxrl" if name == EXACT_ML else name, p, **options), "--", color=color, lw=1)
-    right.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=f"weight w(p), N = {rollouts}; dashed: limit")
+            plots.weight_line(last, ADVANTAGES[name], rollouts, {"color": color}, **options)
+    panels[-1].set_yscale("log")
+    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)   # 1/p
+    last.set(xlabel="pass rate p", xscale="log", yscale="log",
+             ylabel=f"weight w(p), N = {rollouts}; dashed: limit")
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
@@ -139,15 +146,24 @@ def main(argv: list | None = None):
     """Runs the simulation from the command line."""
     parser = argparse.ArgumentParser(prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled")
     parser.add_argument("--out", type=Path, help="directory for toy.png; numbers only when left out")
+    parser.add_argument("--estimator", default=METHODS, type=lambda text: text.split(","),
+                        metavar="NAME,FILE.py:FUNCTION",
+                        help=f"{','.join(METHODS)} when left out; maxrl_order with T = 4")
     parser.add_argument("--seed", type=int, default=0, help="of the sampled runs")
     parser.add_argument("--prompts", type=int, default=200, help="P")
-    parser.add_argument("--rollouts", type=int, default=16, help="N, at least 4")
+    parser.add_argument("--rollouts", type=int, default=16, help="N")
     parser.add_argument("--steps", type=int, default=300, help="gradient steps of every method")
     parser.add_argument("--lr", type=float, default=0.1, help="step size, equal for every method")
     args = parser.parse_args(argv)
-    if args.rollouts < 4:
+    if args.rollouts < 4 and "maxrl_order" in args.estimator:
         parser.error(f"--rollouts {args.rollouts} is too few for maxrl_order with T = 4; use 4 or more")
-    runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed)
+    for name in args.estimator:
+        try:
+            ADVANTAGES[name] = find(name)
+            weight(name, 0.5, rollouts=args.rollouts, **METHODS.get(name, {}))
+        except (KeyError, TypeError, ValueError, UsageError) as error:
+            parser.error(f"--estimator {name}: {error.args[0]}")
+    runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
     print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each\n{table(runs)}")
     if args.out:
         file = args.out / "toy.png"

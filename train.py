@@ -25,7 +25,7 @@ from maxrl.batches import Plan, prefetched
 from maxrl.config import Config
 from maxrl.evaluate import evaluation
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import in_rounds, one_round
+from maxrl.rounds import demonstrated, in_rounds
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
@@ -57,12 +57,11 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
         clock.lap("data")
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
-            answers = policy.demonstrate(examples)               # N = 1
-            clock.lap("rollout")
-            rewards = task.rewards(examples, answers)
-            sampled = one_round(answers, rewards)
+            sampled = demonstrated(policy, task, examples, clock)    # the answers, N = 1
         else:
-            sampled = in_rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
+            sampled = in_rounds(
+                policy, task, examples, cfg.rounds, step, plan.mine, clock
+            )
         logger.show(examples, sampled)                           # if samples are due
         # A reward function may have no verdict on a group, which then has no gradient.
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)    # (P_local, N)

@@ -330,7 +330,7 @@ def weight(
         w = _limit(rule, q, options)                                # (...)
     else:
         sizes = rollouts if isinstance(rollouts, tuple) else (rollouts,)
-        check_sizes(name, sizes, options)
+        check_sizes(rule, sizes, options)
         w = torch.zeros_like(q)                                     # (...)
         reached = torch.ones_like(q)                                # (...)  no success so far
         for size in sizes:

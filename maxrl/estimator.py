@@ -160,14 +160,15 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
             raise TypeError(f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do")
 
 
-def check_sizes(name: str, sizes: tuple, options: dict) -> None:
-    """ValueError unless prompts can be sampled in rounds of these sizes; one round, N rollouts at once, is for every estimator."""
+def check_sizes(rule, sizes: tuple, options: dict) -> None:
+    """ValueError unless an estimator takes rounds of these sizes; every one takes a single round."""
+    name = rule.__name__
     if not sizes or any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(f"{name} got rollouts={sizes!r}; use an int of at least 1, or the sizes of rounds")
     if len(sizes) == 1:
         return
-    exact = [key for key, rule in ADVANTAGES.items() if getattr(rule, "rounds", False)]
-    if name not in exact:
+    if not rule.rounds:
+        exact = [key for key, other in ADVANTAGES.items() if other.rounds]
         raise ValueError(f"{name} does not have weight w_N from N rollouts for every N, so that the order of rounds "
                          f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}")
     given = [key for key in ("order", "allow_fractional") if options.get(key)]

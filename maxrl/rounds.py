@@ -41,6 +41,13 @@ def one_round(rollouts, rewards) -> Sampled:
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
 
 
+def demonstrated(policy, task, examples, clock) -> Sampled:
+    """Return the answers of the examples, P_local, as the only round of one rollout each."""
+    answers = policy.demonstrate(examples)
+    clock.lap("rollout")
+    return one_round(answers, task.rewards(examples, answers))
+
+
 def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts until one has a success.
 

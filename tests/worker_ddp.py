@@ -18,8 +18,8 @@ from maxrl.config import Config  # noqa: E402
 from maxrl.evaluate import count_successes  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.reward_functions import Rewards  # noqa: E402
-from maxrl.run import cli
 from maxrl.rounds import one_round
+from maxrl.run import cli
 from maxrl.run.logger import step_metrics
 from maxrl.run.setup import make_optimizer
 from maxrl.tasks import Example, Task  # noqa: E402

@@ -269,7 +269,8 @@ def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]
         plans["sharded"] = plan(cfg, gpus, True, mean)
     lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
              f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
-             f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, {cfg.prompts // gpus} prompts a rank"]
+             f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, "
+             f"{cfg.prompts // gpus} prompts a rank"]
     if language:
         R = cfg.prompts * sum(cfg.rounds)
         lines.append(f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}")

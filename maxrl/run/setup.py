@@ -155,8 +155,9 @@ def check_names(cfg: Config):
 def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
     """UsageError where there is none of that name, or not with these options, or not in rounds of these sizes."""
     try:
-        check_sizes(name, sizes, options)
-        ADVANTAGES[name](torch.zeros(1, max(sizes)), **options)
+        rule = ADVANTAGES[name]
+        check_sizes(rule, sizes, options)
+        rule(torch.zeros(1, max(sizes)), **options)
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{option} {name}: {error.args[0]}") from None
 

@@ -9,6 +9,7 @@ maxrl/                        THE METHOD
   advantages.py            2  turns rewards (P, N) into advantages (P, N): every estimator and what it weighs.
   losses.py                3  turns advantages into a loss, and says what one step divides by.
   rollouts.py              4  holds the rollouts and cuts them into micro-batches.
+  rounds.py                   samples a prompt until a round of its rollouts has a success.
   packing.py                  cuts rows of many lengths into micro-batches with little padding.
   policy.py                5  makes a language model's rollouts and the gradient of their loss.
   sampler.py               6  samples N responses to each prompt, token by token.

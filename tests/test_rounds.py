@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
+from conftest import ROOT
 from worker_ddp import Dots, plain
 
 from maxrl.advantages import ADVANTAGES, _c, weight
@@ -95,6 +96,22 @@ def test_weight_of_large_rounds(sizes):
     p = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.5, 1.0], dtype=F64)
     for name in EXACT:
         torch.testing.assert_close(weight(name, p, rollouts=sizes), weight("maxrl", p, order=sum(sizes)), rtol=1e-10, atol=0)
+
+
+def test_the_table_of_noise_and_rows():
+    """Of maxrl/README.md: sum over K of Bin(K; N, p) sum_i A_i^2 / N^2, and the share of rows with an advantage."""
+    page = (ROOT / "maxrl/README.md").read_text()
+    N = 32
+    rewards = torch.ones(N + 1, N, dtype=F64).tril(-1)                 # K successes in row K
+    p = torch.tensor([0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9], dtype=F64)
+    chances = torch.distributions.Binomial(N, p[:, None]).log_prob(torch.arange(N + 1)).exp()     # (7, N + 1)
+    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
+        advantages = ADVANTAGES[name](rewards, **options)              # (N + 1, N)
+        noise = chances @ (advantages**2).sum(1) / N**2
+        share = chances @ (advantages != 0).double().mean(1)
+        for what, values, digits in (("noise of", noise, 3), ("share of live rows of", share, 2)):
+            cells = " | ".join(f"{value:.{digits}f}".removeprefix("0") for value in values.tolist())
+            assert f"| {what} `{name}` | {cells} |" in page
 
 
 # ------------------------------------------------- what rounds sample ----------------------------------------------

@@ -35,14 +35,14 @@ demo: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --resume auto
 
-demo: $(plots)  ## two CPU cores, 8 to 12 minutes: a transformer learns 9x9 mazes with MaxRL, GRPO and RLOO; table and figures
+demo: $(plots)  ## two CPU cores, 8 to 12 minutes: a transformer learns 9x9 mazes with MaxRL, at once and in rounds, GRPO and RLOO
 	$(py) -m data.maze.prepare --size 9 --train 70000
 	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
-	printf '%s\n' maxrl grpo rloo | xargs -P $(JOBS) -I METHOD bash -o pipefail -c \
-	    '$(demo_run) --estimator METHOD --out $(DEMO)/METHOD 2>&1 | sed -u "s/^/METHOD: /"'
-	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,maxrl} --out $(DEMO)/training.png
+	printf '%s\n' 'maxrl maxrl 32' 'grpo grpo 32' 'rloo rloo 32' 'rounds maxrl_rare 8,8,16' | xargs -P $(JOBS) -L 1 bash -o pipefail -c \
+	    '$(demo_run) --estimator $$1 --rollouts $$2 --out $(DEMO)/$$0 2>&1 | sed -u "s/^/$$0: /"'
+	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,rounds,maxrl} --out $(DEMO)/training.png
 	$(py) sample.py $(DEMO)/maxrl --both
-	$(py) eval.py $(DEMO)/{base,rloo,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
+	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, 20 to 40 seconds

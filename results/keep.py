@@ -13,7 +13,7 @@ from maxrl.io.files import json_lines
 
 STEPS = 5
 KEPT = ("reward", "frac_reward_zero_mean", "frac_reward_one_mean", "entropy", "completions/mean_length", "loss", "grad_norm",
-        "lr", "seconds")
+        "lr", "seconds", "rollouts")
 
 
 def thinned(rows: list[dict]) -> list[dict]:

@@ -6,6 +6,7 @@ from maxrl.metrics import times_fewer
 from maxrl.run import table
 from maxrl.study.plots import over_steps, smooth
 from results.panels import MAZE9, MAZE17, METHODS, SOLVED, level, line, over_seeds, seeds_said, theirs
+from results.price import summarise
 from results.reading import RESULTS, averaged, blocks, crossing, evaluated, headline, paired, paper, runs, solved
 
 
@@ -259,7 +260,38 @@ def rl17():
             "dashed: the paper's", "panels": panels}
 
 
+def price():
+    """Equal steps, equal rollouts, equal seconds, and the test: price/runs and price/test.json."""
+    found = summarise.read()
+    results = evaluated(RESULTS / "price/test.json")
+    if results is None or not found["maxrl-16x32"]:
+        return None
+    shown = {arm: arm.replace("maxrl_rare-16x8", "rounds-16x8").replace("maxrl_rare-32x8", "rounds-32x8") for arm in found
+             if arm != "maxrl_rare-32x16"}
+    panels = []
+    for what, label in (("steps", "step"), ("rollouts", "rollouts"), ("seconds", "seconds of rollouts and updates, one core")):
+        lines = []
+        for arm, name in shown.items():
+            seeds = [rows for seed, rows in found[arm].items() if what != "seconds" or seed in summarise.TIMED]
+            x, y = (np.mean(values, 0) for values in zip(*(summarise.curve(rows, what) for rows in seeds)))
+            lines.append(line(name, x, y))
+        panels.append({"lines": lines, "xlabel": label, "ylabel": "pass@1, fresh mazes",
+                       "title": f"ours: equal {what} (reduced scale)"})
+    end = min(max(one["x"]) for one in panels[2]["lines"])
+    panels[2]["xlim"] = (0, 1.6 * end)
+    ks = table.powers(results)
+    curves = table.coverage(results, ks)
+    panels.append({"lines": [line(name, ks, curves[arm].mean((0, 1))) for arm, name in shown.items()], "xlabel": "k",
+                   "xscale": "log", "ylabel": "pass@k, test mazes", "title": "ours: after 1,000 steps (reduced scale)"})
+    level(*panels[:3])
+    count = len(next(iter(found.values())))
+    return {"caption": "The price of a hard prompt: 9x9 mazes from weak bases. Prompts x rollouts; 16x8,8,16 are rounds of 8, "
+            "8 and 16 rollouts until one has a success",
+            "told": f"means of {count} seeds, of {len(summarise.TIMED)} for seconds; blocks of 100 steps", "panels": panels}
+
+
 FIGURES = {
+    "price": price,
     "figure3": figure3,
     "figure4": figure4,
     "figure5_demo": lambda: figure5("demo/test.json", "400 steps from the weak base"),

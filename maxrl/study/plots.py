@@ -21,6 +21,7 @@ from maxrl.metrics import samples_to_match
 STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("RLOO", "#7d8c3a"),
          "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
          "maxrl_order": ("MaxRL of order T", "#e67e22"), "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
+         "rounds": ("MaxRL in rounds", "#d68910"),
          "supervised": ("cross-entropy", "#1b1b1b"),
          "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
          "pkpo": ("PKPO", "#d4a017"), "differential_smoothing": ("differential smoothing", "#c2558f"),
@@ -28,7 +29,8 @@ STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("R
          "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
          "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
          "grpo-entropy bonus": ("GRPO", "#7fb3d5"), "maxrl-not clipped": ("MaxRL", "#e67e22"),
-         "grpo-not clipped": ("GRPO", "#7fb3d5")}
+         "grpo-not clipped": ("GRPO", "#7fb3d5"), "maxrl-32x16": ("MaxRL", "#f1948a"),
+         "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"), "grpo-32x16": ("GRPO", "#7fb3d5")}
 OWN = ("C9", "C5", "C7", "C6")  # colours that no method has, for estimators of the user's
 MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
            "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm",

@@ -1,0 +1,158 @@
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, test.json, test200.json and test1000.json (eval.py).
+
+    PYTHONPATH=. python results/price/summarise.py
+
+An interval is Student's t over seeds, 95 %, of values that are paired by seed where they are differences.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.run import table
+from results.reading import evaluated, runs
+from results.summarise import head, line
+
+STUDY = Path(__file__).parent
+STEPS, KEPT, BLOCK = 1000, 5, 100
+ARMS = {  # as people read them
+    "maxrl-16x32": "MaxRL 16 x 32",
+    "maxrl_rare-16x32": "rare side 16 x 32",
+    "maxrl_rare-16x8,8,16": "in rounds 16 x (8, 8, 16)",
+    "maxrl-32x16": "MaxRL 32 x 16",
+    "maxrl_rare-32x16": "rare side 32 x 16",
+    "maxrl_rare-32x8,8,16": "in rounds 32 x (8, 8, 16)",
+    "grpo-16x32": "GRPO 16 x 32",
+    "grpo-32x16": "GRPO 32 x 16",
+    "rloo-16x32": "RLOO 16 x 32",
+}
+PAIRS = [  # what is compared with what
+    ("maxrl_rare-16x32", "maxrl-16x32"),
+    ("maxrl_rare-16x8,8,16", "maxrl-16x32"),
+    ("maxrl_rare-32x16", "maxrl-32x16"),
+    ("maxrl_rare-32x8,8,16", "maxrl-32x16"),
+    ("maxrl_rare-32x8,8,16", "maxrl-16x32"),
+    ("maxrl_rare-32x8,8,16", "grpo-32x16"),
+    ("maxrl-16x32", "grpo-16x32"),
+    ("maxrl-32x16", "grpo-32x16"),
+    ("maxrl-16x32", "rloo-16x32"),
+]
+TIMED = (4, 5)  # the seeds whose runs had a core for themselves
+KS = [1, 8, 64, 512]
+T = {2: 12.706, 3: 4.303, 4: 3.182}  # the 97.5 % quantile of Student's t with so many values, less one degree of freedom
+
+
+def read(study: Path = STUDY) -> dict[str, dict[int, list[dict]]]:
+    """{arm: {seed: rows}} of the complete runs, of the seeds that have all arms."""
+    found = runs(study / "runs", r"seed(?P<seed>\d+)-(?P<method>\w+-\d+x[\d,]+)", STEPS)
+    seeds = set.intersection(*(set(found.get(arm, ())) for arm in ARMS))
+    return {arm: {seed: found[arm][seed] for seed in sorted(seeds)} for arm in ARMS}
+
+
+def interval(values, sign: str = "") -> str:
+    """The mean of one value per seed, and its t interval."""
+    values = np.array(values)
+    if len(values) < 2:
+        return f"{values.mean():{sign}.3f}"
+    half = T[len(values)] * values.std(ddof=1) / len(values) ** 0.5
+    return f"{values.mean():{sign}.3f} ± {half:.3f}"
+
+
+def positive(gaps) -> str:
+    return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
+
+
+def curve(rows: list[dict], what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, rollouts or seconds after each block of steps, and the mean reward of the block."""
+    reward = np.array([row["reward"] for row in rows]).reshape(-1, BLOCK // KEPT).mean(1)
+    ends = np.arange(BLOCK, STEPS + 1, BLOCK)
+    if what != "steps":
+        each = np.array([row[what] for row in rows])
+        if what == "seconds":  # of a block's median step: the machine had other work in some
+            each = np.median(each.reshape(-1, BLOCK // KEPT), 1).repeat(BLOCK // KEPT)
+        ends = KEPT * each.cumsum()[BLOCK // KEPT - 1 :: BLOCK // KEPT]
+    return ends, reward
+
+
+def at(rows: list[dict], what: str, budget: float) -> float:
+    """The mean reward when so many rollouts or seconds are used, between two blocks by a straight line."""
+    return float(np.interp(budget, *curve(rows, what)))
+
+
+def cost(found: dict):
+    """What a step costs by method, and where a run stands after all its steps."""
+    head("arm", "rollouts a step: first, last 100", "seconds a step, median of seeds " + ", ".join(map(str, TIMED)),
+         "minutes in all", "pass@1 of the last 100 steps", "with a success")
+    for arm, seeds in found.items():
+        rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)
+        last = [rows[-BLOCK // KEPT :] for rows in seeds.values()]
+        timed = [rows for seed, rows in seeds.items() if seed in TIMED]
+        seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
+        minutes = np.mean([curve(rows, "seconds")[0][-1] for rows in timed]) / 60
+        line([ARMS[arm], f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
+              f"{seconds:.2f}", f"{minutes:.1f}",
+              interval([np.mean([row["reward"] for row in rows]) for rows in last]),
+              f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}"])
+
+
+def budgets(found: dict) -> dict[str, float]:
+    """What all arms have used at least: rollouts of all seeds, seconds of the timed ones."""
+    def least(what, seeds):
+        return min(curve(rows, what)[0][-1] for arm in found.values() for seed, rows in arm.items() if seed in seeds)
+    everyone = set(found["maxrl-16x32"])
+    return {"rollouts": least("rollouts", everyone), "seconds": least("seconds", TIMED)}
+
+
+def equal(found: dict):
+    """pass@1 of training after equal steps, rollouts and seconds: as much as every arm has used."""
+    limits = budgets(found)
+    head("pass@1 of training", f"after {STEPS} steps", f"after {limits['rollouts'] / 1000:.0f},000 rollouts",
+         f"after {limits['seconds']:.0f} s (seeds {', '.join(map(str, TIMED))})")
+    for arm, seeds in found.items():
+        timed = [at(rows, "seconds", limits["seconds"]) for seed, rows in seeds.items() if seed in TIMED]
+        line([ARMS[arm], interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
+              interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
+              " / ".join(f"{value:.3f}" for value in timed)])
+
+
+def tested(results: dict):
+    """pass@k on the test mazes, and differences paired by seed."""
+    curves = {name: values.mean(1) for name, values in table.coverage(results, KS).items()}     # (seeds, ks)
+    head("test", *(f"pass@{k}" for k in KS))
+    for name in ("base", *ARMS):
+        line([ARMS.get(name, "before RL"), *(interval(column) for column in curves[name].T)])
+    head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "seeds")))
+    for ours, theirs in PAIRS:
+        gaps = curves[ours] - curves[theirs]
+        cells = [cell for column in gaps.T for cell in (interval(column, "+"), positive(column))]
+        line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
+
+
+def images(file: Path, k: int):
+    """Exact pass@1 and pass@k of drawn images."""
+    results = evaluated(file)
+    if results is None:
+        return
+    curves = {name: values.mean(1) for name, values in table.coverage(results, [1, k]).items()}
+    count = len(curves["maxrl-1024"])
+    head(f"{file.stem.removeprefix('test')} classes, {count} seeds", "pass@1", f"pass@{k}", "pass@1 minus MaxRL's", "seeds")
+    for name, values in curves.items():
+        gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
+        line([name, interval(values[:, 0]), interval(values[:, 1]), interval(gaps, "+"), positive(gaps)])
+
+
+def main(study: Path = STUDY):
+    found = read(study)
+    if found["maxrl-16x32"]:
+        cost(found)
+        equal(found)
+    results = evaluated(study / "test.json")
+    if results is not None:
+        tested(results)
+    images(study / "test200.json", 25)
+    images(study / "test1000.json", 128)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else STUDY)

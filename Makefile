@@ -46,7 +46,7 @@ demo: $(plots)  ## two CPU cores, 8 to 12 minutes: a transformer learns 9x9 maze
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, 20 to 40 seconds
-	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,losses metrics properties toy))
+	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,rounds losses metrics properties toy))
 
 test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -109,6 +109,16 @@ def test_metrics_equal_the_single_process(ranks, alone):
     assert logged == too == pytest.approx(max(one, two), rel=0.05) and logged > 0.05
 
 
+def test_rounds_are_the_single_process(ranks, alone):
+    """The ranks take different numbers of rounds, and their prompts the same as in one process."""
+    expected = alone["rounds"]
+    found = [rank["rounds"] for rank in ranks]
+    assert found[0]["counts"] | found[1]["counts"] == expected["counts"] and len(set(expected["counts"].values())) > 1
+    for rank in found:
+        assert tiny.distance(rank["gradient"], expected["gradient"]) <= 1e-12
+        assert rank["stats"] == pytest.approx(expected["stats"], abs=1e-12)
+
+
 @pytest.mark.parametrize("name", ["plain", "residual, eval mode"])
 def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
     """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""

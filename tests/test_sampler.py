@@ -213,6 +213,13 @@ def test_inverse_cdf_is_exact_on_a_grid():
     assert (drawn.diff() >= 0).all()
 
 
+@pytest.mark.parametrize("V", [100, 256, 300])
+def test_a_token_of_nan_is_one_of_the_vocabulary(V):
+    """Weights that have diverged are the loss's to report: a token beyond the vocabulary would end the process."""
+    drawn = sampler.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=torch.float64))
+    assert (drawn >= 0).all() and (drawn < V).all()
+
+
 def test_frequencies_equal_probabilities():
     """First tokens of 20,000 rollouts by chi-square (5 standard deviations), through generate itself."""
     model, prompts = tiny.model(), tiny.prompts((6,))

@@ -120,6 +120,16 @@ def test_nodes_that_differ_make_one_mesh(monkeypatch):
         assert sharding.mesh_sizes() == (6,)
 
 
+def test_rounds_are_the_single_process(ranks, alone):
+    """The ranks take different numbers of rounds, and their prompts the same as in one process."""
+    expected = alone["rounds"]
+    found = [rank["shard"]["rounds"] for rank in ranks]
+    assert found[0]["counts"] | found[1]["counts"] == expected["counts"] and len(set(expected["counts"].values())) > 1
+    for rank in found:
+        assert tiny.distance(rank["gradient"], expected["gradient"]) <= 1e-12
+        assert rank["stats"] == pytest.approx(expected["stats"], abs=1e-12)
+
+
 def test_old_log_probs_are_the_single_process(ranks, alone):
     for case in worker_shard.TWO:
         expected = alone["second update"][case, "record"]

@@ -3,6 +3,7 @@
 import resource
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import tiny
 import torch
@@ -11,14 +12,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
-from maxrl import distributed  # noqa: E402
+from maxrl import distributed, sharding  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.config import Config  # noqa: E402
 from maxrl.evaluate import count_successes  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.reward_functions import Rewards  # noqa: E402
-from maxrl.rounds import one_round
+from maxrl.rounds import in_rounds, one_round
 from maxrl.run import cli
 from maxrl.run.logger import step_metrics
 from maxrl.run.setup import make_optimizer
@@ -121,6 +122,17 @@ def three_steps(rank: int, world: int) -> dict:
             "size": sum(8 * p.numel() for p in parameters)}
 
 
+def rounds(policy, mine: list[int]) -> dict:
+    """The gradient of prompts that were sampled in rounds, and how many rollouts each prompt had."""
+    clock = SimpleNamespace(lap=lambda part: None)
+    judge = SimpleNamespace(classes=(), rewards=lambda _, rollouts: (rollouts.tokens[..., 0] % 4 == 0).double())
+    sampled = in_rounds(policy, judge, [Parity()[i] for i in mine], (1, 2, 3), 1, mine, clock)
+    rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
+    stats = policy.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs))
+    gradient = torch.cat([sharding.unsharded(p.grad).flatten() for p in policy.model.parameters()])
+    return {"gradient": gradient, "stats": stats, "counts": dict(zip(mine, sampled.counts.tolist()))}
+
+
 def compute(rank: int, world: int) -> dict:
     """Gradients and statistics of every case on the same stored rollouts, rollouts of step one, counts."""
     mine, results = list(range(rank, P, world)), {}
@@ -133,6 +145,7 @@ def compute(rank: int, world: int) -> dict:
     policy = tiny.policy(tiny.model(), seed=7)
     rollouts = policy.rollout([Parity()[i] for i in mine], N, step=1, indices=mine)
     results["rollouts"] = {i: [rollouts.text(g, j) for j in range(N)] for g, i in enumerate(mine)}
+    results["rounds"] = rounds(tiny.policy(tiny.model(), seed=7, micro_batch_tokens=30), mine)
     results["metrics"], own = metrics(mine), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     results["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
     results["counts"] = count_successes(policy, Parity(), [3, 0, 5, 4, 2], 6, seed=9).tolist()

@@ -11,7 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from worker_ddp import CASES, N, P, Parity, advantages  # noqa: E402
+from worker_ddp import CASES, N, P, Parity, advantages, rounds  # noqa: E402
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
@@ -102,7 +102,9 @@ def samples(shard: bool, mine) -> dict:
 def compute(rank: int, world: int, shard: bool) -> dict:
     mine = list(range(rank, P, world))
     settings = SETTINGS if shard or world == 1 else ["tied"]
-    return {setting: gradients(setting, shard, mine) for setting in settings} | {"samples": samples(shard, mine)}
+    found = {setting: gradients(setting, shard, mine) for setting in settings}
+    found["rounds"] = rounds(policy("tied", shard, seed=7, micro_batch_tokens=30), mine)
+    return found | {"samples": samples(shard, mine)}
 
 
 def layout() -> dict:

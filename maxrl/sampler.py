@@ -162,7 +162,9 @@ def draw(probabilities, uniforms):
     points = points.clamp(min=0).minimum(cdf[..., -1:] * BELOW_1)
     token = block * BLOCK + passing(cdf, points)
     # The padding is drawn only if the distribution is NaN, see `passing`.
-    return token.squeeze(-1).clamp(max=V - 1)
+    if V % BLOCK:
+        token = token.clamp(max=V - 1)
+    return token.squeeze(-1)
 
 
 @torch.no_grad()

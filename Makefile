@@ -35,7 +35,7 @@ demo: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --resume auto
 
-demo: $(plots)  ## two CPU cores, 8 to 12 minutes: a transformer learns 9x9 mazes with MaxRL, at once and in rounds, GRPO and RLOO
+demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes with MaxRL, also in rounds, GRPO and RLOO; table and figures
 	$(py) -m data.maze.prepare --size 9 --train 70000
 	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
 	printf '%s\n' 'maxrl maxrl 32' 'grpo grpo 32' 'rloo rloo 32' 'rounds maxrl_rare 8,8,16' | xargs -P $(JOBS) -L 1 bash -o pipefail -c \

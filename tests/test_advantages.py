@@ -74,21 +74,21 @@ def test_every_entry_is_proven_or_named():
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
 def test_expected_gradient_is_weight_times_grad_p(name):
-    """All 2^N outcomes, N = 1..8, every order: to 1e-10 the weight that weight() states, and the closed form.
+    """All 2^N outcomes, N = 1..8, every order: to 1e-12 the weight that weight() states, and the closed form.
 
-    1e-10 is not pedantry: an integer tensor over another divides in float32, which once made c_T wrong by 1e-8.
+    1e-12 is not pedantry: an integer tensor over another divides in float32, which once made c_T wrong by 1e-8.
     """
     for N in range(2 if name in NEEDS_GROUP else 1, 9):
         rewards = all_outcomes(N)
         for options in all_options(name, N):
             expected = expected_gradient(rewards, ADVANTAGES[name](rewards, **options), PASS_RATES)
             stated = weight(name, PASS_RATES, rollouts=N, **options)
-            torch.testing.assert_close(stated, expected, rtol=1e-10, atol=1e-10, msg=f"{name} N={N} {options}")
+            torch.testing.assert_close(stated, expected, rtol=1e-12, atol=1e-12, msg=f"{name} N={N} {options}")
             if CLOSED_FORM[name]:
                 closed = CLOSED_FORM[name](PASS_RATES, N, **options) * torch.ones_like(PASS_RATES)
-                torch.testing.assert_close(expected, closed, rtol=1e-10, atol=1e-10, msg=f"{name} N={N} {options}")
+                torch.testing.assert_close(expected, closed, rtol=1e-12, atol=1e-12, msg=f"{name} N={N} {options}")
             if options.get("order") or name == "pkpo":
-                torch.testing.assert_close(weight(name, PASS_RATES, **options), expected, rtol=1e-10, atol=1e-10)
+                torch.testing.assert_close(weight(name, PASS_RATES, **options), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_algorithm_1_has_order_n_minus_1_and_equations_9_and_10_have_order_n():

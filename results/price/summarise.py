@@ -44,10 +44,15 @@ T = {2: 12.706, 3: 4.303, 4: 3.182}  # the 97.5 % quantile of Student's t with s
 
 
 def read(study: Path = STUDY) -> dict[str, dict[int, list[dict]]]:
-    """{arm: {seed: rows}} of the complete runs, of the seeds that have all arms."""
+    """{arm: {seed: rows}} of the complete runs, the seeds in their order."""
     found = runs(study / "runs", r"seed(?P<seed>\d+)-(?P<method>\w+-\d+x[\d,]+)", STEPS)
-    seeds = set.intersection(*(set(found.get(arm, ())) for arm in ARMS))
-    return {arm: {seed: found[arm][seed] for seed in sorted(seeds)} for arm in ARMS}
+    return {arm: dict(sorted(found[arm].items())) for arm in ARMS if arm in found}
+
+
+def paired(ours, theirs):
+    """Ours minus theirs, (seeds, ...), of the seeds that both have: every arm has the first ones."""
+    count = min(len(ours), len(theirs))
+    return np.array(ours)[:count] - np.array(theirs)[:count]
 
 
 def interval(values, sign: str = "") -> str:
@@ -82,7 +87,7 @@ def at(rows: list[dict], what: str, budget: float) -> float:
 
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
-    head("arm", "rollouts a step: first, last 100", "seconds a step, median of seeds " + ", ".join(map(str, TIMED)),
+    head("arm", "seeds", "rollouts a step: first, last 100", "seconds a step, median of seeds " + ", ".join(map(str, TIMED)),
          "minutes in all", "pass@1 of the last 100 steps", "with a success")
     for arm, seeds in found.items():
         rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)
@@ -90,7 +95,7 @@ def cost(found: dict):
         timed = [rows for seed, rows in seeds.items() if seed in TIMED]
         seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([curve(rows, "seconds")[0][-1] for rows in timed]) / 60
-        line([ARMS[arm], f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
+        line([ARMS[arm], str(len(seeds)), f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
               f"{seconds:.2f}", f"{minutes:.1f}",
               interval([np.mean([row["reward"] for row in rows]) for rows in last]),
               f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}"])
@@ -120,11 +125,11 @@ def tested(results: dict):
     """pass@k on the test mazes, and differences paired by seed."""
     curves = {name: values.mean(1) for name, values in table.coverage(results, KS).items()}     # (seeds, ks)
     head("test", *(f"pass@{k}" for k in KS))
-    for name in ("base", *ARMS):
-        line([ARMS.get(name, "before RL"), *(interval(column) for column in curves[name].T)])
+    for name, values in curves.items():
+        line([f"{ARMS.get(name, 'before RL')}, {len(values)} seeds", *(interval(column) for column in values.T)])
     head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "seeds")))
     for ours, theirs in PAIRS:
-        gaps = curves[ours] - curves[theirs]
+        gaps = paired(curves[ours], curves[theirs])
         cells = [cell for column in gaps.T for cell in (interval(column, "+"), positive(column))]
         line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
 
@@ -138,13 +143,13 @@ def images(file: Path, k: int):
     count = len(curves["maxrl-1024"])
     head(f"{file.stem.removeprefix('test')} classes, {count} seeds", "pass@1", f"pass@{k}", "pass@1 minus MaxRL's", "seeds")
     for name, values in curves.items():
-        gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
+        gaps = paired(values[:, 0], curves["maxrl-1024"][:, 0])
         line([name, interval(values[:, 0]), interval(values[:, 1]), interval(gaps, "+"), positive(gaps)])
 
 
 def main(study: Path = STUDY):
     found = read(study)
-    if found["maxrl-16x32"]:
+    if found:
         cost(found)
         equal(found)
     results = evaluated(study / "test.json")

@@ -287,7 +287,8 @@ def price():
     counts = sorted({len(seeds) for seeds in found.values()})
     return {"caption": "The price of a hard prompt: 9x9 mazes from weak bases. Prompts x rollouts; 16x8,8,16 are rounds of 8, "
             "8 and 16 rollouts until one has a success",
-            "told": f"means of {counts[0]} to {counts[-1]} seeds, of at most {len(summarise.TIMED)} for seconds; blocks of 100 steps",
+            "told": f"means of {counts[0]} to {counts[-1]} seeds, of at most {len(summarise.TIMED)} for seconds; blocks of "
+            "100 steps",
             "panels": panels}
 
 

@@ -87,7 +87,8 @@ def at(rows: list[dict], what: str, budget: float) -> float:
 
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
-    head("arm", "seeds", "rollouts a step: first, last 100", "seconds a step, lower decile of seeds " + ", ".join(map(str, TIMED)),
+    timed = ", ".join(map(str, TIMED))
+    head("arm", "seeds", "rollouts a step: first, last 100", f"seconds a step, lower decile of seeds {timed}",
          "minutes in all", "pass@1 of the last 100 steps", "with a success")
     for arm, seeds in found.items():
         rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)

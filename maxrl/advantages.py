@@ -329,7 +329,7 @@ def weight(
     if rollouts is None:
         w = _limit(rule, q, options)                                # (...)
     else:
-        sizes = rollouts if isinstance(rollouts, tuple) else (rollouts,)
+        sizes = tuple(rollouts) if isinstance(rollouts, (tuple, list)) else (rollouts,)
         check_sizes(rule, sizes, options)
         w = torch.zeros_like(q)                                     # (...)
         reached = torch.ones_like(q)                                # (...)  no success so far

@@ -183,7 +183,7 @@ class Config:
     @property
     def rounds(self) -> tuple[int, ...]:
         """The sizes of the rounds in which a prompt is sampled (maxrl/rounds.py): one of N rollouts, or several."""
-        return self.rollouts if isinstance(self.rollouts, tuple) else (self.rollouts,)
+        return (self.rollouts,) if isinstance(self.rollouts, int) else tuple(self.rollouts)
 
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""

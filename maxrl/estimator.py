@@ -173,7 +173,7 @@ def check_sizes(rule, sizes: tuple, options: dict) -> None:
                          f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}")
     given = [key for key in ("order", "allow_fractional") if options.get(key)]
     if given:
-        raise ValueError(f"{name} in rounds {sizes} has the sum of their sizes as its order and stops at a reward of 1; "
+        raise ValueError(f"{name} in rounds {sizes} has the sum of their sizes as its order and stops at a success; "
                          f"leave out {' and '.join(given)}")
 
 

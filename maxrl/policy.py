@@ -265,7 +265,6 @@ class SequencePolicy:
         counts = distributed.all_reduce(rollouts.counts(groups))
         sizes = counts["rollouts"], counts["weighted"], self.max_tokens
         divisor = normaliser(self.aggregation, *sizes)
-
         tally = Tally(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, groups, advantages)
         advantages = upload(advantages, self.device)
@@ -326,7 +325,9 @@ class SequencePolicy:
 
         Returns the loss, the same one without beta and entropy bonus.
         """
-        weights = batch.weights[..., None].to(log_probs)               # (G, 1, 1)
+        if not (self.beta or self.entropy_bonus):
+            return loss
+        weights = tally.weights(batch).to(log_probs)                   # (G, M, 1)
         if self.beta:
             with torch.no_grad():
                 reference, _ = self.forward(self.reference, batch)

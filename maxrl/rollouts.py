@@ -178,7 +178,6 @@ class MicroBatch:
     targets: torch.Tensor  # (G, M, L)
     mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens of rows to run
     places: torch.Tensor  # (tokens,): where the mask is true, counted through the rows
-    weights: torch.Tensor  # (G, 1): what a row counts, see Rollouts.weights
 
     def select(self, values):
         """Cut out what belongs to the rows.
@@ -253,8 +252,7 @@ def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) ->
     first = last[:, None, None]
     first = first.expand(-1, M, 1)                                     # (G, M, 1)
     inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
-    weights = rollouts.weights()[groups]                               # (G, 1)
-    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places, weights)
+    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
             setattr(batch, name, upload(values, device))
@@ -326,6 +324,11 @@ class Tally:
         # Only on the side to which the advantage pushes: back it may go from anywhere.
         self.add("low", (ratio < 1 - low) & (advantages < 0))
         self.add("high", (ratio > 1 + high) & (advantages > 0))
+
+    def weights(self, batch):
+        """Return what the rows of a micro-batch count, (G, M, 1), see Rollouts.weights."""
+        rows = self.rollouts.weights().expand_as(self.rollouts.lengths)
+        return batch.select(upload(rows, batch.rows.device))[..., None]
 
     def over_ranks(self):
         """Sum over the ranks, which must all call this."""

@@ -75,7 +75,7 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
         # group of their sum would have drawn.
         rollouts = policy.rollout(some, size, step=step, indices=places, first=drawn)
         clock.lap("rollout")
-        verdicts = task.rewards(some, rollouts)                        # (waiting, size)
+        verdicts = numbers(task.rewards(some, rollouts))               # (waiting, size)
         clock.lap("reward")
         if len(sizes) == 1:
             return one_round(rollouts, verdicts)
@@ -94,6 +94,11 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
     return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
 
 
+def numbers(rewards) -> torch.Tensor:
+    """Rewards in a dtype that has NaN."""
+    return rewards.to(torch.promote_types(rewards.dtype, torch.float32))
+
+
 def unsolved(rewards) -> torch.Tensor:
     """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
@@ -106,7 +111,9 @@ def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> S
     """
     draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
     clock.lap("rollout")
-    rewards = task.rewards(images, draws)                              # (P_local, N)
+    rewards = numbers(task.rewards(images, draws))                     # (P_local, N)
+    if len(sizes) == 1:
+        return one_round(draws, rewards)
     kept = torch.full_like(rewards, torch.nan)
     counts = torch.zeros(len(rewards), device=rewards.device)
     rounds = torch.zeros_like(counts)

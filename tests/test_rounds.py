@@ -187,6 +187,20 @@ def test_a_prompt_without_a_verdict_is_not_sampled_again():
     assert judge.calls == [10] and result.rewards.isnan().all() and result.counts.tolist() == [2] * 10
 
 
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool])
+@pytest.mark.parametrize("sizes", [(6,), (2, 4)])
+def test_verdicts_may_be_whole_numbers(sizes, dtype):
+    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
+    expected = sampled(policy, judge, sizes).rewards
+    whole = SimpleNamespace(classes=(), rewards=lambda *given: judge.rewards(*given).to(dtype))
+    torch.testing.assert_close(sampled(policy, whole, sizes).rewards.double(), expected, equal_nan=True)
+    images = Dots().batch(range(7))
+    draws = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
+    labels = SimpleNamespace(classes=Dots.classes, rewards=lambda *given: Dots.right(*given[::-1]).to(dtype))
+    found = in_rounds(draws, labels, images, sizes, 1, range(7), CLOCK)
+    assert found.rewards.isfinite().any(1).all() and found.rewards.is_floating_point()
+
+
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
 @pytest.mark.parametrize("options", [{}, {"beta": 0.2, "entropy_bonus": 0.1}])
 def test_every_prompt_counts_once(aggregation, options):
@@ -303,6 +317,19 @@ def test_several_updates_and_verdicts_left_out(dice, shell):
     code, said = shell(*RUN, "--init", dice, "--steps", 3, "--out", "rl", "--minibatches", 2, "--passes", 2, "--reward",
                        "rewards.py:right", "--no-verdict", "rollout", "--entropy-bonus", 0.01)
     assert code == 0, said
+
+
+def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell):
+    """The rollouts that there were, in JSON."""
+    Path("far.py").write_text(
+        "from maxrl.estimator import estimator\n"
+        "@estimator(takes='binary', rounds=True)\n"
+        "def far(rewards):\n"
+        "    return rewards * 1e38\n")
+    shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", "--estimator", "far.py:far", "--prompts", 8)
+    file, = Path("rl").glob("not_finite*")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert 8 <= len(lines) < 16 and all(line["response"] and line["reward"] in (0, 1) for line in lines)
 
 
 @pytest.mark.parametrize("options, words", [

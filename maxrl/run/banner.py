@@ -1,16 +1,17 @@
 """What a run says to people at its start and at its end. What it says on the way is logger.py's."""
 
+import contextlib
 import shlex
 from pathlib import Path
 
 from maxrl import distributed
 from maxrl.config import Config
+from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.io.files import read_json
 from maxrl.recipes import is_record
 from maxrl.run.cli import started
-
-WHOLE = ("maze", "gsm8k", "subset_sum", "reverse_text")  # tasks that have all splits or none
+from maxrl.tasks import TASKS, load_task
 
 
 def opening(run, task, validation, policy) -> list[str]:
@@ -108,6 +109,20 @@ def next_command(script: str, cfg: Config, path: Path) -> str:
         words += ["--reward", ",".join(cfg.reward)]
     if cfg.max_prompt:
         words += ["--max-prompt", str(cfg.max_prompt)]
-    if cfg.task not in WHOLE:  # then a split that the run has read is there for certain
-        words += ["--split", "validation" if cfg.eval_every else "train"]
+    splits = ("test", "validation", "train") if script == "eval.py" else ("validation", "train")
+    split = there_is(cfg, splits)
+    if split != splits[0]:
+        words += ["--split", split]
     return shlex.join(words)
+
+
+def there_is(cfg: Config, splits: tuple[str, ...]) -> str:
+    """The first of these splits that the task has. Code of the user's is not run for that: it has
+    one that the run has read."""
+    if cfg.task not in TASKS:
+        return "validation" if cfg.eval_every else "train"
+    for split in splits[:-1]:
+        with contextlib.suppress(UsageError, ValueError, OSError):
+            if len(load_task(cfg.task, split, **cfg.task_options)):
+                return split
+    return splits[-1]

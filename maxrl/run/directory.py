@@ -223,7 +223,7 @@ class Run:
         if self.skipped == 1:
             file = self.path / f"not_finite_step{step:06d}_rank{distributed.rank()}.jsonl"
             rows = ({"reward": float(rewards[i, j]), "advantage": float(advantages[i, j]), **rollouts.row(i, j)}
-                    for i in range(len(rewards)) for j in range(rewards.shape[1]))
+                    for i, j in rewards.isfinite().nonzero().tolist())
             files.write_text(file, "".join(json.dumps(row) + "\n" for row in rows))
             say(f"the gradient of step {step} is not finite, its update is left out; the batch is in {file}")
         if self.skipped >= self.cfg.max_skipped:

@@ -50,24 +50,25 @@ class Clock:
 
 def step_metrics(sampled, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
-    def means(rewards):
-        judged = rewards[rewards.isfinite().any(1)]
-        return group_means(distributed.all_reduce(group_sums(judged)))
+    def sums(rewards):
+        return group_sums(rewards[rewards.isfinite().any(1)])
 
     # The first round is the same for all prompts: what comes after it are the hard ones.
-    metrics = means(sampled.first_rewards)
-    metrics["frac_reward_zero_mean"] = means(sampled.rewards)["frac_reward_zero_mean"]
-    sums = distributed.all_reduce({
-        "rollouts": float(sampled.counts.sum()),
+    last = sums(sampled.rewards)
+    found = distributed.all_reduce(sums(sampled.first_rewards) | {
+        "sampled": float(sampled.counts.sum()),
         "rounds": float(sampled.rounds.sum()),
         "prompts": len(sampled.counts),
+        "unsolved": last["frac_reward_zero_mean"],
+        "judged": last["groups"],
     })
-    prompts = sums["prompts"]
-    metrics["rollouts"] = sums["rollouts"]
-    metrics["rollouts/per_prompt"] = sums["rollouts"] / prompts
-    metrics["rounds"] = sums["rounds"] / prompts
-    judged = judge.over_ranks() | judge.faults() if judge else {}
-    return metrics | judged | sampled.first.statistics()
+    rollouts, rounds, prompts, unsolved, judged = (
+        found.pop(name) for name in ("sampled", "rounds", "prompts", "unsolved", "judged"))
+    metrics = group_means(found)
+    metrics["frac_reward_zero_mean"] = unsolved / (judged or math.nan)
+    metrics |= {"rollouts": rollouts, "rollouts/per_prompt": rollouts / prompts, "rounds": rounds / prompts}
+    said = judge.over_ranks() | judge.faults() if judge else {}
+    return metrics | said | sampled.first.statistics()
 
 
 class Logger:

@@ -55,7 +55,7 @@ def choose_rewards(cfg, *tasks: Task | None) -> Rewards | None:
     judges = []
     for task in tasks:
         if task is not None and not task.classes:
-            # One each: the statistics are those of its last call, and an evaluation comes before they are asked for.
+            # One each: statistics are those since they were asked for, and an evaluation comes before that.
             judge = copy.copy(own) or Verdicts(task, cfg.reward_errors, cfg.out)
             task.rewards = finished_only(judge.judge) if cfg.zero_reward_at_limit else judge.judge
             judges.append(judge)
@@ -134,7 +134,8 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
 def check_names(cfg: Config):
     """Refuse an estimator, a task or rewards that cannot be, without weights, data or the user's code."""
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
-        raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {cfg.rollouts}; use --rollouts 1")
+        given = ",".join(map(str, cfg.rounds))
+        raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {given}; use --rollouts 1")
     options = estimator_options(cfg)
     if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:  # else it is code that was not imported
         check_estimator("--estimator", cfg.estimator, cfg.rounds, options)

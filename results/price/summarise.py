@@ -74,8 +74,8 @@ def curve(rows: list[dict], what: str) -> tuple[np.ndarray, np.ndarray]:
     ends = np.arange(BLOCK, STEPS + 1, BLOCK)
     if what != "steps":
         each = np.array([row[what] for row in rows])
-        if what == "seconds":  # at the lower decile of a block's steps: the machine had other work in some
-            each = np.quantile(each.reshape(-1, BLOCK // KEPT), 0.1, axis=1).repeat(BLOCK // KEPT)
+        if what == "seconds":  # of a block's median step: the machine had other work in some
+            each = np.median(each.reshape(-1, BLOCK // KEPT), axis=1).repeat(BLOCK // KEPT)
         ends = KEPT * each.cumsum()[BLOCK // KEPT - 1 :: BLOCK // KEPT]
     return ends, reward
 
@@ -88,13 +88,13 @@ def at(rows: list[dict], what: str, budget: float) -> float:
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
     timed = ", ".join(map(str, TIMED))
-    head("arm", "seeds", "rollouts a step: first, last 100", f"seconds a step, lower decile of seeds {timed}",
+    head("arm", "seeds", "rollouts a step: first, last 100", f"seconds a step, median of seeds {timed}",
          "minutes in all", "pass@1 of the last 100 steps", "with a success")
     for arm, seeds in found.items():
         rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)
         last = [rows[-BLOCK // KEPT :] for rows in seeds.values()]
         timed = [rows for seed, rows in seeds.items() if seed in TIMED]
-        seconds = np.quantile([[row["seconds"] for row in rows] for rows in timed], 0.1)
+        seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([curve(rows, "seconds")[0][-1] for rows in timed]) / 60
         line([ARMS[arm], str(len(seeds)), f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
               f"{seconds:.2f}", f"{minutes:.1f}",

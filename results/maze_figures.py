@@ -261,10 +261,11 @@ def rl17():
 
 
 def price():
-    """Equal steps, equal rollouts, equal seconds, and the test: price/runs and price/test.json."""
+    """Equal steps, equal rollouts, equal seconds, and the test: price/runs and price/test-SEED.json."""
     found = summarise.read()
-    results = evaluated(RESULTS / "price/test.json")
-    if results is None or not found:
+    ks = [2**i for i in range(10)]
+    tested = summarise.tests(ks)
+    if not (found and tested):
         return None
     shown = {arm: arm.replace("maxrl_rare-16x8", "rounds-16x8").replace("maxrl_rare-32x8", "rounds-32x8") for arm in found
              if arm != "maxrl_rare-32x16"}
@@ -279,9 +280,7 @@ def price():
                        "title": f"ours: equal {what} (reduced scale)"})
     end = min(max(one["x"]) for one in panels[2]["lines"])
     panels[2]["xlim"] = (0, 1.6 * end)
-    ks = table.powers(results)
-    curves = table.coverage(results, ks)
-    panels.append({"lines": [line(name, ks, curves[arm].mean((0, 1))) for arm, name in shown.items()], "xlabel": "k",
+    panels.append({"lines": [line(name, ks, np.mean(list(tested[arm].values()), 0)) for arm, name in shown.items()], "xlabel": "k",
                    "xscale": "log", "ylabel": "pass@k, test mazes", "title": "ours: after 1,000 steps (reduced scale)"})
     level(*panels[:3])
     counts = sorted({len(seeds) for seeds in found.values()})

@@ -2,7 +2,7 @@
 # The protocol of README.md as commands; every run resumes where it was interrupted. One thread a run, JOBS of them at a time.
 #   bash results/price/protocol.sh data       9x9 mazes of another seed: test mazes that no other study has
 #   bash results/price/protocol.sh mazes      the warm-up and nine arms of every seed (SEEDS="4 5 6 7")
-#   bash results/price/protocol.sh test       256 test mazes x 512 samples, once, of the seeds that have all arms
+#   bash results/price/protocol.sh test       256 test mazes x 512 samples, once, of the arms that are finished (SEEDS=)
 #   bash results/price/protocol.sh glyphs     drawn images, 200 classes and 1,000
 #   bash results/price/protocol.sh images     every arm on them (IMAGE_SEEDS="4 5 6")
 #   bash results/price/protocol.sh test-images
@@ -52,16 +52,13 @@ mazes)
     done
     ;;
 test)
-    runs=()
     for seed in $seeds; do
-        for arm in base $arms; do
-            [ -e "$out/seed$seed/$arm/latest" ] || continue 2
-            [ $arm = base ] || [ "$(cat "$out/seed$seed/$arm/latest")" = step-001000 ] || continue 2
+        runs=("base=$out/seed$seed/base")
+        for arm in $arms; do
+            if [ "$(cat "$out/seed$seed/$arm/latest" 2>/dev/null)" = step-001000 ]; then runs+=("$arm=$out/seed$seed/$arm"); fi
         done
-        for arm in base $arms; do runs+=("$arm=$out/seed$seed/$arm"); done
+        $python eval.py "${runs[@]}" --split test --prompts 256 --samples 512 --k 1,8,64,256,512 --json "$out/test-$seed.json"
     done
-    [ ${#runs[@]} -gt 0 ] || { echo "no seed has all arms after 1,000 steps: mazes runs them"; exit 2; }
-    $python eval.py "${runs[@]}" --split test --prompts 256 --samples 512 --k 1,8,64,256,512 --json "${JSON:-$out/test.json}"
     ;;
 glyphs)
     $python -m data.glyphs.prepare

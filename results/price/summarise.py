@@ -1,4 +1,4 @@
-"""The tables of README.md, from runs/ (results/keep.py) and, once there, test.json, test200.json and test1000.json (eval.py).
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json, test200.json and test1000.json (eval.py).
 
     PYTHONPATH=. python results/price/summarise.py
 
@@ -49,10 +49,18 @@ def read(study: Path = STUDY) -> dict[str, dict[int, list[dict]]]:
     return {arm: dict(sorted(found[arm].items())) for arm in ARMS if arm in found}
 
 
-def paired(ours, theirs):
-    """Ours minus theirs, (seeds, ...), of the seeds that both have: every arm has the first ones."""
-    count = min(len(ours), len(theirs))
-    return np.array(ours)[:count] - np.array(theirs)[:count]
+def tests(ks: list[int], study: Path = STUDY) -> dict[str, dict[int, np.ndarray]]:
+    """{arm: {seed: pass@k on the test mazes, (ks,)}} of test-SEED.json, and "base"."""
+    found = {}
+    for file in sorted(study.glob("test-*.json")):
+        for name, values in table.coverage(evaluated(file), ks).items():
+            found.setdefault(name, {})[int(file.stem.removeprefix("test-"))] = values.mean((0, 1))
+    return {name: found[name] for name in ("base", *ARMS) if name in found}
+
+
+def paired(ours: dict, theirs: dict) -> np.ndarray:
+    """Ours minus theirs, (seeds, ...), of the seeds that both have."""
+    return np.array([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
 
 def interval(values, sign: str = "") -> str:
@@ -122,29 +130,30 @@ def equal(found: dict):
               " / ".join(f"{value:.3f}" for value in timed)])
 
 
-def tested(results: dict):
+def tested(found: dict):
     """pass@k on the test mazes, and differences paired by seed."""
-    curves = {name: values.mean(1) for name, values in table.coverage(results, KS).items()}     # (seeds, ks)
-    head("test", *(f"pass@{k}" for k in KS))
-    for name, values in curves.items():
-        line([f"{ARMS.get(name, 'before RL')}, {len(values)} seeds", *(interval(column) for column in values.T)])
-    head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "seeds")))
+    head("test", "seeds", *(f"pass@{k}" for k in KS))
+    for name, seeds in found.items():
+        said = ", ".join(map(str, seeds))
+        line([ARMS.get(name, "before RL"), said, *(interval(column) for column in np.array(list(seeds.values())).T)])
+    head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "ahead on")))
     for ours, theirs in PAIRS:
-        gaps = paired(curves[ours], curves[theirs])
-        cells = [cell for column in gaps.T for cell in (interval(column, "+"), positive(column))]
-        line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
+        gaps = paired(found.get(ours, {}), found.get(theirs, {}))
+        if len(gaps):
+            cells = [cell for column in gaps.T for cell in (interval(column, "+"), positive(column))]
+            line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
 
 
 def images(file: Path, k: int):
-    """Exact pass@1 and pass@k of drawn images."""
+    """Exact pass@1 and pass@k of drawn images, every arm with the same seeds."""
     results = evaluated(file)
     if results is None:
         return
     curves = {name: values.mean(1) for name, values in table.coverage(results, [1, k]).items()}
-    count = len(curves["maxrl-1024"])
-    head(f"{file.stem.removeprefix('test')} classes, {count} seeds", "pass@1", f"pass@{k}", "pass@1 minus MaxRL's", "seeds")
+    head(f"{file.stem.removeprefix('test')} classes, {len(curves['maxrl-1024'])} seeds", "pass@1", f"pass@{k}",
+         "pass@1 minus MaxRL's", "ahead on")
     for name, values in curves.items():
-        gaps = paired(values[:, 0], curves["maxrl-1024"][:, 0])
+        gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
         line([name, interval(values[:, 0]), interval(values[:, 1]), interval(gaps, "+"), positive(gaps)])
 
 
@@ -153,9 +162,8 @@ def main(study: Path = STUDY):
     if found:
         cost(found)
         equal(found)
-    results = evaluated(study / "test.json")
-    if results is not None:
-        tested(results)
+    if evaluations := tests(KS, study):
+        tested(evaluations)
     images(study / "test200.json", 25)
     images(study / "test1000.json", 128)
 

@@ -280,8 +280,9 @@ def price():
                        "title": f"ours: equal {what} (reduced scale)"})
     end = min(max(one["x"]) for one in panels[2]["lines"])
     panels[2]["xlim"] = (0, 1.6 * end)
-    panels.append({"lines": [line(name, ks, np.mean(list(tested[arm].values()), 0)) for arm, name in shown.items()], "xlabel": "k",
-                   "xscale": "log", "ylabel": "pass@k, test mazes", "title": "ours: after 1,000 steps (reduced scale)"})
+    lines = [line(name, ks, np.mean(list(tested[arm].values()), 0)) for arm, name in shown.items()]
+    panels.append({"lines": lines, "xlabel": "k", "xscale": "log", "ylabel": "pass@k, test mazes",
+                   "title": "ours: after 1,000 steps (reduced scale)"})
     level(*panels[:3])
     counts = sorted({len(seeds) for seeds in found.values()})
     return {"caption": "The price of a hard prompt: 9x9 mazes from weak bases. Prompts x rollouts; 16x8,8,16 are rounds of 8, "

@@ -1,4 +1,4 @@
-"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json, test200.json and test1000.json (eval.py).
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json, test200.json, test1000.json (eval.py).
 
     PYTHONPATH=. python results/price/summarise.py
 

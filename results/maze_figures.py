@@ -267,8 +267,9 @@ def price():
     tested = summarise.tests(ks)
     if not (found and tested):
         return None
-    shown = {arm: arm.replace("maxrl_rare-16x8", "rounds-16x8").replace("maxrl_rare-32x8", "rounds-32x8") for arm in found
-             if arm != "maxrl_rare-32x16"}
+    count = max(map(len, found.values()))
+    shown = {arm: arm.replace("maxrl_rare-16x8", "rounds-16x8").replace("maxrl_rare-32x8", "rounds-32x8")
+             for arm, seeds in found.items() if len(seeds) == count}
     panels = []
     for what, label in (("steps", "step"), ("rollouts", "rollouts"), ("seconds", "seconds of rollouts and updates, one core")):
         lines = []
@@ -284,11 +285,9 @@ def price():
     panels.append({"lines": lines, "xlabel": "k", "xscale": "log", "ylabel": "pass@k, test mazes",
                    "title": "ours: after 1,000 steps (reduced scale)"})
     level(*panels[:3])
-    counts = sorted({len(seeds) for seeds in found.values()})
     return {"caption": "The price of a hard prompt: 9x9 mazes from weak bases. Prompts x rollouts; 16x8,8,16 are rounds of 8, "
             "8 and 16 rollouts until one has a success",
-            "told": f"means of {counts[0]} to {counts[-1]} seeds, of at most {len(summarise.TIMED)} for seconds; blocks of "
-            "100 steps",
+            "told": f"means of {count} seeds, of {len(summarise.TIMED)} for seconds; blocks of 100 steps",
             "panels": panels}
 
 

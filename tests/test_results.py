@@ -32,7 +32,7 @@ def printed_rows(capsys, study: str) -> list[str]:
 
 
 @pytest.mark.parametrize("study, least", {"headline": 41, "order": 51, "oracle": 100, "gradient_norms": 8, "fixed_set": 51,
-                                          "images_1000": 61}.items())  # fmt: skip
+                                          "images_1000": 61, "price": 40}.items())  # fmt: skip
 def test_the_tables_of_a_study(study, least, capsys):
     rows = printed_rows(capsys, study)
     page = (ROOT / "results" / study / "README.md").read_text()

@@ -110,6 +110,19 @@ def cost(found: dict):
               f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}"])
 
 
+def by_seed(found: dict):
+    """pass@1 / share with a success, and tokens of a response, of the last 100 steps of every run."""
+    head("last 100 steps: pass@1 / with a success, tokens", *(f"seed {seed}" for seed in found["maxrl-16x32"]))
+    for arm, seeds in found.items():
+        cells = []
+        for seed in found["maxrl-16x32"]:
+            rows = seeds.get(seed, [])[-BLOCK // KEPT :]
+            keys = ("reward", "frac_reward_zero_mean", "completions/mean_length")
+            means = [np.mean([row[key] for row in rows]) for key in keys if rows]
+            cells.append(f"{means[0]:.3f} / {1 - means[1]:.2f}, {means[2]:.0f}" if rows else "not run")
+        line([ARMS[arm], *cells])
+
+
 def budgets(found: dict) -> dict[str, float]:
     """What all arms have used at least: rollouts of all seeds, seconds of the timed ones."""
     def least(what, seeds):
@@ -161,6 +174,7 @@ def main(study: Path = STUDY):
     found = read(study)
     if found:
         cost(found)
+        by_seed(found)
         equal(found)
     if evaluations := tests(KS, study):
         tested(evaluations)

@@ -92,7 +92,8 @@ def test_a_page_is_wide_enough(drawn):
 def test_names_and_colours():
     assert set(plots.STYLE) - set(ADVANTAGES) == {"maximum likelihood", "base", "self", "maxrl-128", "maxrl-16", "grpo-128",
                                                    "grpo-entropy bonus", "maxrl-not clipped", "grpo-not clipped",
-                                                   "exact order n", "exact order n - 1"}
+                                                   "exact order n", "exact order n - 1", "rounds", "maxrl-32x16",
+                                                   "rounds-32x8,8,16", "grpo-32x16"}
     assert plots.called("maxrl-128") == "MaxRL, 128" and plots.called("supervised") == "cross-entropy"
     assert plots.called("base") == "before RL" and plots.called("mine") == "mine"
     assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")

@@ -319,8 +319,11 @@ def test_several_updates_and_verdicts_left_out(dice, shell):
     assert code == 0, said
 
 
-def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell):
+def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch):
     """The rollouts that there were, in JSON."""
+    for name in ("far", "far.py:far"):  # so that what is registered is taken back
+        monkeypatch.setitem(ADVANTAGES, name, None)
+        del ADVANTAGES[name]
     Path("far.py").write_text(
         "from maxrl.estimator import estimator\n"
         "@estimator(takes='binary', rounds=True)\n"

@@ -9,7 +9,7 @@ it has no success, so that earlier rounds need no training. Round j is reached w
 The order is that of all rounds together, and an easy prompt costs m_1 rollouts. This holds for
 estimators with weight w_m from m rollouts, for every m, that give exactly 0 to a group without a
 success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.04996) samples in
-rounds too, until a prompt has enough signal; its weight is another one.
+rounds too, until a prompt has enough signal.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Sampled:
     first: object  # the Rollouts of the first round, P_local prompts in their order
     first_rewards: torch.Tensor  # (P_local, m_1)
     rollouts: object  # of each prompt the last round that it had, in any order of the prompts
-    rewards: torch.Tensor  # (P_local, N), N the largest round; NaN behind the rows of a smaller one
+    rewards: torch.Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
     counts: torch.Tensor  # (P_local,) how many rollouts each prompt had in all its rounds
     rounds: torch.Tensor  # (P_local,) how many rounds
 

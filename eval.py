@@ -17,6 +17,7 @@ import argparse
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,7 @@ def evaluate(args) -> dict:
             else:
                 counts, majority = judge_samples(
                     policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
+                    watch=partial(show_tokens, bar),
                     temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
                 row["counts"] = counts.tolist()
                 if majority is not None:
@@ -146,6 +148,12 @@ def evaluate(args) -> dict:
             **{name: getattr(args, name) for name in asked},
             "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source, "no_verdict": unjudged,
             "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes), "checkpoints": rows}
+
+
+def show_tokens(bar: tqdm, position: int):
+    """A wave of long responses takes minutes, in which no prompt is done: the bar says how far it is."""
+    bar.set_postfix_str(f"token {position}", refresh=False)
+    bar.update(0)
 
 
 def leave_out(rows: list[dict]) -> list[int]:

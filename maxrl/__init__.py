@@ -13,6 +13,7 @@ maxrl/                        THE METHOD
   packing.py                  cuts rows of many lengths into micro-batches with little padding.
   policy.py                5  makes a language model's rollouts and the gradient of their loss.
   sampler.py               6  samples N responses to each prompt, token by token.
+  drawing.py                  draws tokens from a distribution: temperature, top-k and top-p.
   models/transformer.py    7  is the language model.
   models/attention.py      8  says which token attends to which, and keeps keys and values.
   models/linear.py            multiplies float32 by oneDNN, where that is faster.

@@ -10,10 +10,10 @@ import torch
 
 from maxrl import checkpoint, distributed
 from maxrl.batches import prefetched
+from maxrl.drawing import distribution, inverse_cdf
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
-from maxrl.sampler import distribution, inverse_cdf
 
 
 @dataclass

@@ -26,7 +26,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
     samples   rollouts per prompt
     seed      of the noise, which depends on (seed, place in `indices`, rollout, position)
     progress  is called with the number of prompts after each wave
-    sampling  temperature and top_p, if not those of training
+    sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
 
     Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
     (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.

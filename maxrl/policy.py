@@ -163,7 +163,7 @@ class SequencePolicy:
         indices   P_local places of the prompts in the batch of all ranks; without it 0, 1, ...
         seed      instead of the policy's
         first     how many responses to each example were sampled before, by other noise
-        sampling  temperature, top_k, top_p of sampler.distribution; without them those of training
+        sampling  temperature, top_k, top_p of drawing.distribution; without them those of training
 
         Returns Rollouts. PromptError for a prompt that the model cannot answer.
         """

@@ -19,15 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
+from maxrl.drawing import distribution, draw
 from maxrl.graphs import Late, Repeated
 from maxrl.models.attention import Cache
 
 CHECK_EVERY = 4  # tokens between two questions to the device which rows are still alive
 SHRINK_AT = 0.75  # rows are packed together when at most this share of the slots is alive
-BLOCK = 128  # tokens that are added up before one of them is drawn, if there are more
-BELOW_1 = 1 - 2**-52
 LOGIT_BYTES = 20  # of each logit of a step: itself, log-probability, probability, their product
 
 
@@ -78,95 +76,6 @@ def noise(seed, step, prompt_indices, rollouts: int, length: int, first: int = 0
     return torch.from_numpy(np.stack(draws))
 
 
-def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
-    """Return log-probabilities (..., V) to draw from; -inf for tokens that are cut away.
-
-    logits       (..., V)
-    temperature  divides the logits; 0 leaves the most probable token alone (greedy)
-    top_k        keeps so many of the most probable tokens; 0 all
-    top_p        keeps the most probable ones, the last that at which their sum reaches it; 1 all
-
-    In float32 or better.
-    """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if temperature == 0:
-        nothing = torch.full_like(logits, -torch.inf)
-        best = logits.argmax(-1, keepdim=True)
-        return nothing.scatter(-1, best, 0.0)
-    # In training it is 1, and a division would read all logits once more.
-    if temperature != 1:
-        logits = logits / temperature
-    if 0 < top_k < logits.shape[-1]:
-        nothing = torch.full_like(logits, -torch.inf)
-        kept = logits.topk(top_k).indices
-        kept_logits = logits.gather(-1, kept)
-        logits = nothing.scatter(-1, kept, kept_logits)
-    if top_p < 1:
-        probabilities = logits.log_softmax(-1).exp()
-        # Stable: among equal ones the first token stays, on every machine.
-        descending, order = probabilities.sort(dim=-1, descending=True, stable=True)
-        cut = descending.cumsum(-1) - descending >= top_p
-        cut = torch.zeros_like(cut).scatter(-1, order, cut)
-        logits = logits.masked_fill(cut, -torch.inf)
-    return logits.log_softmax(-1)
-
-
-def inverse_cdf(probabilities, uniforms):
-    """Return the tokens (..., n) at which the cumulative distribution passes the uniforms.
-
-    probabilities  (..., V), of any sum; a token of probability 0 is never drawn
-    uniforms       (..., n) in [0, 1)
-    """
-    cdf = probabilities.cumsum(-1, dtype=torch.float64)                # (..., V)
-    # The sum of all probabilities is 1 only up to rounding.
-    total = cdf[..., -1:]
-    return passing(cdf, uniforms.double().clamp(max=BELOW_1) * total)
-
-
-def passing(cdf, points):
-    """Return the first places (..., n) where sums cdf (..., V) are above the points (..., n)."""
-    places = torch.searchsorted(cdf, points, right=True)
-    # Beyond the last only if the distribution is NaN: the loss will say so.
-    last = cdf.shape[-1] - 1
-    return places.clamp(max=last)
-
-
-def draw(probabilities, uniforms):
-    """Return the tokens of `inverse_cdf` for one uniform each: a block first, then one in it.
-
-    probabilities  (..., V)
-    uniforms       (...)
-
-    Sums in float64 would be twice as large as the probabilities: only those of blocks are made.
-    """
-    V = probabilities.shape[-1]
-    uniforms = uniforms.unsqueeze(-1)
-    if V <= BLOCK:
-        return inverse_cdf(probabilities, uniforms).squeeze(-1)
-    # Of most models the vocabulary is whole blocks, and then nothing is copied.
-    if V % BLOCK:
-        probabilities = F.pad(probabilities, (0, -V % BLOCK))
-    blocks = probabilities.unflatten(-1, (-1, BLOCK))                  # (..., V / BLOCK, BLOCK)
-    sums = blocks.sum(-1)
-    cdf = sums.cumsum(-1, dtype=torch.float64)                         # (..., V / BLOCK)
-    points = uniforms.clamp(max=BELOW_1) * cdf[..., -1:]               # (..., 1)
-    block = passing(cdf, points)
-    # What is left of the point inside the block.
-    before = cdf.gather(-1, block) - sums.gather(-1, block)
-    points = points - before
-    chosen = block.unsqueeze(-1)
-    chosen = chosen.expand(*block.shape, BLOCK)
-    inside = blocks.gather(-2, chosen).squeeze(-2)                     # (..., BLOCK)
-    cdf = inside.cumsum(-1, dtype=torch.float64)
-    # Sums of blocks are rounded: the point may lie a little outside of its block.
-    points = points.clamp(min=0).minimum(cdf[..., -1:] * BELOW_1)
-    token = block * BLOCK + passing(cdf, points)
-    # The padding is drawn only if the distribution is NaN, see `passing`.
-    if V % BLOCK:
-        token = token.clamp(max=V - 1)
-    return token.squeeze(-1)
-
-
 @torch.no_grad()
 def generate(
     model,
@@ -176,6 +85,7 @@ def generate(
     stop_tokens,
     uniforms,
     budget: float = torch.inf,
+    watch=None,
     **sampling,
 ) -> Samples:
     """Sample N = `rollouts` responses to every prompt.
@@ -187,6 +97,7 @@ def generate(
     stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
     budget       bytes of responses' keys and values and of a step's logits
+    watch        is called now and then with the number of tokens drawn of each response
     sampling     temperature, top_k and top_p as in `distribution`
 
     Returns Samples. PromptError for a prompt that the model cannot answer, CacheFull if what is
@@ -203,6 +114,8 @@ def generate(
         asking = position and position % CHECK_EVERY == 0
         if asking and not drop_finished(slots, stop, position, counts):
             break
+        if asking and watch:
+            watch(position)
         slots.cache.reserve(position + 1)
         step(slots.cache.own[0].shape)
     return grouped(ended(slots, stop), len(prompts))

@@ -5,7 +5,8 @@ import tiny
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from maxrl.sampler import BLOCK, decode_step, distribution, draw, inverse_cdf, noise, prefill
+from maxrl.drawing import BLOCK, distribution, draw, inverse_cdf
+from maxrl.sampler import decode_step, noise, prefill
 
 VIEWS = {"view", "_unsafe_view", "expand", "transpose", "permute", "unsqueeze", "squeeze", "slice", "select", "split", "t",
          "alias", "detach", "as_strided", "unbind", "split_with_sizes", "_reshape_alias", "promote_types"}  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from test_maze import CORRIDOR, OPEN  # noqa: E402
 
-from maxrl.sampler import inverse_cdf  # noqa: E402
+from maxrl.drawing import inverse_cdf  # noqa: E402
 from maxrl.tasks.maze import MOVES, draw, verify  # noqa: E402
 
 WORDS = st.lists(st.sampled_from(["GRID_START", "GRID_END", "PATH", "WALL", "GOAL", "START", "NEWLINE", "DONE", "\n",

@@ -7,10 +7,11 @@ import tiny
 import torch
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from maxrl import sampler
+from maxrl import drawing, sampler
+from maxrl.drawing import distribution, inverse_cdf
 from maxrl.losses import token_log_probs
 from maxrl.models.attention import Cache
-from maxrl.sampler import distribution, generate, inverse_cdf, noise
+from maxrl.sampler import generate, noise
 
 LENGTHS = (9, 5, 1, 12)  # ragged; the prompt of one token has an empty prefix
 STOP = [2, 7, 20]
@@ -216,7 +217,7 @@ def test_inverse_cdf_is_exact_on_a_grid():
 @pytest.mark.parametrize("V", [100, 256, 300])
 def test_a_token_of_nan_is_one_of_the_vocabulary(V):
     """Weights that have diverged are the loss's to report: a token beyond the vocabulary would end the process."""
-    drawn = sampler.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=torch.float64))
+    drawn = drawing.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=torch.float64))
     assert (drawn >= 0).all() and (drawn < V).all()
 
 
@@ -256,6 +257,27 @@ def test_distribution_equals_the_warpers_of_transformers(options):
         expected = TopPLogitsWarper(options["top_p"])(None, expected)
     ours = distribution(logits, **options)
     torch.testing.assert_close(ours.exp(), expected.softmax(-1), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_nucleus_of_a_large_vocabulary_is_that_of_sorting_all_of_it(kept, ties, monkeypatch):
+    """Rows whose nucleus ends after `kept` tokens, or among equals: the first 1,024 are looked at before the rest."""
+    generator = torch.Generator().manual_seed(kept)
+    p = torch.rand(7, 4000, generator=generator, dtype=torch.float64) + 0.1
+    if ties:
+        p = (p * 8).round()
+    p = p / p.sum(-1, keepdim=True)
+    top_p = float(p[0].sort(descending=True).values[:kept].sum()) - 1e-9
+    expected = drawing.outside_by_sorting(p, top_p)
+    sorted_rows = []
+    sorting = drawing.outside_by_sorting
+    monkeypatch.setattr(drawing, "outside_by_sorting", lambda p, top_p: sorted_rows.append(len(p)) or sorting(p, top_p))
+    assert torch.equal(drawing.outside_nucleus(p, top_p), expected)
+    if kept < 1000 and not ties:
+        assert not sorted_rows
+    if kept > 2000:
+        assert sorted_rows == [7]
 
 
 def test_greedy_and_low_precision():

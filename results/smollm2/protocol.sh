@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The protocol of README.md; every command resumes where it was interrupted. One thread each.
+#   bash results/smollm2/protocol.sh model       the weights and the data set (GSM8K=DIR with train.jsonl and test.jsonl)
+#   bash results/smollm2/protocol.sh before      (a)
+#   bash results/smollm2/protocol.sh warmup      (b)
+#   bash results/smollm2/protocol.sh norms       (c)
+#   bash results/smollm2/protocol.sh run SEED ESTIMATOR     (d), one run
+#   bash results/smollm2/protocol.sh test        (d), the test of all runs that are finished
+set -euo pipefail
+python=${PYTHON:-python}
+out=runs/smollm2
+export OMP_NUM_THREADS=1 PYTHONPATH=.
+mkdir -p $out
+
+verdicts() { # checkpoint, name, temperature, top-p, further options
+    $python results/smollm2/verdicts.py "$1" "$out/$2-$3.jsonl" --prompts 128 --temperature "$3" --top-p "$4" "${@:5}"
+}
+
+case $1 in
+model)
+    $python -m data.smollm2.prepare
+    $python -m data.gsm8k.prepare ${GSM8K:+--source "$GSM8K/train.jsonl" --test "$GSM8K/test.jsonl"}
+    ;;
+before)
+    for sampling in "0.6 0.95" "1.0 1.0"; do
+        verdicts data/smollm2/135m-instruct before $sampling --samples 8 --max-response 256
+    done
+    ;;
+warmup)
+    $python train.py gsm8k_smollm2_135m_sft --steps 40 --out $out/base --resume auto
+    for sampling in "0.6 0.95" "1.0 1.0"; do
+        verdicts $out/base base $sampling --samples 16 --max-response 192
+    done
+    ;;
+norms)
+    $python eval.py $out/base --split train --gradient-norms --prompts 32 --samples 64 --json $out/norms.json --plot $out/norms.png
+    ;;
+run)
+    rollouts=16
+    if [ "$3" = maxrl_rare ]; then rollouts=4,4,8; fi
+    $python train.py gsm8k_smollm2_135m --init $out/base --estimator "$3" --rollouts $rollouts --seed "$2" \
+        --out "$out/seed$2-$3" --resume auto
+    ;;
+test)
+    for run in $out/seed*; do
+        if [ "$(cat "$run/latest" 2>/dev/null)" = step-000060 ]; then
+            verdicts "$run" "$(basename "$run")" 0.6 0.95 --samples 16 --max-response 192
+        fi
+    done
+    ;;
+esac

@@ -1,0 +1,86 @@
+"""Samples of a checkpoint on GSM8K, judged by both verdicts at once: the last box, and the published code's.
+
+    PYTHONPATH=. python results/smollm2/verdicts.py CHECKPOINT FILE.jsonl --prompts 128 --samples 8 --temperature 0.6 --top-p 0.95
+
+FILE.jsonl gets a line a prompt: how many of its samples are right by each verdict, how many have a box, how many were cut at
+the limit, their mean length, whether the answer of most is right, and of the first prompts a right and a wrong response.
+The samples are those that eval.py draws with --seed 0. A command that is given again goes on where it was interrupted.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from maxrl import checkpoint
+from maxrl.metrics import majority_vote
+from maxrl.policy import SequencePolicy
+from maxrl.tasks.gsm8k import Gsm8k
+from maxrl.verifiers import last_boxed, verify_number, verify_published_batch
+
+AT_ONCE = 256  # rollouts
+TEXTS = 16  # prompts whose responses are kept
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--prompts", type=int, default=256)
+    parser.add_argument("--samples", type=int, default=16)
+    parser.add_argument("--max-response", type=int, default=256)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    return parser.parse_args()
+
+
+def verdicts(task: Gsm8k, index: int, responses: list[str], rollouts, i: int) -> dict:
+    """The line of one prompt: `index` of the task, group i of the rollouts."""
+    answer = task[index].columns["answer"]
+    boxed = [verify_number(response, answer) for response in responses]
+    published = verify_published_batch(responses, [answer] * len(responses))
+    right = torch.tensor([boxed]) == 1
+    line = {
+        "prompt": index,
+        "boxed": int(sum(boxed)),
+        "published": int(sum(published)),
+        "with_box": sum(last_boxed(response) is not None for response in responses),
+        "cut": int((~rollouts.finished[i]).sum()),
+        "tokens": round(float(rollouts.lengths[i].float().mean()), 1),
+        "majority": float(majority_vote([[task.final(response) for response in responses]], right)[0]),
+    }
+    if index < TEXTS:
+        for name, value in (("right", 1.0), ("wrong", 0.0)):
+            line[name] = responses[boxed.index(value)] if value in boxed else None
+    return line
+
+
+def main():
+    args = arguments()
+    done = args.file.read_text().count("\n") if args.file.exists() else 0
+    task = Gsm8k(args.split)
+    model, tokenizer, stop = checkpoint.load_model(args.checkpoint)
+    policy = SequencePolicy(model, tokenizer, stop, max_tokens=args.max_response, wave_rows=AT_ONCE)
+    policy.model.eval()
+    at_once = AT_ONCE // args.samples
+    bar = tqdm(total=args.prompts, initial=done, unit=" prompts")
+    while done < args.prompts:
+        places = range(done, min(done + at_once, args.prompts))
+        with torch.no_grad():
+            rollouts = policy.rollout(
+                [task[i] for i in places], args.samples, indices=places, seed=0,
+                temperature=args.temperature, top_p=args.top_p)
+        lines = []
+        for i, responses in enumerate(task.responses(rollouts)):
+            lines.append(json.dumps(verdicts(task, places[i], responses, rollouts, i)) + "\n")
+        with args.file.open("a") as file:
+            file.write("".join(lines))
+        done = places.stop
+        bar.update(len(places))
+
+
+if __name__ == "__main__":
+    main()

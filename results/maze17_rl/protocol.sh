@@ -1,25 +1,37 @@
 #!/usr/bin/env bash
-# The protocol of README.md: MaxRL and GRPO in turns of MINUTES, so that both have had as many whenever it ends; TURNS of them.
-# The base is seed 1 of results/maze17_base: bash results/maze17_base/protocol.sh
+# The protocol of README.md. One thread a run; every run resumes where it was interrupted.
+#   bash results/maze17_rl/protocol.sh data
+#   bash results/maze17_rl/protocol.sh base
+#   bash results/maze17_rl/protocol.sh run SEED ESTIMATOR     at most MINUTES of it (150)
+#   bash results/maze17_rl/protocol.sh test                   of all runs that are there
 set -euo pipefail
-export python=${PYTHON:-python} out=runs/maze17_rl base=${BASE:-runs/maze17_base/seed1} OMP_NUM_THREADS=1
-turn() { # method
-    # Code 75: asked to end, it has saved.
-    timeout -s TERM "$((${MINUTES:-9} * 60))" $python train.py maze17 --estimator "$1" --rollouts 32 --init "$base" \
-        --out "$out/$1" --steps 1000 --precision bfloat16 --eval-every 0 --save-every 0 --save-every-minutes 3 --keep 1 \
-        --resume auto || { code=$?; [ $code = 75 ] || [ $code = 124 ]; }
-}
-export -f turn
+python=${PYTHON:-python}
+out=runs/maze17_rl
+base=${BASE:-$out/base}
+mazes=data/maze/17x17-rl
+export OMP_NUM_THREADS=1
 
 case $1 in
-turn)
-    turn "$2"
+data)
+    $python -m data.maze.prepare --size 17 --train 100000
+    $python -m data.maze.prepare --size 17 --seed 1 --train 100000 --out $mazes
     ;;
-runs)
-    for _ in $(seq "${TURNS:-20}"); do printf '%s\n' maxrl grpo | xargs -P 2 -L 1 bash -c 'set -euo pipefail; turn "$@"' _; done
+base)
+    $python train.py maze17_sft --seed 2 --prompts 8 --steps 12000 --eval-from 1200 --eval-every 100 --eval-samples 16 \
+        --eval-k 1,16 --out $out/base --resume auto
     ;;
-validation)
-    $python eval.py base="$base" grpo=$out/grpo maxrl=$out/maxrl --split validation --prompts 256 --samples 128 --k 1,32,128 \
-        --precision bfloat16 --json $out/validation.json
+run)
+    rollouts=32
+    if [ "$3" = maxrl_rare ]; then rollouts=8,8,16; fi
+    # Code 75: asked to end, it has saved.
+    timeout -s TERM "$((${MINUTES:-150} * 60))" $python train.py maze17 --task.directory $mazes --estimator "$3" --seed "$2" \
+        --rollouts $rollouts --init "$base" --out "$out/seed$2-$3" --steps 1000 --precision float32 --micro-batch-tokens 8192 \
+        --eval-every 0 --save-every 0 --save-every-minutes 5 --keep 1 --resume auto || { code=$?; [ $code = 75 ]; }
+    ;;
+test)
+    rows=(base="$base")
+    for run in $out/seed*; do rows+=("$(basename "$run")=$run"); done
+    $python eval.py "${rows[@]}" --task maze --task.size 17 --task.directory $mazes --split test --prompts 256 --samples 256 \
+        --k 1,32,128,256 --precision float32 --json $out/test.json
     ;;
 esac

@@ -46,7 +46,7 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, 20 to 40 seconds
-	$(py) -m pytest $(wildcard tests/test_advantages*.py) $(addsuffix .py,$(addprefix tests/test_,rounds losses metrics properties toy))
+	$(py) -m pytest tests/proofs
 
 test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -54,13 +54,13 @@ test: $(test)  ## the proofs and oracles, in two processes, about six minutes on
 other := $(VENV)-$(notdir $(OTHER))
 test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy", OTHER=python3.13; long
 	$(if $(OTHER),$(MAKE) PYTHON=$(OTHER) VENV=$(other) $(other)/.test)
-	$(py) tests/machines.py $(if $(ROWS),--rows $(ROWS)) $(if $(OTHER),--other $(other)/bin/python)
+	$(py) tests/repository/machines.py $(if $(ROWS),--rows $(ROWS)) $(if $(OTHER),--other $(other)/bin/python)
 
 torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
-	PYTHONPATH=. $(py) tests/torture.py --out results/torture.json
+	PYTHONPATH=. $(py) tests/faults/torture.py --out results/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
-	PYTHONPATH=. $(py) tests/bench.py $(OPTIONS)
+	PYTHONPATH=. $(py) tests/bench/bench.py $(OPTIONS)
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

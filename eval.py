@@ -24,35 +24,62 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint
 from maxrl.errors import UsageError
-from maxrl.estimator import RewardError
-from maxrl.evaluate import judge_samples
+from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named
-from maxrl.reward_functions import faults
+from maxrl.parallel import distributed
+from maxrl.registry import RewardError
+from maxrl.rewards.functions import faults
 from maxrl.run import cli, sampling_options, setup, table
 from maxrl.study import plots
 from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 
 
 def read_arguments(arguments: list[str]):
-    parser = argparse.ArgumentParser("eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory; before the options")
-    add("--samples", type=int, help="n, rollouts per prompt (64); none for a classifier, which is exact")
-    sampling_options.add_list(parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64))
-    add("--prompts", type=int, help="how many prompts of the split (256; for a classifier all images)")
+    add(
+        "checkpoints",
+        nargs="+",
+        metavar="[NAME=]PATH",
+        help="checkpoint or run directory; before the options",
+    )
+    add(
+        "--samples",
+        type=int,
+        help="n, rollouts per prompt (64); none for a classifier, which is exact",
+    )
+    sampling_options.add_list(
+        parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64)
+    )
+    add(
+        "--prompts",
+        type=int,
+        help="how many prompts of the split (256; for a classifier all images)",
+    )
     sampling_options.add_options(parser, "test")
     add("--workers", type=int, help="processes that decode images (0: none)")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    add("--gradient-norms", action="store_true",
-        help="study gradient norms instead of pass@k, in float32 unless told otherwise")
-    sampling_options.add_list(parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})")
-    add("--rollouts", type=int, help="of --gradient-norms for a classifier: the weight that the estimators "
-        "have with N rollouts (their limit of many)")
+    add(
+        "--gradient-norms",
+        action="store_true",
+        help="study gradient norms instead of pass@k, in float32 unless told otherwise",
+    )
+    sampling_options.add_list(
+        parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})"
+    )
+    add(
+        "--rollouts",
+        type=int,
+        help="of --gradient-norms for a classifier: the weight that the estimators "
+        "have with N rollouts (their limit of many)",
+    )
     return check(sampling_options.read_options(parser, arguments))
 
 
@@ -63,12 +90,16 @@ def check(args):
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
     if args.gradient_norms:
         if {args.temperature, args.top_p} - {None, 1} or args.top_k or args.against:
-            raise UsageError("--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against")
+            raise UsageError(
+                "--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against"
+            )
         args.temperature = args.top_p = 1.0
         args.precision = args.precision or "float32"
     if (args.rollouts or 0) > 8192:
-        raise UsageError(f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
-                         "limit of many rollouts, or use at most 8192")
+        raise UsageError(
+            f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
+            "limit of many rollouts, or use at most 8192"
+        )
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
@@ -76,11 +107,15 @@ def check(args):
             raise UsageError(f"{file.parent} is no directory: mkdir -p {file.parent}")
     if args.plot:
         plots.require(args.plot)
-    args.checkpoints = [(name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)]
+    args.checkpoints = [
+        (name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)
+    ]
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]
     if args.against not in names:
-        raise UsageError(f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}")
+        raise UsageError(
+            f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}"
+        )
     sampling_options.complete(args, args.checkpoints[0][1])
     return args
 
@@ -89,19 +124,29 @@ def check_task(args, task):
     """What depends on whether the task is for a classifier: the defaults, and what means nothing to it."""
     if task.classes:
         if args.samples or args.temperature != 1:
-            raise UsageError("a classifier's pass@k is exact: leave out --samples and --temperature")
+            raise UsageError(
+                "a classifier's pass@k is exact: leave out --samples and --temperature"
+            )
     else:
         args.samples = args.samples or 64
         if max(args.k) > args.samples and not args.gradient_norms:
             fit = ",".join(str(k) for k in sorted({1, *args.k}) if k <= args.samples)
-            raise UsageError(f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}: use --k {fit}")
+            raise UsageError(
+                f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}: use --k {fit}"
+            )
         if args.rollouts or "supervised" in (args.estimators or ()):
-            raise UsageError("--rollouts and the estimator supervised are for a classifier; a language model's gradients come "
-                             "from --samples rollouts")
+            raise UsageError(
+                "--rollouts and the estimator supervised are for a classifier; a language model's gradients come "
+                "from --samples rollouts"
+            )
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
-    args.estimators = args.estimators or [name for name in ESTIMATORS if task.classes or name != "supervised"]
+    args.estimators = args.estimators or [
+        name for name in ESTIMATORS if task.classes or name != "supervised"
+    ]
     for name in args.estimators if args.gradient_norms else ():
-        setup.check_estimator("--estimators", name, (args.rollouts or args.samples or 2,), ESTIMATORS.get(name, {}))
+        setup.check_estimator(
+            "--estimators", name, (args.rollouts or args.samples or 2,), ESTIMATORS.get(name, {})
+        )
 
 
 def evaluate(args) -> dict:
@@ -116,10 +161,22 @@ def evaluate(args) -> dict:
     for name, path in args.checkpoints:
         policy = setup.load_policy(args, path, task, device, range(args.prompts))
         row = {"name": name, "path": str(path)}
-        with tqdm(total=args.prompts, desc=f"{name} ({path})", unit=" prompts", leave=False, disable=rank > 0) as bar:
+        with tqdm(
+            total=args.prompts,
+            desc=f"{name} ({path})",
+            unit=" prompts",
+            leave=False,
+            disable=rank > 0,
+        ) as bar:
             if args.gradient_norms:
-                p, norms = gradient_norms(policy, task, args.prompts, args.estimators, args.samples or args.rollouts,
-                                          progress=bar.update)
+                p, norms = gradient_norms(
+                    policy,
+                    task,
+                    args.prompts,
+                    args.estimators,
+                    args.samples or args.rollouts,
+                    progress=bar.update,
+                )
                 row["pass_rates"] = digits(p)
                 row["norms"] = {name: digits(values) for name, values in norms.items()}
             elif task.classes:
@@ -128,9 +185,17 @@ def evaluate(args) -> dict:
                 row["top1"] = right.long().tolist()
             else:
                 counts, majority = judge_samples(
-                    policy, task, range(args.prompts), args.samples, seed=args.seed, progress=bar.update,
+                    policy,
+                    task,
+                    range(args.prompts),
+                    args.samples,
+                    seed=args.seed,
+                    progress=bar.update,
                     watch=partial(show_tokens, bar),
-                    temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+                    temperature=args.temperature,
+                    top_k=args.top_k,
+                    top_p=args.top_p,
+                )
                 row["counts"] = counts.tolist()
                 if majority is not None:
                     row["majority"] = digits(majority)
@@ -142,12 +207,32 @@ def evaluate(args) -> dict:
         for row in rows:
             row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
             row["histogram"] = table.histogram(row["counts"])
-    asked = ("task", "task_options", "split", "reward", "prompts", "samples", "max_response", "temperature", "top_k", "top_p",
-             "seed", "rollouts")
-    return {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__,
-            **{name: getattr(args, name) for name in asked},
-            "left_out": getattr(task, "left_out", 0), "of": len(task), "source": task.source, "no_verdict": unjudged,
-            "precision": "bfloat16" if policy.autocast else "float32", "classes": len(task.classes), "checkpoints": rows}
+    asked = (
+        "task",
+        "task_options",
+        "split",
+        "reward",
+        "prompts",
+        "samples",
+        "max_response",
+        "temperature",
+        "top_k",
+        "top_p",
+        "seed",
+        "rollouts",
+    )
+    return {
+        "command": shlex.join(["python", *sys.argv]),
+        "torch": torch.__version__,
+        **{name: getattr(args, name) for name in asked},
+        "left_out": getattr(task, "left_out", 0),
+        "of": len(task),
+        "source": task.source,
+        "no_verdict": unjudged,
+        "precision": "bfloat16" if policy.autocast else "float32",
+        "classes": len(task.classes),
+        "checkpoints": rows,
+    }
 
 
 def show_tokens(bar: tqdm, position: int):
@@ -161,7 +246,9 @@ def leave_out(rows: list[dict]) -> list[int]:
     counts = np.array([row["counts"] for row in rows])
     judged = (counts >= 0).all(0)
     if not judged.any():
-        raise UsageError("no prompt has a verdict on all of its samples: the reward functions return None")
+        raise UsageError(
+            "no prompt has a verdict on all of its samples: the reward functions return None"
+        )
     for row in rows:
         for name in {"counts", "majority"} & set(row):
             row[name] = np.array(row[name])[judged].tolist()

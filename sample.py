@@ -1,6 +1,6 @@
 """Look at rollouts, a right one next to a wrong one: `python sample.py runs/maze9_laptop-maxrl` draws held-out mazes.
 
-    python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --max-response 2048 --samples 8
+python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --max-response 2048 --samples 8
 """
 
 import argparse
@@ -11,22 +11,38 @@ import sys
 
 import torch
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint
 from maxrl.errors import UsageError
+from maxrl.parallel import distributed
 from maxrl.run import cli, sampling_options, setup
 
 
 def read_arguments(arguments: list[str]):
-    parser = argparse.ArgumentParser("sample.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "sample.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("checkpoint", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="how many prompts to show (2)")
     add("--first", type=int, default=0, help="place of the first of them in the split (0)")
-    add("--both", action="store_true", help="pass over prompts whose rollouts are all right or all wrong")
-    add("--samples", type=int, default=32, help="rollouts of each; one right and one wrong are shown (32)")
+    add(
+        "--both",
+        action="store_true",
+        help="pass over prompts whose rollouts are all right or all wrong",
+    )
+    add(
+        "--samples",
+        type=int,
+        default=32,
+        help="rollouts of each; one right and one wrong are shown (32)",
+    )
     sampling_options.add_options(parser, "")
-    add("--colour", default="auto", choices=("auto", "always", "never"),
-        help="auto: in a terminal, unless NO_COLOR is set")
+    add(
+        "--colour",
+        default="auto",
+        choices=("auto", "always", "never"),
+        help="auto: in a terminal, unless NO_COLOR is set",
+    )
     return sampling_options.read_options(parser, arguments)
 
 
@@ -49,12 +65,21 @@ def main(arguments: list[str]):
     sampling_options.complete(args, path)
     task = setup.find_task(args, path)
     if not 0 <= args.first < len(task):
-        raise UsageError(f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split")
+        raise UsageError(
+            f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split"
+        )
     device = distributed.setup(args.device)[2]
-    indices = range(args.first, len(task) if args.both else min(args.first + args.prompts, len(task)))
+    indices = range(
+        args.first, len(task) if args.both else min(args.first + args.prompts, len(task))
+    )
     policy = setup.load_policy(args, path, task, device, indices)
     policy.model.eval()
-    colour = args.colour == "always" or args.colour == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = (
+        args.colour == "always"
+        or args.colour == "auto"
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+    )
     options = {"seed": args.seed, "temperature": args.temperature}
     if not task.classes:
         options |= {"top_k": args.top_k, "top_p": args.top_p}
@@ -70,15 +95,19 @@ def main(arguments: list[str]):
         shown = []
         for chosen in (right, ~right):
             first = int(chosen.long().argmax())
-            shown.append(task.show(rollouts.text(0, first), task[index], colour) if chosen.any() else "")
+            shown.append(
+                task.show(rollouts.text(0, first), task[index], colour) if chosen.any() else ""
+            )
         print(side_by_side(*shown), end="\n\n")
         left -= 1
         if not left:
             return
     if args.both:
         since = f", from prompt {args.first} on," if args.first else ""
-        print(f"only {args.prompts - left} prompts of the {args.split} split{since} have right and wrong rollouts among "
-              f"{args.samples}")
+        print(
+            f"only {args.prompts - left} prompts of the {args.split} split{since} have right and wrong rollouts among "
+            f"{args.samples}"
+        )
 
 
 if __name__ == "__main__":

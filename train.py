@@ -19,11 +19,11 @@ import sys
 import numpy as np
 from torch.nn.utils import clip_grad_norm_
 
-from maxrl import distributed, sharding
 from maxrl.advantages import ADVANTAGES
-from maxrl.batches import Plan, prefetched
 from maxrl.config import Config
-from maxrl.evaluate import evaluation
+from maxrl.evaluation import evaluation
+from maxrl.parallel import distributed, sharding
+from maxrl.prompt_order import Plan, prefetched
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import demonstrated, in_rounds
 from maxrl.run import banner, cli, setup
@@ -51,24 +51,22 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    for step in profiled(range(first_step, cfg.steps), run):     # Algorithm 1
+    for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
         clock = Clock()
-        examples = next(batches)                                 # P_local prompts of this rank
+        examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
         # All N rollouts of a prompt are on one rank: advantages need no communication.
         if cfg.estimator == "supervised":
-            sampled = demonstrated(policy, task, examples, clock)    # the answers, N = 1
+            sampled = demonstrated(policy, task, examples, clock)  # the answers, N = 1
         else:
-            sampled = in_rounds(
-                policy, task, examples, cfg.rounds, step, plan.mine, clock
-            )
-        logger.show(examples, sampled)                           # if samples are due
+            sampled = in_rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
+        logger.show(examples, sampled)  # if samples are due
         # A reward function may have no verdict on a group, which then has no gradient.
-        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)    # (P_local, N)
+        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         options = setup.estimator_options(cfg, judged)
         advantages = rewards
         if len(rewards):
-            advantages = ADVANTAGES[cfg.estimator](rewards, **options)   # (P_local, N)
+            advantages = ADVANTAGES[cfg.estimator](rewards, **options)  # (P_local, N)
         clock.lap("reward")
         # The importance ratio of several updates compares with the policy before the first.
         stats = {}
@@ -76,12 +74,12 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
             stats = policy.record(judged)
         updates = []
         for groups in minibatches(cfg, len(advantages), step):
-            result = policy.backward(judged, advantages, groups)     # line 8, over all ranks
-            updates.append(result | update(cfg, policy, optimizer, result, step))    # line 9
+            result = policy.backward(judged, advantages, groups)  # line 8, over all ranks
+            updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
         stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")
         run.count_skipped(step, stats, judged, rewards, advantages)
-        evaluated = evaluation(cfg, step, policy, validation)    # if it is due after this step
+        evaluated = evaluation(cfg, step, policy, validation)  # if it is due after this step
         # Every rank must come by here: the sums over ranks are collectives.
         metrics = step_metrics(sampled, judge) | stats
         metrics |= clock.metrics(policy, stats) | evaluated

@@ -47,10 +47,15 @@ def one_line_errors():
     except (UsageError, DataError) as error:
         refuse(f"{error}")
     except OSError as error:
-        refuse(f"cannot read or write {error.filename or 'a file'} ({error.strerror}): give the same command again when that "
-               "is repaired, or choose another directory with --out", 1)
+        refuse(
+            f"cannot read or write {error.filename or 'a file'} ({error.strerror}): give the same command again when that "
+            "is repaired, or choose another directory with --out",
+            1,
+        )
     except BrokenExecutor:
-        refuse("a worker process died, perhaps for lack of memory: try again with fewer --workers", 1)
+        refuse(
+            "a worker process died, perhaps for lack of memory: try again with fewer --workers", 1
+        )
     except KeyboardInterrupt:
         refuse("interrupted, no set was written", 130)
 
@@ -60,7 +65,11 @@ def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) ->
     words = sys.argv[1:] if words is None else words
     if "--force" in words:
         refuse("--force is now called --overwrite")
-    parser.add_argument("--overwrite", action="store_true", help="replace what the directory holds, if it is something else")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace what the directory holds, if it is something else",
+    )
     args = parser.parse_args(words)
     args.again = f"{parser.prog} {shlex.join(words)} --overwrite"
     return args
@@ -69,7 +78,12 @@ def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) ->
 def add_options(parser: argparse.ArgumentParser, usual: dict, about: dict[str, str]):
     """An option for each of the usual values, of their type; about: what they are, for --help."""
     for name, value in usual.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value, help=f"{about[name]} (default %(default)s)")
+        parser.add_argument(
+            f"--{name}",
+            type=type(value),
+            default=value,
+            help=f"{about[name]} (default %(default)s)",
+        )
 
 
 def check_limits(args: argparse.Namespace, least: dict[str, float], **most: float):
@@ -79,7 +93,9 @@ def check_limits(args: argparse.Namespace, least: dict[str, float], **most: floa
         high = most.get(name, sys.float_info.max)
         if not low <= value <= high:
             limits = f"at least {low}" + f" and at most {high}" * (name in most)
-            refuse(f"--{name} must be {limits}, got {value}: try --{name} {max(low, min(value, high))}")
+            refuse(
+                f"--{name} must be {limits}, got {value}: try --{name} {max(low, min(value, high))}"
+            )
 
 
 def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
@@ -91,7 +107,9 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
     # workers ignore it, or each of them would print a traceback.
     stops = []
     before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
-    pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    pool = ProcessPoolExecutor(
+        workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    )
     waiting = deque()
     try:
         for job in jobs:
@@ -113,11 +131,17 @@ def parquet_splits(source: Path) -> dict[str, list[Path]]:
     """The parquet files of every split, by the names of files and folders: training, unless one says another."""
     files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] * source.exists()
     if not files:
-        refuse(f"there is no {'*.parquet in' if source.is_dir() else 'file'} {source}: name another with --source")
+        refuse(
+            f"there is no {'*.parquet in' if source.is_dir() else 'file'} {source}: name another with --source"
+        )
     splits = {split: [] for split in SPLITS}
     for file in files:
         names = [name.lower() for name in (file.relative_to(source).parts or (file.name,))]
-        held_out = [split for split, start in HELD_OUT.items() if any(name.startswith(start) for name in names)]
+        held_out = [
+            split
+            for split, start in HELD_OUT.items()
+            if any(name.startswith(start) for name in names)
+        ]
         splits[(held_out or ["train"])[0]].append(file)
     return splits
 
@@ -140,8 +164,13 @@ def holds(folder: Path, request: dict, again: str, check: Callable[[dict], None]
     refuse(f"{folder} holds {what}: {again} replaces it, --out DIR leaves it and writes elsewhere")
 
 
-def make_set(folder: Path, request: dict, args: argparse.Namespace, write: Callable[[Path], dict],
-             check: Callable[[dict], None] = lambda info: None) -> dict:
+def make_set(
+    folder: Path,
+    request: dict,
+    args: argparse.Namespace,
+    write: Callable[[Path], dict],
+    check: Callable[[dict], None] = lambda info: None,
+) -> dict:
     """Make a data set unless the folder holds it already.
 
     request: the part of info.json that says which set it is
@@ -157,9 +186,14 @@ def make_set(folder: Path, request: dict, args: argparse.Namespace, write: Calla
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as temporary:
         new = Path(temporary)
         info = request | write(new)
-        write_text(new / "info.json", sealed(info, new, sorted(file.name for file in new.glob("*.npy"))))
+        write_text(
+            new / "info.json", sealed(info, new, sorted(file.name for file in new.glob("*.npy")))
+        )
         # Old and new files never count together: info.json goes first and comes last.
-        for file in [folder / "info.json", *filter(lambda file: SHARDS.fullmatch(file.name), folder.iterdir())]:
+        for file in [
+            folder / "info.json",
+            *filter(lambda file: SHARDS.fullmatch(file.name), folder.iterdir()),
+        ]:
             file.unlink(missing_ok=True)
         for file in sorted(new.iterdir(), key=lambda file: file.name == "info.json"):
             os.replace(file, folder / file.name)

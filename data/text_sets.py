@@ -52,7 +52,9 @@ def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
     for i, row in enumerate(rows, 1):
         missing = [name for name in (source.problem, source.answer) if name not in row]
         if missing:
-            refuse(f"{where}, row {i} has no column {missing[0]!r}; it has {', '.join(map(repr, row)) or 'none'}")
+            refuse(
+                f"{where}, row {i} has no column {missing[0]!r}; it has {', '.join(map(repr, row)) or 'none'}"
+            )
         problem = _text(row[source.problem])
         answer = _text(row[source.answer])
         if problem and answer:
@@ -63,8 +65,11 @@ def layout(rows: list[dict], source: Source, where: str) -> list[dict]:
         refuse(f"{where} holds no rows with a problem and an answer")
     empty = len(rows) - len(result)
     again = len(result) - len({row["problem"] for row in result})
-    print(f"{where}: {len(result)} problems" + f", {empty} rows without problem or answer left out" * (empty > 0)
-          + f", {again} of them not for the first time" * (again > 0))
+    print(
+        f"{where}: {len(result)} problems"
+        + f", {empty} rows without problem or answer left out" * (empty > 0)
+        + f", {again} of them not for the first time" * (again > 0)
+    )
     return result
 
 
@@ -81,7 +86,9 @@ def write(file: Path, text: str, overwrite: bool):
         print(f"{file}: already there")
         return
     if file.exists() and not overwrite:
-        refuse(f"{file} exists with other content: --overwrite replaces it, --out DIR writes elsewhere")
+        refuse(
+            f"{file} exists with other content: --overwrite replaces it, --out DIR writes elsewhere"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     if text:
         write_text(file, text)
@@ -90,7 +97,9 @@ def write(file: Path, text: str, overwrite: bool):
         file.unlink(missing_ok=True)
 
 
-def write_set(folder: Path, info: dict, texts: dict[str, str], overwrite: bool, others: Iterable[str] = ()):
+def write_set(
+    folder: Path, info: dict, texts: dict[str, str], overwrite: bool, others: Iterable[str] = ()
+):
     """Write the files of a set, {name: text}, then its info.json with their checksums. A file without text is removed.
 
     others: files of the set that are not written this time. Their checksums stay as they were: one that was damaged
@@ -105,7 +114,11 @@ def write_set(folder: Path, info: dict, texts: dict[str, str], overwrite: bool, 
         (folder / "info.json").unlink(missing_ok=True)  # without it the set is not complete
     for name, text in texts.items():
         write(folder / name, text, overwrite)
-    names = [name for name in (*texts, *others) if texts.get(name) or name in others and name not in known]
+    names = [
+        name
+        for name in (*texts, *others)
+        if texts.get(name) or name in others and name not in known
+    ]
     write(folder / "info.json", sealed(info, folder, names, known), True)
 
 
@@ -124,16 +137,22 @@ def download(source: Source, folder: Path) -> Path:
     try:
         with urllib.request.urlopen(source.url, timeout=30) as page, open(temporary, "wb") as out:
             size = int(page.headers.get("Content-Length") or 0)
-            with tqdm.wrapattr(page, "read", total=size or None, desc=source.name, disable=None) as watched:
+            with tqdm.wrapattr(
+                page, "read", total=size or None, desc=source.name, disable=None
+            ) as watched:
                 shutil.copyfileobj(watched, out)
         if size and temporary.stat().st_size != size:
             refuse(f"the download of {source.name} ended early: run this again, or {by_hand}")
     except (OSError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
-        why = error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", error)
+        why = (
+            error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", error)
+        )
         refuse(f"{source.name} cannot be downloaded ({why}): {by_hand}")
     if source.sha256 and checksum(temporary) != source.sha256:
         temporary.unlink()
-        refuse(f"{source.url} is not the file that this was made for (its SHA-256 differs): {by_hand} if you trust it")
+        refuse(
+            f"{source.url} is not the file that this was made for (its SHA-256 differs): {by_hand} if you trust it"
+        )
     os.replace(temporary, file)
     return file
 
@@ -146,9 +165,12 @@ def rows_of(source: Source, file: str | Path | None, folder: Path) -> list[dict]
 
 def options(description: str, folder: Path) -> argparse.ArgumentParser:
     """The options that all text sets have."""
-    parser = argparse.ArgumentParser("prepare.py", description=description,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=folder, help=f"directory ({folder.parent.name}/{folder.name})")
+    parser = argparse.ArgumentParser(
+        "prepare.py", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=folder, help=f"directory ({folder.parent.name}/{folder.name})"
+    )
     return parser
 
 
@@ -157,15 +179,25 @@ def main(arguments: list[str] | None, description: str, folder: Path, sources: d
     """The command of a set that is converted file by file: OUT/NAME.jsonl for each of `sources`."""
     parser = options(description, folder)
     named = len(sources) > 1
-    parser.add_argument("--source", action="append", default=[], metavar="NAME=FILE" if named else "FILE",
-                        help="a copy that is here already, JSONL, JSON, CSV or parquet (default: download)"
-                        + f"; NAME is one of {', '.join(sources)}, and only those given are made" * named)
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="NAME=FILE" if named else "FILE",
+        help="a copy that is here already, JSONL, JSON, CSV or parquet (default: download)"
+        + f"; NAME is one of {', '.join(sources)}, and only those given are made" * named,
+    )
     args = parse_arguments(parser, arguments)
-    given = dict(text.partition("=")[::2] if named else (next(iter(sources)), text) for text in args.source)
+    given = dict(
+        text.partition("=")[::2] if named else (next(iter(sources)), text) for text in args.source
+    )
     for name in given:
         if name not in sources or not given[name]:
             refuse(f"--source {name} is not NAME=FILE with a name among {', '.join(sources)}")
-    texts = {f"{name}.jsonl": lines(rows_of(sources[name], given.get(name), args.out)) for name in given or sources}
+    texts = {
+        f"{name}.jsonl": lines(rows_of(sources[name], given.get(name), args.out))
+        for name in given or sources
+    }
     names = [f"{name}.jsonl" for name in sources]
     others = [name for name in names if name not in texts and (args.out / name).exists()]
     write_set(args.out, {}, texts, args.overwrite, others)

@@ -1,7 +1,7 @@
 """The command `maxrl`, wherever it is installed: `maxrl train subset_sum` is `python train.py subset_sum`.
 
-    maxrl train | eval | sample              the scripts of these names
-    maxrl grid | plots | report | toy        python -m maxrl.NAME
+maxrl train | eval | sample              the scripts of these names
+maxrl grid | plots | report | toy        python -m maxrl.NAME
 """
 
 import os

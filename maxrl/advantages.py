@@ -50,7 +50,7 @@ import math
 import torch
 from torch import Tensor
 
-from maxrl.estimator import ADVANTAGES, RewardError, check_options, check_sizes, estimator, find
+from maxrl.registry import ADVANTAGES, RewardError, check_options, check_sizes, estimator, find
 
 __all__ = ["ADVANTAGES", "RewardError", "weight"]
 
@@ -64,11 +64,11 @@ def rl_weight(p: Tensor, **_) -> Tensor:
 def _centered(rewards: Tensor) -> Tensor:
     """r - mean (P, N), exactly 0 for groups of equal rewards."""
     # The mean of seven rewards of 0.1 is not quite 0.1: GRPO would divide that rounding by 1e-6.
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)
-    lowest = rewards.amin(dim=1, keepdim=True)                      # (P, 1)
-    highest = rewards.amax(dim=1, keepdim=True)                     # (P, 1)
-    differ = lowest < highest                                       # (P, 1)
-    return (rewards - mean) * differ                                # (P, N)
+    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)
+    lowest = rewards.amin(dim=1, keepdim=True)  # (P, 1)
+    highest = rewards.amax(dim=1, keepdim=True)  # (P, 1)
+    differ = lowest < highest  # (P, 1)
+    return (rewards - mean) * differ  # (P, N)
 
 
 @estimator(takes="any", limit=rl_weight)
@@ -107,11 +107,9 @@ def grpo(rewards: Tensor, ddof: int = 1) -> Tensor:
           code; 0: by N, as in the paper's image experiment (Appendix D.1)
     """
     if ddof not in (0, 1):
-        raise ValueError(
-            f"grpo got ddof={ddof!r}; use 0 (divisor N) or 1 (divisor N - 1)"
-        )
-    std = rewards.std(dim=1, keepdim=True, correction=ddof)         # (P, 1)
-    return _centered(rewards) / (std + 1e-6)                        # (P, N)
+        raise ValueError(f"grpo got ddof={ddof!r}; use 0 (divisor N) or 1 (divisor N - 1)")
+    std = rewards.std(dim=1, keepdim=True, correction=ddof)  # (P, 1)
+    return _centered(rewards) / (std + 1e-6)  # (P, N)
 
 
 @estimator(takes="any", limit=rl_weight, group=True)
@@ -127,8 +125,8 @@ def maxrl_weight(p: Tensor, order: int | None = None, **_) -> Tensor:
     if order is None:
         return 1 / p
     # (1 - (1-p)^T) / p as written loses every digit near p = 0; expm1 and log1p lose none.
-    w = -torch.expm1(order * torch.log1p(-p)) / p                   # (...)
-    return torch.where(p == 0, order, w)                            # (...)  w_T(0) = T
+    w = -torch.expm1(order * torch.log1p(-p)) / p  # (...)
+    return torch.where(p == 0, order, w)  # (...)  w_T(0) = T
 
 
 @estimator(takes="unit", limit=maxrl_weight)
@@ -140,10 +138,10 @@ def maxrl(rewards: Tensor) -> Tensor:
     # One rollout has no group to compare with. It buys order 1, which is REINFORCE.
     if rewards.shape[1] == 1:
         return rewards
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
-    advantages = _centered(rewards) / mean                          # (P, N)  Algorithm 1, line 8
+    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    advantages = _centered(rewards) / mean  # (P, N)  Algorithm 1, line 8
     # K = 0 gave 0 / 0 here. Without a success there is nothing to learn from.
-    return torch.where(mean > 0, advantages, 0.0)                   # (P, N)
+    return torch.where(mean > 0, advantages, 0.0)  # (P, N)
 
 
 @estimator(takes="unit", limit=maxrl_weight, count="order", rounds=True)
@@ -156,18 +154,18 @@ def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
     """
     # c_N = N / K, so the two branches agree. The second one also takes fractional rewards.
     if order is not None:
-        return rewards * _c(rewards, order)                         # (P, N)
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
-    return torch.where(mean > 0, rewards / mean, 0.0)               # (P, N)  Eq. (9)
+        return rewards * _c(rewards, order)  # (P, N)
+    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    return torch.where(mean > 0, rewards / mean, 0.0)  # (P, N)  Eq. (9)
 
 
 @estimator(takes="unit", limit=maxrl_weight, group=True)
 def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
-    mean = rewards.mean(dim=1, keepdim=True)                        # (P, 1)  K / N
-    advantages = _centered(rewards) / mean                          # (P, N)  N r / K - 1
+    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    advantages = _centered(rewards) / mean  # (P, N)  N r / K - 1
     # What Eq. (10) subtracts averages to 0 over *all* groups: those with K = 0 keep their -1.
-    return torch.where(mean > 0, advantages, -1.0)                  # (P, N)  Eq. (10)
+    return torch.where(mean > 0, advantages, -1.0)  # (P, N)  Eq. (10)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order")
@@ -180,9 +178,9 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
 
     order  T, 1 <= T <= N
     """
-    others = rewards.sum(dim=1, keepdim=True) - rewards             # (P, N)  their successes
-    baseline = others / max(rewards.shape[1] - 1, 1)                # (P, N)  their mean
-    return (rewards - baseline) * _c(rewards, order)                # (P, N)
+    others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
+    baseline = others / max(rewards.shape[1] - 1, 1)  # (P, N)  their mean
+    return (rewards - baseline) * _c(rewards, order)  # (P, N)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True)
@@ -198,9 +196,9 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     order  T, 1 <= T <= N; N if it is left out
     """
     N = rewards.shape[1]
-    others = rewards.sum(dim=1, keepdim=True) - rewards             # (P, N)  their successes
-    majority = (others > (N - 1) / 2).to(rewards)                   # (P, N)  b_i
-    return (rewards - majority) * _c(rewards, order or N)           # (P, N)
+    others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
+    majority = (others > (N - 1) / 2).to(rewards)  # (P, N)  b_i
+    return (rewards - majority) * _c(rewards, order or N)  # (P, N)
 
 
 def _c(rewards: Tensor, order: int) -> Tensor:
@@ -209,26 +207,26 @@ def _c(rewards: Tensor, order: int) -> Tensor:
     c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with
     expectation (1-p)^k.
     """
-    c = _all_fail(rewards, order).sum(dim=1)                        # (N,)    c_T of every f
-    return c[_failures(rewards)]                                    # (P, N)
+    c = _all_fail(rewards, order).sum(dim=1)  # (N,)    c_T of every f
+    return c[_failures(rewards)]  # (P, N)
 
 
 def _failures(rewards: Tensor) -> Tensor:
     """f_i (P, N), the number of failures among the other N - 1 rollouts."""
-    failed = 1 - rewards                                            # (P, N)
-    return (failed.sum(dim=1, keepdim=True) - failed).long()        # (P, N)
+    failed = 1 - rewards  # (P, N)
+    return (failed.sum(dim=1, keepdim=True) - failed).long()  # (P, N)
 
 
 def _all_fail(rewards: Tensor, order: int) -> Tensor:
     """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order)."""
     # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends
     # the row. In the rewards' dtype: integers would be divided in float32.
-    count = torch.arange(rewards.shape[1]).to(rewards)              # (N,)    0, 1, ..., N - 1
-    f = count[:, None]                                              # (N, 1)
-    k = count[: order - 1]                                          # (order - 1,)
-    ratios = (f - k) / (count[-1] - k)                              # (N, order - 1)
-    terms = ratios.cumprod(dim=1)                                   # (N, order - 1)  k >= 1
-    return torch.nn.functional.pad(terms, (1, 0), value=1)          # (N, order)  and 1 for k = 0
+    count = torch.arange(rewards.shape[1]).to(rewards)  # (N,)    0, 1, ..., N - 1
+    f = count[:, None]  # (N, 1)
+    k = count[: order - 1]  # (order - 1,)
+    ratios = (f - k) / (count[-1] - k)  # (N, order - 1)
+    terms = ratios.cumprod(dim=1)  # (N, order - 1)  k >= 1
+    return torch.nn.functional.pad(terms, (1, 0), value=1)  # (N, order)  and 1 for k = 0
 
 
 # -------------------------------- what the paper compares with ------------------------------------
@@ -242,12 +240,12 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
     """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias.
 
     Walder & Karkhanis 2025, loo-1. The published MaxRL code has no factor k and a baseline that
-    knows r_i: biased, see tests/test_advantages_wrong.py.
+    knows r_i: biased, see tests/proofs/test_advantages_wrong.py.
 
     k  of pass@k, 1 <= k <= N
     """
-    q = _all_fail(rewards, k)[:, -1]                                # (N,)    the last term alone
-    return rewards * k * q[_failures(rewards)]                      # (P, N)
+    q = _all_fail(rewards, k)[:, -1]  # (N,)    the last term alone
+    return rewards * k * q[_failures(rewards)]  # (P, N)
 
 
 @estimator(takes="any", limit=False, group=True)
@@ -269,9 +267,9 @@ def differential_smoothing(
             f"{tuple(rewards.shape)}; use a tensor, one per rollout"
         )
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
-    sign = torch.where(rewards == 1, -1.0, 1.0)                     # (P, N)
-    smoothing = sign * gamma * mean_log_probs.to(rewards)           # (P, N)
-    return grpo(rewards, ddof=0) + smoothing                        # (P, N)
+    sign = torch.where(rewards == 1, -1.0, 1.0)  # (P, N)
+    smoothing = sign * gamma * mean_log_probs.to(rewards)  # (P, N)
+    return grpo(rewards, ddof=0) + smoothing  # (P, N)
 
 
 @estimator(takes="any", limit=False)
@@ -313,8 +311,8 @@ def weight(
     """
     rule = find(rule)
     name = rule.__name__
-    q = torch.as_tensor(p, dtype=torch.float64, device="cpu")       # (...)
-    inside = (q >= 0) & (q <= 1)                                    # (...)
+    q = torch.as_tensor(p, dtype=torch.float64, device="cpu")  # (...)
+    inside = (q >= 0) & (q <= 1)  # (...)
     if not inside.all():
         raise ValueError(
             f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts"
@@ -327,12 +325,12 @@ def weight(
     if order is not None:
         options["order"] = order
     if rollouts is None:
-        w = _limit(rule, q, options)                                # (...)
+        w = _limit(rule, q, options)  # (...)
     else:
         sizes = tuple(rollouts) if isinstance(rollouts, (tuple, list)) else (rollouts,)
         check_sizes(rule, sizes, options)
-        w = torch.zeros_like(q)                                     # (...)
-        reached = torch.ones_like(q)                                # (...)  no success so far
+        w = torch.zeros_like(q)  # (...)
+        reached = torch.ones_like(q)  # (...)  no success so far
         for size in sizes:
             w = w + reached * _finite_weight(rule, q, size, options)
             reached = reached * (1 - q) ** size
@@ -353,7 +351,7 @@ def _limit(rule, p: Tensor, options: dict) -> Tensor:
         known = {"order": False} | known
         count = "order"
     check_options(name, known, options, count)
-    return rule.limit(p, **options)                                 # (...)
+    return rule.limit(p, **options)  # (...)
 
 
 def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
@@ -366,29 +364,29 @@ def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
     with k successes among the others, what does it change for a rollout that it succeeds?
     """
     # Row K has K ones, then N - K zeros: its first column is a success, its last one a failure.
-    rewards = p.new_ones(N + 1, N).tril(-1)                         # (N + 1, N)
-    advantages = rule(rewards, **options)                           # (N + 1, N)
-    success = advantages[:, :1]                                     # (N + 1, 1)  a_s(K)
-    failure = advantages[:, -1:]                                    # (N + 1, 1)  a_f(K)
+    rewards = p.new_ones(N + 1, N).tril(-1)  # (N + 1, N)
+    advantages = rule(rewards, **options)  # (N + 1, N)
+    success = advantages[:, :1]  # (N + 1, 1)  a_s(K)
+    failure = advantages[:, -1:]  # (N + 1, 1)  a_f(K)
     # The same groups the other way round, and half of them at a time: this changes what a rule
     # sees besides (r_i, K), the order of the rollouts and the other groups of the batch.
-    turned = rewards.flip(1)                                        # (N + 1, N)
-    expected = torch.where(turned == 1, success, failure)           # (N + 1, N)
+    turned = rewards.flip(1)  # (N + 1, N)
+    expected = torch.where(turned == 1, success, failure)  # (N + 1, N)
     halves = [rule(half, **options) for half in turned.split(N // 2 + 1)]
-    again = torch.cat(halves)                                       # (N + 1, N)
+    again = torch.cat(halves)  # (N + 1, N)
     if not torch.allclose(again, expected, rtol=1e-4, atol=1e-6):
         raise ValueError(
             f"{rule.__name__} has no weight that is known here: its advantages depend on more than "
             "r_i and K, such as the order of the rollouts or other groups; use a rule of these two"
         )
     # Binomials of N = 2048 overflow, their logarithms do not.
-    p = p[..., None]                                                # (..., 1)
-    k = torch.arange(N).to(p)                                       # (N,)
-    log_factorials = torch.lgamma(k + 1)                            # (N,)  k!
-    log_choose = math.lgamma(N) - log_factorials                    # (N,)  (N-1)! / k!
-    log_choose -= log_factorials.flip(0)                            # (N,)  C(N-1, k)
-    log_successes = torch.xlogy(k, p)                               # (..., N)  p^k
-    log_failures = torch.special.xlog1py(N - 1 - k, -p)             # (..., N)  (1-p)^(N-1-k)
-    log_prob = log_choose + log_successes + log_failures            # (..., N)  Bin(k; N-1, p)
-    change = success[1:, 0] - failure[:-1, 0]                       # (N,)  a_s(k+1) - a_f(k)
-    return (log_prob.exp() * change).sum(dim=-1)                    # (...)
+    p = p[..., None]  # (..., 1)
+    k = torch.arange(N).to(p)  # (N,)
+    log_factorials = torch.lgamma(k + 1)  # (N,)  k!
+    log_choose = math.lgamma(N) - log_factorials  # (N,)  (N-1)! / k!
+    log_choose -= log_factorials.flip(0)  # (N,)  C(N-1, k)
+    log_successes = torch.xlogy(k, p)  # (..., N)  p^k
+    log_failures = torch.special.xlog1py(N - 1 - k, -p)  # (..., N)  (1-p)^(N-1-k)
+    log_prob = log_choose + log_successes + log_failures  # (..., N)  Bin(k; N-1, p)
+    change = success[1:, 0] - failure[:-1, 0]  # (N,)  a_s(k+1) - a_f(k)
+    return (log_prob.exp() * change).sum(dim=-1)  # (...)

@@ -23,7 +23,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from maxrl import sharding
 from maxrl.config import Config, misfit
 from maxrl.io.files import CHECKSUMS, first_problem, publish, read_json, write_json, write_text
 from maxrl.io.hub_files import base_name, end_tokens, find, opened, weight_files  # noqa: F401
@@ -31,10 +30,14 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
 from maxrl.models.transformer import Transformer
+from maxrl.parallel import sharding
 
 FLOATS = ("F32", "BF16", "F16")  # of files that are read, by safetensors' names
 TABLE = "rotary_emb.inv_freq"  # of old checkpoints; it is made from config.json
-STATE = {torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"), torch.optim.SGD: ("momentum_buffer",)}
+STATE = {
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.SGD: ("momentum_buffer",),
+}
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
 
 
@@ -76,7 +79,9 @@ def load_model(path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
         model.generation_config = read_json(path / "generation_config.json")
     stop = end_tokens(model.generation_config) or end_tokens(config)
     if not all(type(token) is int and 0 <= token < model.config.vocab_size for token in stop):
-        raise ValueError(f"{path} has eos_token_id {str(stop)[:60]}, which are not tokens of its {model.config.vocab_size}")
+        raise ValueError(
+            f"{path} has eos_token_id {str(stop)[:60]}, which are not tokens of its {model.config.vocab_size}"
+        )
     return model, Tokenizer.load(path), stop
 
 
@@ -89,7 +94,9 @@ def planned(path: Path, config: dict) -> torch.nn.Module:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     except (RuntimeError, TypeError) as error:  # sizes that no tensor can have
-        raise ValueError(f"{path}: config.json asks for impossible sizes: {str(error).splitlines()[0][:100]}") from None
+        raise ValueError(
+            f"{path}: config.json asks for impossible sizes: {str(error).splitlines()[0][:100]}"
+        ) from None
 
 
 def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
@@ -97,11 +104,15 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     try:
         base = find(base_of(path))
         if (base / "adapter_config.json").exists():  # this one itself, maybe
-            raise ValueError(f"{path} is a LoRA adapter of {base}, which is an adapter too: merge that one first")
+            raise ValueError(
+                f"{path} is a LoRA adapter of {base}, which is an adapter too: merge that one first"
+            )
         model, _, stop = load_model(base)
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
-                         "it is now as base_model_name_or_path into adapter_config.json") from None
+        raise ValueError(
+            f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or write where "
+            "it is now as base_model_name_or_path into adapter_config.json"
+        ) from None
     return load_lora(model, path), load_tokenizer(path), stop
 
 
@@ -109,7 +120,9 @@ def base_of(path: Path) -> str:
     """What the adapter in a PEFT directory is made for."""
     base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
     if not base or not isinstance(base, str):
-        raise ValueError(f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path")
+        raise ValueError(
+            f"{path} is a LoRA adapter whose adapter_config.json names no base_model_name_or_path"
+        )
     return base
 
 
@@ -126,7 +139,9 @@ def load_lora(model: torch.nn.Module, directory) -> torch.nn.Module:
     directory = Path(directory)
     file = directory / "adapter_model.safetensors"
     if not file.is_file():
-        raise FileNotFoundError(f"{directory} holds no {file.name}; a pickle is not read, because it can run code")
+        raise FileNotFoundError(
+            f"{directory} holds no {file.name}; a pickle is not read, because it can run code"
+        )
     try:
         return from_adapter(model, read_json(directory / "adapter_config.json"), load_file(file))
     except (SafetensorError, TypeError, RuntimeError) as error:
@@ -170,8 +185,10 @@ def check_weights(path: Path, files: list[Path], model: torch.nn.Module):
         found.add(counts)
     wrong += [f"{name} is missing" for name in state if name not in found]
     if wrong:
-        raise ValueError(f"the weights in {path} do not fit its config.json: {wrong[0]}"
-                         + f", the first of {len(wrong)} that do not" * (len(wrong) > 1))
+        raise ValueError(
+            f"the weights in {path} do not fit its config.json: {wrong[0]}"
+            + f", the first of {len(wrong)} that do not" * (len(wrong) > 1)
+        )
 
 
 def load_weights(path: Path, files: list[Path], model: torch.nn.Module):
@@ -185,13 +202,25 @@ def load_weights(path: Path, files: list[Path], model: torch.nn.Module):
         if counts not in filled:
             ours.copy_(tensor)
         elif not torch.equal(ours, tensor.to(ours.dtype)):
-            raise ValueError(f"the weights in {path} do not fit its config.json: {name} differs from what it is tied to")
+            raise ValueError(
+                f"the weights in {path} do not fit its config.json: {name} differs from what it is tied to"
+            )
         filled.add(counts)
 
 
-def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_tokens=(), *,
-         recipe: dict | None = None, optimizer=None, state=None, metrics: str | None = None, dtype: str = "float32",
-         merge: bool = False):
+def save(
+    path,
+    model: torch.nn.Module,
+    tokenizer: Tokenizer | None = None,
+    stop_tokens=(),
+    *,
+    recipe: dict | None = None,
+    optimizer=None,
+    state=None,
+    metrics: str | None = None,
+    dtype: str = "float32",
+    merge: bool = False,
+):
     """Write a checkpoint directory that transformers loads as it is (a classifier without tokenizer: torchvision's
     names). Appears whole or not at all. What a loaded model's config.json and generation_config.json said still stands
     in them. dtype: of the weights, "float32" or, for use but not to train on, "bfloat16". A model with LoRA is written as
@@ -212,7 +241,14 @@ def save(path, model: torch.nn.Module, tokenizer: Tokenizer | None = None, stop_
         adapted = has_lora(model)
         training = temporary / "lora" if adapted and merge else temporary
         if not adapted or merge:
-            write_model(temporary, model, tokenizer, stop_tokens, dtype, beside_others=optimizer is not None and not adapted)
+            write_model(
+                temporary,
+                model,
+                tokenizer,
+                stop_tokens,
+                dtype,
+                beside_others=optimizer is not None and not adapted,
+            )
         if adapted:
             write_adapter(training, model)
         if recipe is not None:
@@ -251,8 +287,12 @@ def write_model(directory: Path, model, tokenizer, stop_tokens, dtype: str, besi
         write_json(directory / "generation_config.json", generation)
         tokenizer.save(directory)
     write_json(directory / "config.json", config)
-    weights = {name: (tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor).contiguous()
-               for name, tensor in merged_state(model).items()}
+    weights = {
+        name: (
+            tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+        ).contiguous()
+        for name, tensor in merged_state(model).items()
+    }
     for name in aliases(model):
         del weights[name]  # one tensor under two names: the file holds it once
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
@@ -269,23 +309,30 @@ def set_latest(run, name: str):
 
 def optimizer_tensors(model, optimizer) -> dict[str, torch.Tensor]:
     """The optimizer's state by parameter name: Adam's `NAME.exp_avg`, `.exp_avg_sq`, `.step`, SGD's `.momentum_buffer`."""
-    return {f"{name}.{key}": value.contiguous()
-            for name, parameter in model.named_parameters()
-            for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
+    return {
+        f"{name}.{key}": value.contiguous()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }
 
 
 def load_optimizer(path, model, optimizer):
     """The reverse of `optimizer_tensors`, on the parameters' devices; ValueError for a file that is not of this model and
     optimizer, or damaged."""
     file = Path(path) / "optimizer.safetensors"
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: {path} is no checkpoint to resume from")
     wanted = {f"{name}.{key}" for name in trained for key in STATE[type(optimizer)]}
     with opened(path, file) as content:
         names = set(content.keys())
         if names not in (set(), wanted):  # SGD without momentum has none
-            raise ValueError(f"{file} is not of this model and optimizer: {min(names ^ wanted)} is in one of them only")
+            raise ValueError(
+                f"{file} is not of this model and optimizer: {min(names ^ wanted)} is in one of them only"
+            )
         for full_name in sorted(names):
             name, _, key = full_name.rpartition(".")
             parameter = trained[name]
@@ -297,7 +344,11 @@ def load_optimizer(path, model, optimizer):
                 raise ValueError(f"{file}: {full_name} {found} {dtype} is not {shape}")
             value = content.get_tensor(full_name)
             # Fused Adam counts where the parameter lies; each rank has the count.
-            placed = value.to(parameter.device) if key == "step" else sharding.placed_like(parameter, value)
+            placed = (
+                value.to(parameter.device)
+                if key == "step"
+                else sharding.placed_like(parameter, value)
+            )
             optimizer.state[parameter][key] = placed
 
 

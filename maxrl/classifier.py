@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maxrl import checkpoint, distributed
-from maxrl.batches import prefetched
-from maxrl.drawing import distribution, inverse_cdf
+from maxrl import checkpoint
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
+from maxrl.parallel import distributed
+from maxrl.prompt_order import prefetched
+from maxrl.sampling.drawing import distribution, inverse_cdf
 
 
 @dataclass
@@ -48,12 +49,14 @@ class Draws:
         """
         log_probs, p, right = outcomes(self.logits, self.labels)
         entropy = torch.special.entr(log_probs.exp())
-        sums = distributed.all_reduce({
-            "pass_rate": float(p.sum()),
-            "top1": float(right.sum()),
-            "entropy": float(entropy.sum()),
-            "images": len(p),
-        })
+        sums = distributed.all_reduce(
+            {
+                "pass_rate": float(p.sum()),
+                "top1": float(right.sum()),
+                "entropy": float(entropy.sum()),
+                "images": len(p),
+            }
+        )
         images = sums.pop("images")
         return {name: total / images for name, total in sums.items()}
 
@@ -81,14 +84,16 @@ def noise(seed, step, indices, rollouts: int):
     order = torch.from_numpy(generator.permutation(rollouts))
     # Sorted uniform numbers are the places of events between the first and the last at constant rate (Devroye 1986, V.3).
     gaps = generator.standard_exponential((max(indices) + 1, rollouts + 1))
-    places = torch.from_numpy(gaps[list(indices)]).cumsum(1)                   # (P_local, N + 1)
+    places = torch.from_numpy(gaps[list(indices)]).cumsum(1)  # (P_local, N + 1)
     return places[:, :-1] / places[:, -1:], order
 
 
 def check_finite(p):
     """UsageError for pass rates or their logarithms that are not finite."""
     if not p.isfinite().all():
-        raise UsageError("the classifier's logits are not finite: its training has diverged, try a lower --lr")
+        raise UsageError(
+            "the classifier's logits are not finite: its training has diverged, try a lower --lr"
+        )
 
 
 class ClassifierPolicy:
@@ -128,7 +133,14 @@ class ClassifierPolicy:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def rollout(
-        self, examples, rollouts: int, *, step: int = 0, indices=None, seed=None, temperature: float = 1.0
+        self,
+        examples,
+        rollouts: int,
+        *,
+        step: int = 0,
+        indices=None,
+        seed=None,
+        temperature: float = 1.0,
     ) -> Draws:
         """Draw N = `rollouts` classes for each image.
 
@@ -144,10 +156,10 @@ class ClassifierPolicy:
         if seed is None:
             seed = self.seed
         examples = examples.to(self.device)
-        logits = self.logits(examples.images)                                  # (P_local, C)
-        uniforms, order = noise(seed, step, indices, rollouts)                 # (P_local, N), (N,)
+        logits = self.logits(examples.images)  # (P_local, C)
+        uniforms, order = noise(seed, step, indices, rollouts)  # (P_local, N), (N,)
         log_probs = distribution(logits.detach(), temperature)
-        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))         # (P_local, N)
+        drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))  # (P_local, N)
         drawn = drawn[:, order]
         return Draws(drawn, logits, examples.labels, self.classes)
 
@@ -169,7 +181,7 @@ class ClassifierPolicy:
         advantages = advantages.to(self.device)
         counts = distributed.all_reduce({"rollouts": advantages.numel()})
         log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)  # (P_local, N)
-        log_probs = log_probs[..., None]                                       # (P_local, N, 1): one token
+        log_probs = log_probs[..., None]  # (P_local, N, 1): one token
         mask = torch.ones_like(log_probs)
         loss = policy_gradient_loss(log_probs, advantages, mask, counts["rollouts"])
         # DDP's average divides by the number of ranks.
@@ -207,7 +219,7 @@ class ClassifierPolicy:
         plan = [(mine[i : i + 256],) for i in range(0, len(mine), 256)]
         for (places,), examples in zip(plan, prefetched(task, plan, self.workers)):
             examples = examples.to(self.device)
-            logits = self.logits(examples.images)                              # (B, C)
+            logits = self.logits(examples.images)  # (B, C)
             _, p, right = outcomes(logits, examples.labels)
             results[:, list(places)] = torch.stack([p, right.double()])
             if progress:

@@ -21,9 +21,9 @@ def normaliser(aggregation: str, rollouts: int, tokens: int, max_tokens: int) ->
     # per response would be another objective: it changes the gradient's direction, not only its
     # length.
     divisors = {
-        "sequence": rollouts,                                       # Algorithm 1: 1 / (P N)
-        "token": tokens,                                            # Appendix F
-        "constant": rollouts * max_tokens,                          # Dr. GRPO: P N L_max
+        "sequence": rollouts,  # Algorithm 1: 1 / (P N)
+        "token": tokens,  # Appendix F
+        "constant": rollouts * max_tokens,  # Dr. GRPO: P N L_max
     }
     if aggregation not in divisors:
         names = ", ".join(divisors)
@@ -38,9 +38,9 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     targets  (...), token ids
     returns  (...), in float32 or better
     """
-    logits = _at_least_float32(logits)                              # (..., V)
-    chosen = logits.gather(-1, targets[..., None]).squeeze(-1)      # (...)
-    return chosen - logits.logsumexp(-1)                            # (...)
+    logits = _at_least_float32(logits)  # (..., V)
+    chosen = logits.gather(-1, targets[..., None]).squeeze(-1)  # (...)
+    return chosen - logits.logsumexp(-1)  # (...)
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -49,8 +49,8 @@ def entropy(logits: Tensor) -> Tensor:
     logits   (..., V)
     returns  (...), in float32 or better
     """
-    log_probs = _at_least_float32(logits).log_softmax(-1)           # (..., V)
-    return -(log_probs.exp() * log_probs).sum(-1)                   # (...)
+    log_probs = _at_least_float32(logits).log_softmax(-1)  # (..., V)
+    return -(log_probs.exp() * log_probs).sum(-1)  # (...)
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:
@@ -73,8 +73,8 @@ def log_probs_and_entropies(hidden: Tensor, head, targets: Tensor, with_entropy=
         # its precision. Of a copy for each they meet in the weight's own.
         low = torch.is_autocast_enabled(device)
         with torch.autocast(device, enabled=low, cache_enabled=False):
-            logits = head(hidden)                                   # (rows, V)
-        log_probs = token_log_probs(logits, targets)                # (rows,)
+            logits = head(hidden)  # (rows, V)
+        log_probs = token_log_probs(logits, targets)  # (rows,)
         return log_probs, entropy(logits) if with_entropy else None
 
     rows = max(1, CHUNK // head.out_features)
@@ -118,13 +118,13 @@ def policy_gradient_loss(
             f"advantages {tuple(advantages.shape)} and mask {tuple(mask.shape)} do not fit "
             f"log_probs {tuple(log_probs.shape)}"
         )
-    advantages = advantages[..., None]                              # (..., N, 1)
+    advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
     # Padding has no ratio: its log-probs may be anything, and exp of them infinite.
-    ratio = ((log_probs - old_log_probs) * mask).exp()              # (..., N, L)
+    ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
-    clipped = ratio.clamp(1 - low, 1 + high)                        # (..., N, L)
+    clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)
     surrogate = torch.minimum(ratio * advantages, clipped * advantages)
     return -(surrogate * mask).sum() / divisor
 
@@ -134,6 +134,6 @@ def k3(log_probs, reference_log_probs, mask) -> Tensor:
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """
-    log_q = (reference_log_probs - log_probs) * mask                # (..., N, L)
+    log_q = (reference_log_probs - log_probs) * mask  # (..., N, L)
     # q - 1 by expm1 is exact where q is near 1.
     return torch.expm1(log_q) - log_q

@@ -18,7 +18,9 @@ def _whole(name: str, values) -> np.ndarray:
     array = _array(values)
     whole = np.isfinite(array) & (array == np.floor(array))
     if not whole.all():
-        raise ValueError(f"pass_at_k takes whole numbers as {name}, not {array[~whole][0]:g}; use counts of samples")
+        raise ValueError(
+            f"pass_at_k takes whole numbers as {name}, not {array[~whole][0]:g}; use counts of samples"
+        )
     return array
 
 
@@ -36,7 +38,9 @@ def pass_at_k(n, c, k):
     }
     for needs, wrong in refused.items():
         if wrong.any():
-            raise ValueError(f"pass_at_k got n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g} but {needs}")
+            raise ValueError(
+                f"pass_at_k got n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g} but {needs}"
+            )
     fail = np.ones(n.shape)
     for i in range(int(k.max(initial=0))):
         step = fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1)
@@ -48,8 +52,10 @@ def exact_pass_at_k(p, k):
     """1 - (1-p)^k: pass@k if the pass rate p itself is known, as a classifier's is (Appendix D.4). For p (...), k >= 1."""
     p = _array(p)
     if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
-        raise ValueError(f"exact_pass_at_k needs pass rates in [0, 1] and k >= 1, got k={k} and p up to {p.max():g}; "
-                         "use pass_at_k for counts")
+        raise ValueError(
+            f"exact_pass_at_k needs pass rates in [0, 1] and k >= 1, got k={k} and p up to {p.max():g}; "
+            "use pass_at_k for counts"
+        )
     with np.errstate(divide="ignore"):
         return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
 
@@ -62,10 +68,12 @@ def majority_vote(answers, right) -> np.ndarray:
     else. Between answers with equally many votes one is drawn, so the value is their mean; without any vote it is 0.
     ValueError where the shapes differ or `right` holds other values.
     """
-    right = _array(right)                                                      # (P, N)
+    right = _array(right)  # (P, N)
     if right.ndim != 2 or [len(row) for row in answers] != [right.shape[1]] * len(right):
-        raise ValueError(f"majority_vote takes as many answers as verdicts, P lists of N and (P, N), not verdicts of shape "
-                         f"{right.shape} for {len(answers)} lists of answers")
+        raise ValueError(
+            f"majority_vote takes as many answers as verdicts, P lists of N and (P, N), not verdicts of shape "
+            f"{right.shape} for {len(answers)} lists of answers"
+        )
     if not np.isin(right, (0, 1)).all():
         raise ValueError("majority_vote takes verdicts of 0 and 1; use rewards == 1")
     values = []
@@ -84,8 +92,10 @@ def mean_and_se(values) -> tuple[float, float]:
     """
     values = _array(values)
     if values.ndim != 1 or not values.size:
-        raise ValueError(f"mean_and_se takes one value per prompt, shape (P,) with P >= 1, not {values.shape}; "
-                         "use values.mean(axis=1) for several per prompt")
+        raise ValueError(
+            f"mean_and_se takes one value per prompt, shape (P,) with P >= 1, not {values.shape}; "
+            "use values.mean(axis=1) for several per prompt"
+        )
     se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
     return float(values.mean()), float(se)
 
@@ -106,16 +116,20 @@ def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
     a = _array(coverage_a)
     b = _array(coverage_b)
     if ks.ndim != 1 or not ks.size or not ks.shape == a.shape == b.shape:
-        raise ValueError(f"samples_to_match takes three lists of one length, not shapes {ks.shape}, {a.shape} and "
-                         f"{b.shape}; use the coverage of both methods at the same ks")
+        raise ValueError(
+            f"samples_to_match takes three lists of one length, not shapes {ks.shape}, {a.shape} and "
+            f"{b.shape}; use the coverage of both methods at the same ks"
+        )
     if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
-        raise ValueError(f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them")
+        raise ValueError(
+            f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them"
+        )
     # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
-    reached = b >= a[:, None] - 1e-12                                          # (M, M)
-    right = reached.argmax(axis=1)                                             # (M,)  first such j
+    reached = b >= a[:, None] - 1e-12  # (M, M)
+    right = reached.argmax(axis=1)  # (M,)  first such j
     left = np.maximum(right - 1, 0)
-    between = right > left                                                     # (M,)  there b[left] < a <= b[right]
-    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)       # (M,)
+    between = right > left  # (M,)  there b[left] < a <= b[right]
+    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
     return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
 
 
@@ -133,18 +147,20 @@ def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) ->
     """
     ks, a, b = map(_array, (ks, coverage_a, coverage_b))
     if not a.ndim == b.ndim == 3 or a.shape[1] != b.shape[1]:
-        raise ValueError(f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}")
+        raise ValueError(
+            f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}"
+        )
     rng = np.random.default_rng(seed)
     seeds, prompts, _ = a.shape
-    mean_a = a.sum((0, 1)) / (len(a) * prompts)                                # (M,)
+    mean_a = a.sum((0, 1)) / (len(a) * prompts)  # (M,)
     mean_b = b.sum((0, 1)) / (len(b) * prompts)
     found = [ks / samples_to_match(ks, mean_a, mean_b)]
     for _ in range(draws):
-        times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)                # (P,)
+        times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)  # (P,)
         mine = rng.integers(seeds, size=seeds)
         others = mine if len(b) == seeds else rng.integers(len(b), size=len(b))
         # A sum is divided once: so equal means are equal.
-        drawn_a = (times @ a)[mine].sum(0) / (len(a) * prompts)                # (M,)
+        drawn_a = (times @ a)[mine].sum(0) / (len(a) * prompts)  # (M,)
         drawn_b = (times @ b)[others].sum(0) / (len(b) * prompts)
         found.append(ks / samples_to_match(ks, drawn_a, drawn_b))
     ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
@@ -161,11 +177,13 @@ def group_sums(rewards) -> dict:
     frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
     frac_reward_zero_std    share of prompts whose rewards are all the same: these two, for rewards of 0 and 1
     """
-    rewards = _array(rewards)                                                  # (P_local, N)
+    rewards = _array(rewards)  # (P_local, N)
     if rewards.ndim != 2 or not rewards.shape[1]:
-        raise ValueError(f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
-                         "use rewards.reshape(P, N)")
-    lowest = np.fmin.reduce(rewards, axis=1)                                   # (P_local,)
+        raise ValueError(
+            f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
+            "use rewards.reshape(P, N)"
+        )
+    lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
     highest = np.fmax.reduce(rewards, axis=1)
     parts = {
         "rollouts": ~np.isnan(rewards),

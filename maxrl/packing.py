@@ -27,9 +27,9 @@ def rectangles(prompts, lengths, budget: int):
         groups = groups[lengths[groups, columns.start] > 0]
         if len(groups) == 0:
             continue
-        counts = (lengths[groups, columns] > 0).sum(1)                 # (G',)
+        counts = (lengths[groups, columns] > 0).sum(1)  # (G',)
         columns = slice(columns.start, columns.start + int(counts.max()))
-        rows = lengths[groups, columns]                                # (G', M')
+        rows = lengths[groups, columns]  # (G', M')
         # Groups that cost alike stay together.
         order = np.argsort(prompts[groups] + counts * rows[:, 0], kind="stable")
         groups = groups[order]
@@ -57,6 +57,7 @@ def cuts(prompts, lengths, budget: int):
 
     Arguments as of `rectangles`, no group and no column empty. Returns costs (G - 1,), (M - 1,) and a number.
     """
+
     def cost(tokens):
         # Each forward takes some time beside that of its tokens.
         forwards = np.ceil(tokens / budget)
@@ -64,18 +65,18 @@ def cuts(prompts, lengths, budget: int):
 
     G, M = lengths.shape
     longest = lengths[:, 0]
-    counts = (lengths > 0).sum(1)                                      # (G,)
-    first = padded(prompts, longest, counts)                           # (G,)
-    last = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]    # (G,)
+    counts = (lengths > 0).sum(1)  # (G,)
+    first = padded(prompts, longest, counts)  # (G,)
+    last = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]  # (G,)
     between_groups = cost(first[:-1])
     between_groups += cost(last[1:])
 
     # A prompt is run once for all rows of its group, and again for those that are cut off.
     left = np.arange(1, M)
-    longest = lengths.max(0)                                           # (M,)
+    longest = lengths.max(0)  # (M,)
     first = prompts.max() + left * longest[0]
     last = prompts.max() + (M - left) * longest[1:]
-    cut_off = (lengths[:, 1:] > 0).sum(0)                              # (M - 1,) groups with such rows
+    cut_off = (lengths[:, 1:] > 0).sum(0)  # (M - 1,) groups with such rows
     between_columns = cost(G * first)
     between_columns += cost(cut_off * last)
     whole = G * (prompts.max() + M * longest[0])

@@ -13,14 +13,15 @@ import sys
 import torch
 from torch import nn
 
-from maxrl import checkpoint, distributed, sharding
+from maxrl import checkpoint
 from maxrl.classifier import ClassifierPolicy
-from maxrl.evaluate import pass_at_ks
+from maxrl.evaluation import pass_at_ks
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.models.lora import drop_casts
+from maxrl.parallel import distributed, sharding
 from maxrl.rollouts import Rollouts, Tally, micro_batches, upload
-from maxrl.sampler import check_prompts, generate, noise, pad
-from maxrl.waves import in_waves
+from maxrl.sampling.memory import in_waves
+from maxrl.sampling.sampler import check_prompts, generate, noise, pad
 
 
 class TokenLogProbs(nn.Module):
@@ -47,14 +48,14 @@ class TokenLogProbs(nn.Module):
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)
         # Logits take more memory than all else, so the padding gets none.
         hidden = hidden.flatten(0, 2)
-        hidden = hidden.index_select(0, batch.places)                  # (tokens, E)
-        targets = batch.targets.flatten()[batch.places]                # (tokens,)
+        hidden = hidden.index_select(0, batch.places)  # (tokens, E)
+        targets = batch.targets.flatten()[batch.places]  # (tokens,)
         result = []
         for values in log_probs_and_entropies(hidden, head, targets, with_entropy):
             if values is not None:
                 zeros = values.new_zeros(batch.mask.numel())
                 values = zeros.index_copy(0, batch.places, values)
-                values = values.view(batch.mask.shape)                 # (G, M, L)
+                values = values.view(batch.mask.shape)  # (G, M, L)
             result.append(values)
         return result
 
@@ -176,7 +177,7 @@ class SequencePolicy:
         def sample(groups: slice, columns: slice):
             # Drawn for all columns, so that a rollout has the same noise in any part.
             uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens, first)
-            uniforms = uniforms[:, columns]                            # (G, M, max_tokens)
+            uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
             some = prompts[groups]
@@ -214,9 +215,9 @@ class SequencePolicy:
             answers.append(torch.tensor(ids))
         prompts = self.encode_prompts(examples)
         # The longest answer may be longer than max_tokens, and must fit too.
-        tokens, lengths = pad(answers, self.device)                    # (P_local, L)
+        tokens, lengths = pad(answers, self.device)  # (P_local, L)
         check_prompts(self.model, prompts, tokens.shape[1])
-        lengths = lengths[:, None]                                     # (P_local, 1)
+        lengths = lengths[:, None]  # (P_local, 1)
         finished = torch.ones_like(lengths, dtype=torch.bool)
         return Rollouts(prompts, tokens[:, None], lengths, finished, self.tokenizer)
 
@@ -235,12 +236,12 @@ class SequencePolicy:
         """
         # By the training forward, as in the updates: the sampler's differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
-        old = torch.zeros(rollouts.tokens.shape, device=self.device)   # (P_local, N, L)
+        old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)
         rows = old.flatten(0, 1)
         tally = Tally(rollouts, self.clip, self.device)
         everything = range(len(old))
         for batch in micro_batches(rollouts, everything, self.micro_batch_tokens, self.device):
-            log_probs, _ = self.forward(module, batch)                 # (G, M, L)
+            log_probs, _ = self.forward(module, batch)  # (G, M, L)
             L = log_probs.shape[-1]
             rows[batch.rows, :L] = log_probs.to(old.dtype)
             tally.compare(batch, log_probs)
@@ -275,10 +276,10 @@ class SequencePolicy:
                 loss = output
                 # Without a micro-batch the output is a loss already, of 0.
                 if batch is not None:
-                    log_probs, entropies = output                      # (G, M, L)
-                    chosen = batch.select(advantages)                  # (G, M)
-                    old = batch.select(rollouts.old_log_probs)         # (G, M, L)
-                    loss = policy_gradient_loss(                       # Algorithm 1, line 8
+                    log_probs, entropies = output  # (G, M, L)
+                    chosen = batch.select(advantages)  # (G, M)
+                    old = batch.select(rollouts.old_log_probs)  # (G, M, L)
+                    loss = policy_gradient_loss(  # Algorithm 1, line 8
                         log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
                     )
                     loss = self.with_penalties(loss, batch, log_probs, entropies, divisor, tally)
@@ -307,7 +308,7 @@ class SequencePolicy:
         """
         # Advantages of 0 have no gradient, but other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)
-        live = (advantages != 0) | everything                          # (P_local, N)
+        live = (advantages != 0) | everything  # (P_local, N)
         budget = self.micro_batch_tokens
         batches = list(micro_batches(rollouts, groups, budget, self.device, live))
         # Under fully_shard ranks wait for each other in every forward, under DDP in the last.
@@ -327,11 +328,11 @@ class SequencePolicy:
         """
         if not (self.beta or self.entropy_bonus):
             return loss
-        weights = tally.weights(batch).to(log_probs)                   # (G, M, 1)
+        weights = tally.weights(batch).to(log_probs)  # (G, M, 1)
         if self.beta:
             with torch.no_grad():
                 reference, _ = self.forward(self.reference, batch)
-            kl = k3(log_probs, reference, batch.mask)                  # (G, M, L)
+            kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
             tally.add("kl", kl)
             # Over the same divisor as the gradient: beta means the same at any batch size.
             loss = loss + self.beta * (kl * weights).sum() / divisor
@@ -356,8 +357,10 @@ class SequencePolicy:
         ValueError for a sharded model without gathered_state: this rank has slices of it.
         """
         if model is None and self.skeleton is not None:
-            raise ValueError("of a sharded model this rank has slices: "
-                             "save(path, **gathered_state(optimizer)) writes it whole")
+            raise ValueError(
+                "of a sharded model this rank has slices: "
+                "save(path, **gathered_state(optimizer)) writes it whole"
+            )
         checkpoint.save(path, model or self.model, self.tokenizer, self.stop_tokens, **state)
 
 
@@ -386,13 +389,16 @@ def make_policy(
         # Exactly as many; a tokenizer may have fewer tokens than the model.
         classes = len(task.classes)
         if model.config.num_labels != classes:
-            raise ValueError(f"the model has {model.config.num_labels} classes, "
-                             f"the images have {classes}")
+            raise ValueError(
+                f"the model has {model.config.num_labels} classes, the images have {classes}"
+            )
         model = model.to(device, memory_format=torch.channels_last)
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
     if tokenizer.size > model.config.vocab_size:
-        raise ValueError(f"the tokenizer has {tokenizer.size} tokens, "
-                         f"the model's vocab_size is {model.config.vocab_size}")
+        raise ValueError(
+            f"the tokenizer has {tokenizer.size} tokens, "
+            f"the model's vocab_size is {model.config.vocab_size}"
+        )
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
     # Sharding takes the model to the device layer by layer.
     if not options.get("shard"):

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from maxrl import distributed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.packing import rectangles
-from maxrl.sampler import split
+from maxrl.parallel import distributed
+from maxrl.sampling.sampler import split
 
 
 @dataclass
@@ -91,12 +91,12 @@ class Rollouts:
 
     def weights(self) -> torch.Tensor:
         """(P_local, 1): N / m of groups with m responses, so that every prompt counts once."""
-        counts = (self.lengths > 0).double().sum(1, keepdim=True)      # (P_local, 1)
+        counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, groups) -> dict[str, float]:
         """Return rollouts and tokens of some groups; "weighted" are the tokens times weights()."""
-        lengths = self.lengths[groups]                                 # (groups, N)
+        lengths = self.lengths[groups]  # (groups, N)
         weighted = lengths * self.weights()[groups]
         return {
             "rollouts": lengths.numel(),
@@ -122,7 +122,7 @@ class Rollouts:
 
     def statistics(self) -> dict[str, float]:
         """Return lengths and entropy over all ranks, which must all call this."""
-        lengths = self.lengths.double()                                # (P_local, N)
+        lengths = self.lengths.double()  # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
             "length": float(lengths.sum()),
@@ -156,7 +156,7 @@ def with_verdict(rollouts, rewards: torch.Tensor):
 
     Returns rollouts and rewards of the others.
     """
-    judged = rewards.isfinite().any(1)                                 # (P_local,)
+    judged = rewards.isfinite().any(1)  # (P_local,)
     # As it always is without faults: then nothing is copied.
     if judged.all():
         return rollouts, rewards
@@ -211,13 +211,13 @@ def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=No
     if live is not None:
         lengths = lengths * live.to(lengths.device)
     groups = np.array(groups, dtype=int)
-    cut = lengths.numpy()[groups]                                      # (G, N)
+    cut = lengths.numpy()[groups]  # (G, N)
     # Long rows beside long ones: what is cut off together is padded to one length.
     order = np.argsort(-cut, axis=1, kind="stable")
     cut = np.take_along_axis(cut, order, 1)
-    prompts = np.array([len(rollouts.prompts[g]) for g in groups])     # (G,)
+    prompts = np.array([len(rollouts.prompts[g]) for g in groups])  # (G,)
     for part, columns in rectangles(prompts, cut, budget):
-        rows = order[part][:, columns]                                 # (G', M)
+        rows = order[part][:, columns]  # (G', M)
         yield micro_batch(rollouts, groups[part], rows, device, lengths)
 
 
@@ -233,25 +233,25 @@ def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) ->
         lengths = rollouts.lengths
     N = lengths.shape[1]
     rows = groups[:, None] * N + rows
-    rows = torch.from_numpy(rows)                                      # (G, M)
-    lengths = lengths.flatten()[rows]                                  # (G, M)
+    rows = torch.from_numpy(rows)  # (G, M)
+    lengths = lengths.flatten()[rows]  # (G, M)
     # As long as its own longest response, not as the longest of all.
     L = int(lengths.max())
     tokens = rollouts.tokens[..., :L]
-    targets = tokens.flatten(0, 1)[rows]                               # (G, M, L)
+    targets = tokens.flatten(0, 1)[rows]  # (G, M, L)
     # From lengths: the padding's id may be that of an end token.
-    mask = torch.arange(L) < lengths[..., None]                        # (G, M, L)
+    mask = torch.arange(L) < lengths[..., None]  # (G, M, L)
     # A device that looked for them would have to be waited for.
     places = mask.flatten().nonzero()
-    places = places.squeeze(1)                                         # (tokens,)
+    places = places.squeeze(1)  # (tokens,)
 
     prompts = [rollouts.prompts[g] for g in groups]
     prefix, prefix_lengths, last = split(prompts, "cpu")
     # Nothing is predicted from the last target.
     M = rows.shape[1]
     first = last[:, None, None]
-    first = first.expand(-1, M, 1)                                     # (G, M, 1)
-    inputs = torch.cat([first, targets[..., :-1]], -1)                 # (G, M, L)
+    first = first.expand(-1, M, 1)  # (G, M, 1)
+    inputs = torch.cat([first, targets[..., :-1]], -1)  # (G, M, L)
     batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
@@ -308,7 +308,7 @@ class Tally:
 
     def compare(self, batch, log_probs):
         """Note how far the sampler's log-probs are from the training forward's (G, M, L)."""
-        sampled = batch.select(self.rollouts.log_probs)                # (G, M, L)
+        sampled = batch.select(self.rollouts.log_probs)  # (G, M, L)
         difference = (log_probs.detach() - sampled) * batch.mask
         difference = difference.abs()
         self.add("difference", difference)
@@ -316,10 +316,10 @@ class Tally:
 
     def count_clipped(self, batch, log_probs, advantages):
         """Count the tokens that the clip leaves without a gradient; arguments as in take."""
-        old = batch.select(self.rollouts.old_log_probs)                # (G, M, L)
+        old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
         log_ratio = (log_probs.detach() - old) * batch.mask
         ratio = log_ratio.exp()
-        advantages = advantages[..., None] * batch.mask                # (G, M, L)
+        advantages = advantages[..., None] * batch.mask  # (G, M, L)
         low, high = self.clip
         # Only on the side to which the advantage pushes: back it may go from anywhere.
         self.add("low", (ratio < 1 - low) & (advantages < 0))

@@ -62,7 +62,7 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
     """
     if task.classes:
         return draws_in_rounds(policy, task, examples, sizes, step, indices, clock)
-    waiting = torch.arange(len(examples))                              # (P_local,)
+    waiting = torch.arange(len(examples))  # (P_local,)
     counts = torch.zeros(len(examples))
     rounds = torch.zeros(len(examples))
     groups = []
@@ -75,7 +75,7 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
         # group of their sum would have drawn.
         rollouts = policy.rollout(some, size, step=step, indices=places, first=drawn)
         clock.lap("rollout")
-        verdicts = numbers(task.rewards(some, rollouts))               # (waiting, size)
+        verdicts = numbers(task.rewards(some, rollouts))  # (waiting, size)
         clock.lap("reward")
         if len(sizes) == 1:
             return one_round(rollouts, verdicts)
@@ -84,7 +84,7 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
         drawn += size
         counts[waiting] += size
         rounds[waiting] += 1
-        failed = unsolved(verdicts) & (drawn < sum(sizes))             # (waiting,)
+        failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
         groups.append(rollouts.select(~failed))
         rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
         waiting = waiting[failed]
@@ -111,7 +111,7 @@ def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> S
     """
     draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
     clock.lap("rollout")
-    rewards = numbers(task.rewards(images, draws))                     # (P_local, N)
+    rewards = numbers(task.rewards(images, draws))  # (P_local, N)
     if len(sizes) == 1:
         return one_round(draws, rewards)
     kept = torch.full_like(rewards, torch.nan)
@@ -122,7 +122,7 @@ def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> S
         counts += waiting * verdicts.shape[1]
         rounds += waiting
         last = counts == sum(sizes)
-        done = waiting & (last | ~unsolved(verdicts))                  # (P_local,)
+        done = waiting & (last | ~unsolved(verdicts))  # (P_local,)
         own[done] = verdicts[done]
         waiting = waiting & ~done
     clock.lap("reward")

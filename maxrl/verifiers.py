@@ -17,13 +17,19 @@ from fractions import Fraction
 from maxrl.errors import UsageError
 from maxrl.io.sandbox import Died, Pool, TooSlow, Worker, serve
 
-LONGEST_BOX = 10_000  # characters; no answer is longer, and it bounds the work after the box is found
-MOST_DIGITS = 500  # of one number; below every limit that Python can be given for reading an integer
+LONGEST_BOX = (
+    10_000  # characters; no answer is longer, and it bounds the work after the box is found
+)
+MOST_DIGITS = (
+    500  # of one number; below every limit that Python can be given for reading an integer
+)
 
 # Possessive (*+, ++) stand only single characters: groups are matched wrongly by Python 3.11.2 (cpython#106052). Each of the
 # groups below can read a text in one way only, so that giving back costs linear time.
 BOX = re.compile(r"\\boxed(?![A-Za-z])\s*+(\{)?")
-EMPTY_BOX = re.compile(r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*\}")
+EMPTY_BOX = re.compile(
+    r"\\boxed\s*+\{(?:[\s~.…]|\\[ ,;:!]|\\(?:q?quad|[lc]?dots)(?![A-Za-z])|(?:\\text)?\{\s*+\})*\}"
+)
 BARE = re.compile(r"-?(?:[0-9]++(?:[.,][0-9]++)*|\.[0-9]++)")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 
@@ -72,25 +78,49 @@ GAP = re.compile(  # what may stand around a number; a hyphen and a slash only a
 SEPARATES = re.compile(rf"[{LETTER},;]")
 WORD = re.compile(rf"[{LETTER}]+")
 # Words that change the value of a number beside them, and letters that stand for a number.
-CHANGES = {scale + end for scale in SCALES for end in ("", "s", "th", "ths")} | {*LETTER_SCALES} | {*"einxyz"}
+CHANGES = (
+    {scale + end for scale in SCALES for end in ("", "s", "th", "ths")}
+    | {*LETTER_SCALES}
+    | {*"einxyz"}
+)
 CHANGES |= {"half", "halves", "quarter", "twice", "double", "triple", "thrice", "quadruple", "pi"}
-CHANGES |= {"third", "thirds", "fifths", "sixths", "sevenths", "eighths", "ninths", "tenths", "twelfths"}  # not: fifth grade
+CHANGES |= {
+    "third",
+    "thirds",
+    "fifths",
+    "sixths",
+    "sevenths",
+    "eighths",
+    "ninths",
+    "tenths",
+    "twelfths",
+}  # not: fifth grade
 CHANGES |= {"not", "minus", "negative", "plus"}
-POWERS = re.compile(rf" ?(?:squared|cubed|scores?)(?![{LETTER}])", re.IGNORECASE)  # directly behind it: 5 feet squared is 5
+POWERS = re.compile(
+    rf" ?(?:squared|cubed|scores?)(?![{LETTER}])", re.IGNORECASE
+)  # directly behind it: 5 feet squared is 5
 
 PART = r"\s*(?:\{\s*(-?[0-9.,]+)\s*\}|%s)"
 REWRITE = [  # in this order; whatever LaTeX is left over makes a text unreadable
     (r"\{,\}|(?<=[0-9]),?\\[,!](?=[0-9]{3})", ","),  # 1{,}000  1\,000  1,\!000
     (r"\\[dtc]?frac" + PART % "([0-9])" + PART % "([0-9])", r" \1\2/\3\4 "),
-    (r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf)(?![A-Za-z])", " "),
+    (
+        r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|it|sf|normal)|[mh]box|operatorname|underline|rm|bf)(?![A-Za-z])",
+        " ",
+    ),
     (r"\\(?:left|right|displaystyle|q?quad|approx)(?![A-Za-z])|\\[ ,;:!()\[\]\\]|~", " "),
     (r"\^\s*+(?:\{\s*+)?\\(?:circ|degree)(?![A-Za-z])(?:\s*+\})?|\\degree(?![A-Za-z])|°", " "),
     (r"\\?[$%£€¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])", " "),
     (r"\s+", " "),
-    (rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])", r"\1 "),  # square feet: an exponent of the unit
+    (
+        rf"(?<=[{LETTER}])( ?\}}? ?)(?:\^ ?\{{? ?-?[123] ?\}}?|[²³])",
+        r"\1 ",
+    ),  # square feet: an exponent of the unit
     (r"[{}\s]+", " "),
 ]
-SIGNS = str.maketrans({"−": "-", "–": "-", "\u2010": "-", "\u2011": "-", "⁄": "/", "\u2009": r"\,", "\u202f": r"\,"})
+SIGNS = str.maketrans(
+    {"−": "-", "–": "-", "\u2010": "-", "\u2011": "-", "⁄": "/", "\u2009": r"\,", "\u202f": r"\,"}
+)
 
 
 def _rewritten(text: str, rules) -> str:
@@ -100,7 +130,11 @@ def _rewritten(text: str, rules) -> str:
 
 
 def _decimal(run: str) -> Fraction | None:
-    return Fraction(run.replace(",", "")) if len(run) <= MOST_DIGITS and DECIMAL.fullmatch(run) else None
+    return (
+        Fraction(run.replace(",", ""))
+        if len(run) <= MOST_DIGITS and DECIMAL.fullmatch(run)
+        else None
+    )
 
 
 def _value(match: re.Match) -> Fraction | None:
@@ -135,12 +169,18 @@ def read_number(text: str) -> Fraction | None:
     if len(text) > LONGEST_BOX or before.rstrip().endswith(("<", ">", "!", r"\not")):
         return None
     # ½ is \frac{1}{2}, so that 5½ is a mixed number
-    text = re.sub("[¼-¾⅐-⅞]", lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])), text)
+    text = re.sub(
+        "[¼-¾⅐-⅞]",
+        lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])),
+        text,
+    )
     text = text.translate(SIGNS)
     text = _rewritten(text, REWRITE)
     values = {_value(match) for match in NUMBER.finditer(text)}
     gaps = NUMBER.sub("\n", text).split("\n")  # of its own the text has no line ends left
-    readable = all(GAP.fullmatch(gap) for gap in gaps) and all(SEPARATES.search(gap) for gap in gaps[1:-1])
+    readable = all(GAP.fullmatch(gap) for gap in gaps) and all(
+        SEPARATES.search(gap) for gap in gaps[1:-1]
+    )
     words = {word if len(word) == 1 else word.lower() for gap in gaps for word in WORD.findall(gap)}
     changed = words & CHANGES or any(POWERS.match(gap) for gap in gaps[1:])
     return values.pop() if len(values) == 1 and readable and not changed else None
@@ -169,19 +209,25 @@ SECONDS = 5.0  # of CPU time for one comparison, 0.02 as a rule
 MEMORY = 1 << 30  # bytes of address space of one process
 _COUNTS = {"timeouts": 0, "deaths": 0}
 _COUNTING = threading.Lock()
-_READ: dict[str, str | None] = {}  # what was read in the responses of the last verify_published_batch
+_READ: dict[
+    str, str | None
+] = {}  # what was read in the responses of the last verify_published_batch
 
 
 def _not_ready(worker: Worker) -> UsageError:
     if worker.said:
         return UsageError(f"math-verify does not work ({worker.said}): pip install math-verify")
-    return UsageError("the process of math-verify died while it started, and so did the next one (exit code "
-                      f"{worker.process.returncode}): is the machine out of memory?")
+    return UsageError(
+        "the process of math-verify died while it started, and so did the next one (exit code "
+        f"{worker.process.returncode}): is the machine out of memory?"
+    )
 
 
 def _cores() -> int:
     """The cores that this process may call its own."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     sharing = os.environ.get("LOCAL_WORLD_SIZE", "")  # torchrun's processes
     cores //= max(int(sharing), 1) if sharing.isdecimal() else 1
     return min(max(cores, 1), 16)
@@ -193,8 +239,11 @@ POOL = Pool("maxrl.verifiers", _not_ready, _cores)
 def _work():
     """The life of a worker."""
     verdicts = {"boxed": _compare, "published": _published, "readable": _readable}
-    serve(lambda verdict, *texts: verdicts[verdict](*texts), MEMORY,
-          lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different")
+    serve(
+        lambda verdict, *texts: verdicts[verdict](*texts),
+        MEMORY,
+        lambda: "ready" if _compare("1/2", "0.5") else "it finds 1/2 and 0.5 different",
+    )
 
 
 def _compare(box: str, gold: str) -> bool:
@@ -203,7 +252,9 @@ def _compare(box: str, gold: str) -> bool:
     latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
     sides = [
         # first_match: the box as a whole or nothing, never some formula found inside an unreadable one
-        math_verify.parse(rf"\boxed{{{text}}}", [latex], extraction_mode="first_match", parsing_timeout=None)
+        math_verify.parse(
+            rf"\boxed{{{text}}}", [latex], extraction_mode="first_match", parsing_timeout=None
+        )
         for text in (gold, box)
     ]
     return bool(math_verify.verify(*sides, timeout_seconds=None))
@@ -214,7 +265,11 @@ def _readable(gold: str) -> bool:
 
     latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
     # no_fallback: a value, where for _compare the text alone would do
-    return bool(math_verify.parse(rf"\boxed{{{gold}}}", [latex], fallback_mode="no_fallback", parsing_timeout=None))
+    return bool(
+        math_verify.parse(
+            rf"\boxed{{{gold}}}", [latex], fallback_mode="no_fallback", parsing_timeout=None
+        )
+    )
 
 
 def _published(response: str, answer: str) -> tuple[bool, str | None]:
@@ -223,14 +278,20 @@ def _published(response: str, answer: str) -> tuple[bool, str | None]:
     import math_verify
 
     latex = math_verify.LatexExtractionConfig()
-    read = math_verify.parse(response, (math_verify.ExprExtractionConfig(), latex), parsing_timeout=None)
+    read = math_verify.parse(
+        response, (math_verify.ExprExtractionConfig(), latex), parsing_timeout=None
+    )
     gold = math_verify.parse(rf"\boxed{{{answer}}}", (latex,), parsing_timeout=None)
     try:
-        texts = [str(value) for value in (*gold, *read)]  # math_metric does it too; a number of 4,300 digits cannot be written
+        texts = [
+            str(value) for value in (*gold, *read)
+        ]  # math_metric does it too; a number of 4,300 digits cannot be written
         right = bool(gold) and bool(math_verify.verify(gold, read, 6, timeout_seconds=None))
         if read and getattr(read[0], "is_number", False):
             value = str(read[0].doit().evalf(30))
-            return right, value.rstrip("0").rstrip(".") if "." in value and "e" not in value else value
+            return right, value.rstrip("0").rstrip(
+                "."
+            ) if "." in value and "e" not in value else value
         return right, texts[len(gold)] if read else None
     except Exception:
         return False, None
@@ -250,9 +311,13 @@ def _ask(verdict: str, nothing, pair: tuple[str, str]):
 def _count(what: str):
     with _COUNTING:
         _COUNTS[what] += 1
-    warnings.warn(f"math-verify took more than {SECONDS:g} seconds of CPU time over a comparison, which then counts as unequal"
-                  if what == "timeouts" else "a process of math-verify died; its comparison is made once more, by another, and "
-                  "counts as unequal where that dies too: is the machine out of memory?", stacklevel=2)  # said once
+    warnings.warn(
+        f"math-verify took more than {SECONDS:g} seconds of CPU time over a comparison, which then counts as unequal"
+        if what == "timeouts"
+        else "a process of math-verify died; its comparison is made once more, by another, and "
+        "counts as unequal where that dies too: is the machine out of memory?",
+        stacklevel=2,
+    )  # said once
 
 
 def take_counts() -> dict[str, float]:
@@ -272,7 +337,9 @@ def _installed():
 def _found(verdict: str, nothing, pairs: list[tuple[str, str]]) -> dict:
     """_ask of each pair, by pair, several at a time. UsageError without math-verify."""
     _installed()
-    with ThreadPoolExecutor(POOL.places.maxsize) as threads:  # starts no more of them than there are pairs
+    with ThreadPoolExecutor(
+        POOL.places.maxsize
+    ) as threads:  # starts no more of them than there are pairs
         return dict(zip(pairs, threads.map(functools.partial(_ask, verdict, nothing), pairs)))
 
 
@@ -286,7 +353,11 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     for response, answer in zip(responses, answers, strict=True):
         pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
     verdicts = {(box, gold): box == gold != "" for box, gold in pairs}
-    unsure = [(box, gold) for box, gold in verdicts if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX]
+    unsure = [
+        (box, gold)
+        for box, gold in verdicts
+        if "" not in (box, gold) and box != gold and len(gold) <= LONGEST_BOX
+    ]
     verdicts |= _found("boxed", False, unsure)
     return [float(verdicts[pair]) for pair in pairs]
 
@@ -304,7 +375,9 @@ def verify_math(response: str, answer: str) -> float:
 
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Whether math-verify reads a value in each answer, as verify_math gives it one to read: not in "", "B. 4" or "\frac{"."""
-    found = _found("readable", False, [(answer,) for answer in answers if len(answer) <= LONGEST_BOX])
+    found = _found(
+        "readable", False, [(answer,) for answer in answers if len(answer) <= LONGEST_BOX]
+    )
     return [found.get((answer,), False) for answer in answers]
 
 
@@ -312,7 +385,9 @@ def verify_published_batch(responses: list[str], answers: list[str]) -> list[flo
     """verify_published of each pair, several at a time, as verify_math_batch."""
     pairs = list(zip(responses, answers, strict=True))
     nothing = False, None
-    found = _found("published", nothing, [pair for pair in dict.fromkeys(pairs) if len(pair[1]) <= LONGEST_BOX])
+    found = _found(
+        "published", nothing, [pair for pair in dict.fromkeys(pairs) if len(pair[1]) <= LONGEST_BOX]
+    )
     _READ.clear()
     for (response, _), (_, read) in found.items():
         _READ[response] = read
@@ -336,8 +411,13 @@ def read_published(response: str) -> str | None:
     return _READ.get(response)
 
 
-SAME = [(r"\\(?:left|right)(?![A-Za-z])", ""), (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"), (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
-        (r"\s+", " "), (r" (?!\w)|(?<!\w) ", "")]
+SAME = [
+    (r"\\(?:left|right)(?![A-Za-z])", ""),
+    (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    (r"\\?\$|~|(?<!\\)\\[ ,;:!]", " "),
+    (r"\s+", " "),
+    (r" (?!\w)|(?<!\w) ", ""),
+]
 
 
 def normal_form(box: str) -> str:

@@ -32,8 +32,10 @@ GRACE = 40  # seconds that it may take for that
 METHODS = ("rloo", "grpo", "maxrl")
 IMAGES = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
 # What is expected of the long blocks; from the paper's Figures 12, 17 and 2.
-MAZES = ("the paper's steps at 256 x 32: at step 800 MaxRL's share of solved prompts is above .6, GRPO's and RLOO's below .25; "
-         "at step 1,000 pass@1 is .25, .23 and .10")
+MAZES = (
+    "the paper's steps at 256 x 32: at step 800 MaxRL's share of solved prompts is above .6, GRPO's and RLOO's below .25; "
+    "at step 1,000 pass@1 is .25, .23 and .10"
+)
 NEAR = "MaxRL with 1,024 rollouts ends near cross-entropy, with 128 below (ImageNet: 60.2 and 37.7 against 60.6 %)"
 FAR = "MaxRL with 16 rollouts, GRPO and REINFORCE stay behind (ImageNet: MaxRL 4.0, REINFORCE .2 %)"
 
@@ -68,76 +70,251 @@ class Agenda:
         self.blocks = [*self.checks(), *self.mazes(), *self.images()]
 
     def train(self, recipe: str, run: str, *options, small=()) -> list[str]:
-        words = ["train.py", recipe, "--out", self.work / run, "--resume", "auto", "--save-every-minutes", 2, "--keep", 1]
+        words = [
+            "train.py",
+            recipe,
+            "--out",
+            self.work / run,
+            "--resume",
+            "auto",
+            "--save-every-minutes",
+            2,
+            "--keep",
+            1,
+        ]
         return [*map(str, [*words, *(small if self.tiny else options)])]
 
     def checks(self) -> list[Block]:
-        check = ["tests/gpu_check.py", "--out", str(self.work / "gpu_check.jsonl"), "--seconds", "480"]
+        check = [
+            "tests/gpu/gpu_check.py",
+            "--out",
+            str(self.work / "gpu_check.jsonl"),
+            "--seconds",
+            "480",
+        ]
         if self.tiny:
             check += ["--device", "cpu", "--tiny", "--only", "versions"]
-        bench = ["tests/bench.py", "--quick", "--out", str(self.kept / "bench.json"), "--resume"]
+        bench = ["tests/bench/bench.py", "--quick", "--out", str(self.kept / "bench.json"), "--resume"]
         if self.tiny:
             bench += ["--turns", "1", "--only", "verifiers/maze"]
         return [
-            Block("check-1", "9 minutes at most", "everything runs and is right", [Phase(500, [[*check, "--block", "1"]])]),
-            Block("check-2", "9 minutes at most", "how fast the parts are", [Phase(500, [[*check, "--block", "2"]])]),
-            Block("bench", "under 4 minutes on two CPU cores, unknown on a GPU", "results/bench.md's table for this machine",
-                  [Phase(480, [bench])]),
+            Block(
+                "check-1",
+                "9 minutes at most",
+                "everything runs and is right",
+                [Phase(500, [[*check, "--block", "1"]])],
+            ),
+            Block(
+                "check-2",
+                "9 minutes at most",
+                "how fast the parts are",
+                [Phase(500, [[*check, "--block", "2"]])],
+            ),
+            Block(
+                "bench",
+                "under 4 minutes on two CPU cores, unknown on a GPU",
+                "results/bench.md's table for this machine",
+                [Phase(480, [bench])],
+            ),
         ]
 
     def mazes(self) -> list[Block]:
         size, train, held_out = (7, 96, 24) if self.tiny else (17, 1_000_000, 256)
         folder = self.work / f"mazes{size}"
         where = ["--task.directory", folder]
-        prepare = ["-m", "data.maze.prepare", "--size", size, "--train", train, "--test", held_out, "--validation", held_out,
-                   "--out", folder]
+        prepare = [
+            "-m",
+            "data.maze.prepare",
+            "--size",
+            size,
+            "--train",
+            train,
+            "--test",
+            held_out,
+            "--validation",
+            held_out,
+            "--out",
+            folder,
+        ]
         small = ["--task.size", 7, *where, "--device", "cpu", "--steps", 2, "--prompts", 4]
-        base = self.train("maze9_laptop_sft" if self.tiny else "maze17_sft", "maze17-base", *where,
-                          small=[*small, "--stop-at-pass", 0, "--eval-every", 0])
-        runs = [self.train("maze9_laptop" if self.tiny else "maze17", f"maze17-{method}", *where, "--estimator", method,
-                           "--init", self.work / "maze17-base", "--prompts", 256, "--rollouts", 32, "--steps", 9000,
-                           "--eval-every", 0, "--save-every", 0, "--wave-rows", 8192,
-                           small=[*small, "--estimator", method, "--init", self.work / "maze17-base", "--rollouts", 4,
-                                  "--eval-every", 0])
-                for method in METHODS]
-        made = [Phase(120, [[*map(str, prepare)]]), Phase(320, [base]), Phase(60, [self.evaluation("maze17-0", ["base"])])]
-        blocks = [Block("maze17-base", "2 to 6 minutes: 1,200 to 2,200 steps of the warm-up", "pass@1 of .012 or a little more",
-                        made, keeps=("maze17-base",))]
+        base = self.train(
+            "maze9_laptop_sft" if self.tiny else "maze17_sft",
+            "maze17-base",
+            *where,
+            small=[*small, "--stop-at-pass", 0, "--eval-every", 0],
+        )
+        runs = [
+            self.train(
+                "maze9_laptop" if self.tiny else "maze17",
+                f"maze17-{method}",
+                *where,
+                "--estimator",
+                method,
+                "--init",
+                self.work / "maze17-base",
+                "--prompts",
+                256,
+                "--rollouts",
+                32,
+                "--steps",
+                9000,
+                "--eval-every",
+                0,
+                "--save-every",
+                0,
+                "--wave-rows",
+                8192,
+                small=[
+                    *small,
+                    "--estimator",
+                    method,
+                    "--init",
+                    self.work / "maze17-base",
+                    "--rollouts",
+                    4,
+                    "--eval-every",
+                    0,
+                ],
+            )
+            for method in METHODS
+        ]
+        made = [
+            Phase(120, [[*map(str, prepare)]]),
+            Phase(320, [base]),
+            Phase(60, [self.evaluation("maze17-0", ["base"])]),
+        ]
+        blocks = [
+            Block(
+                "maze17-base",
+                "2 to 6 minutes: 1,200 to 2,200 steps of the warm-up",
+                "pass@1 of .012 or a little more",
+                made,
+                keeps=("maze17-base",),
+            )
+        ]
         for i in (1, 2, 3):
-            phases = [Phase(430, runs), Phase(60, [self.evaluation(f"maze17-{i}", ["base", *METHODS])])]
-            blocks.append(Block(f"maze17-{i}", "9 minutes: three runs side by side, about .5 s a step (a guess), so 800 steps",
-                                MAZES, phases, needs=("maze17-base",), timed=True,
-                                keeps=tuple(f"maze17-{method}" for method in METHODS)))
+            phases = [
+                Phase(430, runs),
+                Phase(60, [self.evaluation(f"maze17-{i}", ["base", *METHODS])]),
+            ]
+            blocks.append(
+                Block(
+                    f"maze17-{i}",
+                    "9 minutes: three runs side by side, about .5 s a step (a guess), so 800 steps",
+                    MAZES,
+                    phases,
+                    needs=("maze17-base",),
+                    timed=True,
+                    keeps=tuple(f"maze17-{method}" for method in METHODS),
+                )
+            )
         return blocks
 
     def evaluation(self, name: str, runs: list[str]) -> list[str]:
         samples, k = (4, "1,4") if self.tiny else (256, "1,32,128,256")
         checkpoints = [f"{run}={self.work}/maze17-{run}" for run in runs]
         size = ["--device", "cpu", "--prompts", 4] if self.tiny else ["--prompts", 256]
-        return [*map(str, ["eval.py", *checkpoints, "--split", "validation", *size, "--samples", samples, "--k", k,
-                           "--json", self.kept / f"{name}.json"])]
+        return [
+            *map(
+                str,
+                [
+                    "eval.py",
+                    *checkpoints,
+                    "--split",
+                    "validation",
+                    *size,
+                    "--samples",
+                    samples,
+                    "--k",
+                    k,
+                    "--json",
+                    self.kept / f"{name}.json",
+                ],
+            )
+        ]
 
     def images(self) -> list[Block]:
-        classes, pixels, train, held_out = (10, 16, 512, 20) if self.tiny else (1000, 64, 200_000, 5000)
+        classes, pixels, train, held_out = (
+            (10, 16, 512, 20) if self.tiny else (1000, 64, 200_000, 5000)
+        )
         folder = self.work / f"glyphs{classes}x{pixels}"
-        sizes = {"classes": classes, "size": pixels, "train": train, "validation": held_out, "test": held_out, "out": folder}
-        prepare = ["-m", "data.glyphs.prepare", *(f"--{name}={value}" for name, value in sizes.items())]
+        sizes = {
+            "classes": classes,
+            "size": pixels,
+            "train": train,
+            "validation": held_out,
+            "test": held_out,
+            "out": folder,
+        }
+        prepare = [
+            "-m",
+            "data.glyphs.prepare",
+            *(f"--{name}={value}" for name, value in sizes.items()),
+        ]
         runs = []
         for name in IMAGES:
             estimator, _, rollouts = name.partition("-")
-            how = ["--estimator", estimator, "--rollouts", rollouts or 1, "--task.directory", folder, "--task.size", pixels,
-                   "--task.augment", "false"]
-            runs.append(self.train(
-                "images_laptop" if self.tiny else "imagenet", f"images-{name}", *how, "--steps", 8000, "--warmup-steps", 100,
-                "--eval-every", 1000, "--eval-prompts", held_out, "--workers", 4,
-                small=[*how, "--steps", 2, "--warmup-steps", 0, "--prompts", 16, "--eval-every", 0, "--device", "cpu"]))
-        data = Block("images-data", "minutes on 16 cores", "200,000 drawn images of 1,000 classes", [Phase(500, [prepare])])
+            how = [
+                "--estimator",
+                estimator,
+                "--rollouts",
+                rollouts or 1,
+                "--task.directory",
+                folder,
+                "--task.size",
+                pixels,
+                "--task.augment",
+                "false",
+            ]
+            runs.append(
+                self.train(
+                    "images_laptop" if self.tiny else "imagenet",
+                    f"images-{name}",
+                    *how,
+                    "--steps",
+                    8000,
+                    "--warmup-steps",
+                    100,
+                    "--eval-every",
+                    1000,
+                    "--eval-prompts",
+                    held_out,
+                    "--workers",
+                    4,
+                    small=[
+                        *how,
+                        "--steps",
+                        2,
+                        "--warmup-steps",
+                        0,
+                        "--prompts",
+                        16,
+                        "--eval-every",
+                        0,
+                        "--device",
+                        "cpu",
+                    ],
+                )
+            )
+        data = Block(
+            "images-data",
+            "minutes on 16 cores",
+            "200,000 drawn images of 1,000 classes",
+            [Phase(500, [prepare])],
+        )
         blocks = [data]
         for i, expected in enumerate((NEAR, FAR)):
             half = slice(3 * i, 3 * i + 3)
-            blocks.append(Block(
-                f"images-{i + 1}", "2 to 8 minutes: 8,000 steps, three side by side, 9 ms a step alone (a guess)", expected,
-                [Phase(480, runs[half])], needs=("images-data",), keeps=tuple(f"images-{name}" for name in IMAGES[half])))
+            blocks.append(
+                Block(
+                    f"images-{i + 1}",
+                    "2 to 8 minutes: 8,000 steps, three side by side, 9 ms a step alone (a guess)",
+                    expected,
+                    [Phase(480, runs[half])],
+                    needs=("images-data",),
+                    keeps=tuple(f"images-{name}" for name in IMAGES[half]),
+                )
+            )
         return blocks
 
     def history(self) -> dict[str, str]:
@@ -151,7 +328,9 @@ class Agenda:
         """The first block that is not done, those that failed last; None when all are done or wait for one that is not."""
         states = self.history()
         open_ = [block for block in self.blocks if states.get(block.name) != "done"]
-        ready = [block for block in open_ if all(states.get(name) == "done" for name in block.needs)]
+        ready = [
+            block for block in open_ if all(states.get(name) == "done" for name in block.needs)
+        ]
         return min(ready, key=lambda block: states.get(block.name) == "failed", default=None)
 
     def note(self, row: dict):
@@ -178,7 +357,14 @@ class Agenda:
             state = "failed"
         elif SAVED in ended and not block.timed:
             state = "unfinished"
-        self.note({"block": block.name, "state": state, "seconds": round(time.monotonic() - begin), "codes": ended})
+        self.note(
+            {
+                "block": block.name,
+                "state": state,
+                "seconds": round(time.monotonic() - begin),
+                "codes": ended,
+            }
+        )
         return state
 
     def keep(self, run: str):
@@ -186,7 +372,9 @@ class Agenda:
         if (self.work / run / "metrics.jsonl").exists():
             folder = self.kept / "runs" / run
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "results/keep.py", self.work / run, folder], check=True, **WHERE)
+            subprocess.run(
+                [sys.executable, "results/keep.py", self.work / run, folder], check=True, **WHERE
+            )
 
 
 def side_by_side(phase: Phase, log: Path) -> list[int]:
@@ -199,7 +387,9 @@ def side_by_side(phase: Phase, log: Path) -> list[int]:
                 Path(words[words.index("--json") + 1]).unlink(missing_ok=True)
             logs.append(Path(f"{log}-{i}.log"))
             with logs[-1].open("a") as file:
-                processes.append(subprocess.Popen([sys.executable, *words], **WHERE, stdout=file, stderr=file))
+                processes.append(
+                    subprocess.Popen([sys.executable, *words], **WHERE, stdout=file, stderr=file)
+                )
         end = time.monotonic() + phase.seconds
         for process in processes:
             wait(process, end - time.monotonic())
@@ -241,7 +431,10 @@ def show(kept: Path, paper: Path = ROOT / "results/paper"):
     """Ours beside the paper's, at the step that each run has reached."""
     solved = json.loads((paper / "figure12.json").read_text())["series"]
     passed = json.loads((paper / "figure17.json").read_text())["series"]
-    print("| 17x17, 256 x 32 | steps | solved | Figure 12 | pass@1 | Figure 17 | pass@128 | Figure 17 |\n|" + "---|" * 8)
+    print(
+        "| 17x17, 256 x 32 | steps | solved | Figure 12 | pass@1 | Figure 17 | pass@128 | Figure 17 |\n|"
+        + "---|" * 8
+    )
     counts = {}
     for file in sorted(kept.glob("maze17-[1-9].json")):  # the last one counts
         results = json.loads(file.read_text())
@@ -260,7 +453,9 @@ def show(kept: Path, paper: Path = ROOT / "results/paper"):
             cells.append(f"{1 - fails / ways:.3f}" if ways else "-")
             cells.append(f"{at(passed[f'pass@{k} | {method}'], step):.3f}")
         print(f"| {method} | {step} | {' | '.join(cells)} |")
-    print("Figure 17 has a point every 1,000 steps: between them a straight line. Solved: moving average of .99.")
+    print(
+        "Figure 17 has a point every 1,000 steps: between them a straight line. Solved: moving average of .99."
+    )
 
 
 def describe(block: Block, state: str):
@@ -268,7 +463,9 @@ def describe(block: Block, state: str):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("list", "dry", "show", "tiny"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--block")

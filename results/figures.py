@@ -26,17 +26,31 @@ from results.reading import RESULTS, paper
 def figure1():
     """What each objective weighs, exactly: no run is needed."""
     small, whole = np.logspace(-4, np.log10(0.98), 81), np.linspace(0.02, 0.98, 97)
-    kinds = {"reinforce": ("reinforce", {}), "grpo": ("grpo", {}), "maxrl-16": ("maxrl", {"order": 15}),
-             "maxrl-128": ("maxrl", {"order": 127}), "maxrl-1024": ("maxrl", {"order": 1023}),
-             "maximum likelihood": ("maxrl", {})}
+    kinds = {
+        "reinforce": ("reinforce", {}),
+        "grpo": ("grpo", {}),
+        "maxrl-16": ("maxrl", {"order": 15}),
+        "maxrl-128": ("maxrl", {"order": 127}),
+        "maxrl-1024": ("maxrl", {"order": 1023}),
+        "maximum likelihood": ("maxrl", {}),
+    }
     panels = []
-    for p, axes in ((small, {"xscale": "log", "yscale": "log", "title": "hard prompts"}),
-                    (whole, {"ylim": (0, 12), "title": "all prompts"})):
-        lines = [line(name, p, [weight(method, value, **options) for value in p])
-                 for name, (method, options) in kinds.items()]
-        panels.append({"lines": lines, "xlabel": "pass rate p", "ylabel": "weight w(p) of a prompt", **axes})
-    return {"caption": "The gradient of a prompt is w(p) grad p (Table 2). MaxRL, 128 is with 128 rollouts: order 127",
-            "told": "exact; GRPO and maximum likelihood: limit of many rollouts", "panels": panels}
+    for p, axes in (
+        (small, {"xscale": "log", "yscale": "log", "title": "hard prompts"}),
+        (whole, {"ylim": (0, 12), "title": "all prompts"}),
+    ):
+        lines = [
+            line(name, p, [weight(method, value, **options) for value in p])
+            for name, (method, options) in kinds.items()
+        ]
+        panels.append(
+            {"lines": lines, "xlabel": "pass rate p", "ylabel": "weight w(p) of a prompt", **axes}
+        )
+    return {
+        "caption": "The gradient of a prompt is w(p) grad p (Table 2). MaxRL, 128 is with 128 rollouts: order 127",
+        "told": "exact; GRPO and maximum likelihood: limit of many rollouts",
+        "panels": panels,
+    }
 
 
 def figure2(rate: str):
@@ -46,29 +60,57 @@ def figure2(rate: str):
     panels = []
     for theirs_k, ours_k in (("pass@1", "pass@1"), ("pass@128", "pass@25")):
         curves = paper(9)[theirs_k] | paper(2)[theirs_k]
-        left = theirs(curves, title="paper: ImageNet, 1,000 classes, ResNet-50", xlabel="step", ylabel=theirs_k)
-        lines = [over_seeds(name.replace("_mean", ""), study["steps"], np.array([seed[ours_k] for seed in seeds.values()]))
-                 for name, seeds in ours.items()]
-        right = {"lines": lines, "title": "ours: 200 drawn classes, .09M parameters (reduced scale)", "xlabel": "step",
-                 "ylabel": ours_k}
+        left = theirs(
+            curves,
+            title="paper: ImageNet, 1,000 classes, ResNet-50",
+            xlabel="step",
+            ylabel=theirs_k,
+        )
+        lines = [
+            over_seeds(
+                name.replace("_mean", ""),
+                study["steps"],
+                np.array([seed[ours_k] for seed in seeds.values()]),
+            )
+            for name, seeds in ours.items()
+        ]
+        right = {
+            "lines": lines,
+            "title": "ours: 200 drawn classes, .09M parameters (reduced scale)",
+            "xlabel": "step",
+            "ylabel": ours_k,
+        }
         level(left, right)
         panels += [left, right]
-    return {"caption": "Figures 2 and 9: validation images over training. Ours: learning "
-            f"rate {rate} for all; pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
-            "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's", "panels": panels}
+    return {
+        "caption": "Figures 2 and 9: validation images over training. Ours: learning "
+        f"rate {rate} for all; pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
+        "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's",
+        "panels": panels,
+    }
 
 
 def norms_200_classes():
     """One cross-entropy model and four weights: what the formulas of Figure 8 do to the same gradients."""
-    row, = json.loads((RESULTS / "images_laptop/norms.json").read_text())["checkpoints"]
+    (row,) = json.loads((RESULTS / "images_laptop/norms.json").read_text())["checkpoints"]
     panels = []
     for name, values in row["norms"].items():
         one = line(name.replace("_mean", ""), row["pass_rates"], values, points=True)
-        panels.append({"lines": [one], "xlabel": "pass rate of the image", "ylabel": "gradient norm", "ylim": (0, 120),
-                       "title": f"ours: weight of {plots.called(one['name'])} (reduced scale)"})
-    return {"caption": "Not Figure 8: one cross-entropy model of 200 drawn classes. The gradient of p, times each objective's "
-            "weight in the limit of many rollouts", "panels": panels,
-            "told": "1,000 validation images, exact; MaxRL's weight is 1/p there, as cross-entropy's"}
+        panels.append(
+            {
+                "lines": [one],
+                "xlabel": "pass rate of the image",
+                "ylabel": "gradient norm",
+                "ylim": (0, 120),
+                "title": f"ours: weight of {plots.called(one['name'])} (reduced scale)",
+            }
+        )
+    return {
+        "caption": "Not Figure 8: one cross-entropy model of 200 drawn classes. The gradient of p, times each objective's "
+        "weight in the limit of many rollouts",
+        "panels": panels,
+        "told": "1,000 validation images, exact; MaxRL's weight is 1/p there, as cross-entropy's",
+    }
 
 
 FIGURES = {
@@ -100,8 +142,11 @@ def plain(value):
 
 
 def main(arguments: list[str]):
-    parser = argparse.ArgumentParser("results/figures.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "results/figures.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}")
     parser.add_argument("--out", type=Path, default=RESULTS / "figures")
     parser.add_argument("--numbers", action="store_true", help="the JSON alone, without matplotlib")

@@ -22,8 +22,31 @@ from maxrl.study.plots import called
 from results.summarise import head, line, over_seeds
 
 RESULTS = Path(__file__).parent
-DIFFER = ("estimator", "estimator_options", "rollouts", "lr", "seed", "init")  # what the runs of a study differ in
-BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # of pass rates, the paper's Figure 8
+DIFFER = (
+    "estimator",
+    "estimator_options",
+    "rollouts",
+    "lr",
+    "seed",
+    "init",
+)  # what the runs of a study differ in
+BINS = (
+    0,
+    0.001,
+    0.01,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    0.95,
+    1,
+)  # of pass rates, the paper's Figure 8
 KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of the training batches
 
@@ -35,7 +58,10 @@ def curve(run: Path) -> dict:
     rows = [row for row, _ in json_lines(run / "metrics.jsonl")]
     places = [i for i, row in enumerate(rows) if "eval/pass@1" in row]
     result = {key: recipe["config"][key] for key in DIFFER}
-    result |= {"torch": recipe["torch"], "seconds": round(len(rows) * statistics.median(row["seconds"] for row in rows), 1)}
+    result |= {
+        "torch": recipe["torch"],
+        "seconds": round(len(rows) * statistics.median(row["seconds"] for row in rows), 1),
+    }
     result["steps"] = [rows[i]["step"] + 1 for i in places]
     for key in [key for key in rows[-1] if key.startswith("eval/")]:
         result[key.removeprefix("eval/")] = [float(f"{rows[i][key]:.4g}") for i in places]
@@ -51,8 +77,10 @@ def norms(study: Path, step: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     for rollouts in (1024, 128, 16):
         for row in json.loads((study / f"norms-{step}-{rollouts}.json").read_text())["checkpoints"]:
             rows.setdefault(row["name"], []).append(row)
-    return {name: tuple(np.concatenate([row[key] for row in seeds]) for key in ("pass_rates", "norms"))
-            for name, seeds in rows.items()}
+    return {
+        name: tuple(np.concatenate([row[key] for row in seeds]) for key in ("pass_rates", "norms"))
+        for name, seeds in rows.items()
+    }
 
 
 def digits(values, count: int) -> list[float]:
@@ -83,7 +111,9 @@ def thinned(results: dict, means: bool) -> dict:
 
 def keep(runs: Path, study: Path, means: list[str]):
     """means: the JSON files of which only means over images stay."""
-    found = sorted(file.parent for file in runs.glob("**/recipe.json") if "step-" not in file.parent.name)
+    found = sorted(
+        file.parent for file in runs.glob("**/recipe.json") if "step-" not in file.parent.name
+    )
     curves = {str(run.relative_to(runs)): curve(run) for run in found}
     lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items()]
     (study / "curves.json").write_text("{" + ",\n".join(lines) + "}\n")
@@ -117,9 +147,11 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
 def medians(pass_rates, norms) -> tuple[list, list]:
     """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three images or more."""
     pass_rates, norms = np.array(pass_rates), np.array(norms)
-    place = np.searchsorted(BINS, pass_rates)                                  # bin i is above BINS[i - 1], up to BINS[i]
+    place = np.searchsorted(BINS, pass_rates)  # bin i is above BINS[i - 1], up to BINS[i]
     found = [place == i for i in range(len(BINS)) if (place == i).sum() >= 3]
-    return [np.median(pass_rates[inside]) for inside in found], [np.median(norms[inside]) for inside in found]
+    return [np.median(pass_rates[inside]) for inside in found], [
+        np.median(norms[inside]) for inside in found
+    ]
 
 
 def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
@@ -129,21 +161,25 @@ def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
     """
     N = rollouts
     q = (1 - p) / (classes - 1)
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # row K has K successes, then failures
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(
+        -1
+    )  # row K has K successes, then failures
     advantages = ADVANTAGES[name](rewards, **options).numpy()
     K = np.arange(N + 1)
     F = N - K
-    success = advantages[:, 0]                                                 # of no meaning at K = 0, where it counts 0 times
-    failure = advantages[:, -1]                                                # the same at K = N
-    log_choose = np.array([math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K])
+    success = advantages[:, 0]  # of no meaning at K = 0, where it counts 0 times
+    failure = advantages[:, -1]  # the same at K = N
+    log_choose = np.array(
+        [math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K]
+    )
     chance = np.exp(log_choose + K * math.log(p) + F * math.log1p(-p))
     # The score of class c is e_c - pi. A wrong class is drawn m times of F.
     m = F / (classes - 1)
-    m2 = m * (1 - 1 / (classes - 1)) + m**2                                    # the mean of m^2
+    m2 = m * (1 - 1 / (classes - 1)) + m**2  # the mean of m^2
     total = K * success + F * failure
     right = (K * success - total * p) / N
     wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
-    second = (chance * (right**2 + (classes - 1) * wrong)).sum()               # E |g|^2
+    second = (chance * (right**2 + (classes - 1) * wrong)).sum()  # E |g|^2
     mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
     return math.sqrt(max(second - mean**2, 0)) / mean
 

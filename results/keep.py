@@ -12,8 +12,18 @@ from pathlib import Path
 from maxrl.io.files import json_lines
 
 STEPS = 5
-KEPT = ("reward", "frac_reward_zero_mean", "frac_reward_one_mean", "entropy", "completions/mean_length", "loss", "grad_norm",
-        "lr", "seconds", "rollouts")
+KEPT = (
+    "reward",
+    "frac_reward_zero_mean",
+    "frac_reward_one_mean",
+    "entropy",
+    "completions/mean_length",
+    "loss",
+    "grad_norm",
+    "lr",
+    "seconds",
+    "rollouts",
+)
 
 
 def thinned(rows: list[dict]) -> list[dict]:
@@ -23,11 +33,17 @@ def thinned(rows: list[dict]) -> list[dict]:
     for i in range(0, len(rows), STEPS):
         part = rows[i : i + STEPS]
         known = {key: [row[key] for row in part if row.get(key) is not None] for key in KEPT}
-        row = {key: float(f"{sum(values) / len(values):.6g}") for key, values in known.items() if values}
+        row = {
+            key: float(f"{sum(values) / len(values):.6g}")
+            for key, values in known.items()
+            if values
+        }
         if known["seconds"]:
             row["seconds"] = float(f"{statistics.median(known['seconds']):.6g}")
         row["clipped"] = sum(norm > 1 for norm in known["grad_norm"]) / len(part)
-        evaluated = {key: value for line in part for key, value in line.items() if key.startswith("eval/")}
+        evaluated = {
+            key: value for line in part for key, value in line.items() if key.startswith("eval/")
+        }
         result.append({"step": part[-1]["step"]} | row | evaluated)
     return result
 

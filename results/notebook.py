@@ -1,6 +1,6 @@
 """Makes results/tour.ipynb of results/tour.py, without Jupyter: runs its cells and keeps what they print and draw.
 
-    PYTHONPATH=. python results/notebook.py
+PYTHONPATH=. python results/notebook.py
 """
 
 import base64
@@ -30,6 +30,7 @@ def cells(text: str) -> list[tuple[str, str]]:
 def outputs(source: str, names: dict) -> list[dict]:
     """What a code cell prints and draws, in the notebook's terms. names: what the cells before it have defined."""
     import matplotlib.pyplot as plt
+
     plt.close("all")  # what others may have left open
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -39,7 +40,9 @@ def outputs(source: str, names: dict) -> list[dict]:
         file = io.BytesIO()
         plt.figure(number).savefig(file, format="png", dpi=80, bbox_inches="tight")
         picture = base64.b64encode(file.getvalue()).decode()
-        found.append({"output_type": "display_data", "metadata": {}, "data": {"image/png": picture}})
+        found.append(
+            {"output_type": "display_data", "metadata": {}, "data": {"image/png": picture}}
+        )
     plt.close("all")
     if said.getvalue():
         found.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
@@ -59,8 +62,12 @@ def notebook(text: str) -> dict:
             cell |= {"execution_count": None, "outputs": outputs(source, names)}
         made.append(cell)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": made, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}, "nbformat": 4,
-            "nbformat_minor": 5}
+    return {
+        "cells": made,
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
 
 
 if __name__ == "__main__":

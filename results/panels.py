@@ -33,4 +33,6 @@ def level(*panels):
 
 
 def seeds_said(count: int) -> str:
-    return f"mean of {count} seeds, bands from the lowest to the highest" if count > 1 else "one seed"
+    return (
+        f"mean of {count} seeds, bands from the lowest to the highest" if count > 1 else "one seed"
+    )

@@ -57,7 +57,9 @@ def evaluated(path: Path) -> dict | None:
 
 def headline(base: str) -> dict:
     """{method: {seed: rows}} of the study of 1,000 steps at one learning rate."""
-    return runs(RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000)
+    return runs(
+        RESULTS / "headline/runs", rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 1000
+    )
 
 
 def paired(found: dict, methods) -> dict:
@@ -87,7 +89,7 @@ def averaged(values: np.ndarray, gap: int, decay: float = 0.99) -> np.ndarray:
 
 def blocks(steps: np.ndarray, values: np.ndarray, size: int = 100) -> np.ndarray:
     """Means over blocks of `size` steps, (seeds, blocks), of values (seeds, points) at steps that count from 1."""
-    block = (steps - 1) // size                                                # (points,)
+    block = (steps - 1) // size  # (points,)
     return np.stack([values[:, block == i].mean(1) for i in range(block.max() + 1)], 1)
 
 

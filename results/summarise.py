@@ -66,8 +66,18 @@ def differences(table: dict, ks: list[int]):
             continue
         gaps = table["maxrl"] - seeds  # (seeds, prompts, ks)
         for i, gap in enumerate(gaps):
-            line([f"{name}, seed {i}", *("{:+.3f} ± {:.3f}".format(*mean_and_se(column)) for column in gap.T)])
-        line([f"{name}, ± over mazes", *("{:+.3f} ± {:.3f}".format(*mean_and_se(column)) for column in gaps.mean(0).T)])
+            line(
+                [
+                    f"{name}, seed {i}",
+                    *("{:+.3f} ± {:.3f}".format(*mean_and_se(column)) for column in gap.T),
+                ]
+            )
+        line(
+            [
+                f"{name}, ± over mazes",
+                *("{:+.3f} ± {:.3f}".format(*mean_and_se(column)) for column in gaps.mean(0).T),
+            ]
+        )
         line([f"{name}, ± over seeds", *(over_seeds(column, "+") for column in gaps.mean(1).T)])
 
 
@@ -76,8 +86,10 @@ def main(study: Path):
         results = json.loads(file.read_text())
         ks = [k for k in (1, 8, 64, 256) if k <= results["samples"]]
         table = coverage(results, ks)
-        print(f"\n{file.name}: {results['split']}, {results['prompts']} mazes x {results['samples']} samples, "
-              f"torch {results['torch']}")
+        print(
+            f"\n{file.name}: {results['split']}, {results['prompts']} mazes x {results['samples']} samples, "
+            f"torch {results['torch']}"
+        )
         levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
         if all(len(seeds) > 1 for seeds in table.values()):
             differences(table, ks)

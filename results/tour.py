@@ -106,7 +106,9 @@ for p in (0.01, 0.1, 0.5, 0.9):
         A = ADVANTAGES[name](groups, **options)
         noise = chance @ A.square().sum(1) / N**2
         live = chance @ (A != 0).double().mean(1)
-        print(f"{p:7}  {name:10} {weight(name, p, rollouts=N, **options):7.2f}  {noise:5.3f}  {live:.2f}")
+        print(
+            f"{p:7}  {name:10} {weight(name, p, rollouts=N, **options):7.2f}  {noise:5.3f}  {live:.2f}"
+        )
 
 # %% [markdown]
 # Not every prompt needs $N$ rollouts. Sample it in rounds until one has a success, and use that round alone: the order
@@ -123,7 +125,9 @@ SIZES = (8, 8, 16)
 generator = torch.Generator().manual_seed(0)
 print("      p  order 32  rounds, exact  simulated      rollouts")
 for p in (0.01, 0.1, 0.5, 0.9):
-    rewards = torch.rand(20_000, sum(SIZES), generator=generator, dtype=torch.float64).lt(p).double()
+    rewards = (
+        torch.rand(20_000, sum(SIZES), generator=generator, dtype=torch.float64).lt(p).double()
+    )
     gradient = torch.zeros(len(rewards), dtype=torch.float64)
     taken = torch.zeros(len(rewards), dtype=torch.float64)
     waiting = torch.ones(len(rewards), dtype=torch.bool)  # no success yet
@@ -134,8 +138,10 @@ for p in (0.01, 0.1, 0.5, 0.9):
         taken += waiting * group.shape[1]
         waiting &= group.sum(1) == 0
     error = gradient.std() / len(gradient) ** 0.5
-    print(f"{p:7}  {weight('maxrl', p, order=sum(SIZES)):8.2f}  {weight('maxrl_rare', p, rollouts=SIZES):13.2f}"
-          f"  {gradient.mean():5.2f} ± {error:.2f}  {taken.mean():11.1f}")
+    print(
+        f"{p:7}  {weight('maxrl', p, order=sum(SIZES)):8.2f}  {weight('maxrl_rare', p, rollouts=SIZES):13.2f}"
+        f"  {gradient.mean():5.2f} ± {error:.2f}  {taken.mean():11.1f}"
+    )
 
 # %% [markdown]
 # ## The demo
@@ -156,7 +162,10 @@ for row in results["checkpoints"]:
     found.setdefault(row["name"], []).append(row["counts"])
 print(f"{'':12}" + "".join(f"  pass@{k:<4}" for k in (1, 8, 64, 256)))
 for name, seeds in found.items():
-    values = [torch.tensor([pass_at_k(256, counts, k).mean() for counts in seeds]).mean() for k in (1, 8, 64, 256)]
+    values = [
+        torch.tensor([pass_at_k(256, counts, k).mean() for counts in seeds]).mean()
+        for k in (1, 8, 64, 256)
+    ]
     print(f"{STYLE[name][0]:12}" + "".join(f"{value:8.3f}  " for value in values))
 
 # %% [markdown]
@@ -180,18 +189,20 @@ def begins_with_the_last_letter(response, text):
 def train(method):
     torch.manual_seed(0)
     tokenizer = Tokenizer.from_vocabulary(task.vocabulary)
-    learner = policy.make_policy(from_config(reverse_text().model), tokenizer, [], task, "cpu", max_tokens=2)
+    learner = policy.make_policy(
+        from_config(reverse_text().model), tokenizer, [], task, "cpu", max_tokens=2
+    )
     optimizer = torch.optim.AdamW(learner.model.parameters(), lr=3e-4)
     curve = []
     for step in range(STEPS):
-        examples = task.batch(range(16 * step, 16 * step + 16))                  # P = 16 prompts
-        rollouts = learner.rollout(examples, 32, step=step)                      # N = 32 for each
+        examples = task.batch(range(16 * step, 16 * step + 16))  # P = 16 prompts
+        rollouts = learner.rollout(examples, 32, step=step)  # N = 32 for each
         rewards = []
         for example, responses in zip(examples, task.responses(rollouts)):
             text = example.columns["text"]
             rewards.append([begins_with_the_last_letter(response, text) for response in responses])
-        rewards = torch.tensor(rewards)                                          # (P, N)
-        advantages = ADVANTAGES[method](rewards)                                 # (P, N)
+        rewards = torch.tensor(rewards)  # (P, N)
+        advantages = ADVANTAGES[method](rewards)  # (P, N)
         optimizer.zero_grad()
         learner.backward(rollouts, advantages)
         torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
@@ -206,8 +217,10 @@ for name in METHODS:
     curve = train(name)
     label, colour = STYLE[name]
     plt.plot(curve, color=colour, label=label)
-    print(f"{label:8} mean reward of the first and the last ten steps: {sum(curve[:10]) / len(curve[:10]):.2f}, "
-          f"{sum(curve[-10:]) / len(curve[-10:]):.2f}")
+    print(
+        f"{label:8} mean reward of the first and the last ten steps: {sum(curve[:10]) / len(curve[:10]):.2f}, "
+        f"{sum(curve[-10:]) / len(curve[-10:]):.2f}"
+    )
 plt.xlabel("step")
 plt.ylabel("mean reward")
 plt.ylim(bottom=0)

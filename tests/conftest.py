@@ -8,10 +8,10 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-for folder in (ROOT, ROOT / "tests"):  # plain `pytest` finds train.py and tiny.py as `python -m pytest` does
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
 import tiny  # noqa: E402
+from glyph_sets import recipe, set_of_glyphs  # noqa: E402, F401
+from own_files import own  # noqa: E402, F401
 
 from data.maze import prepare  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
@@ -22,12 +22,25 @@ from maxrl.recipes import RECIPES  # noqa: E402
 from maxrl.run import cli  # noqa: E402
 from maxrl.tasks.maze import VOCABULARY  # noqa: E402
 
-torch.set_num_threads(int(os.environ.get("MAXRL_TEST_THREADS", "1")))  # matrices this small are slower on several
-if "MAXRL_TEST_BFLOAT16" in os.environ:  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
+torch.set_num_threads(
+    int(os.environ.get("MAXRL_TEST_THREADS", "1"))
+)  # matrices this small are slower on several
+if (
+    "MAXRL_TEST_BFLOAT16" in os.environ
+):  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
     torch.cpu._is_avx512_bf16_supported = bool
 cli.end = lambda code, farewell: sys.exit(code)  # a script that a test runs in its own process
-LONG = ("shard", "torture", "faults", "distributed", "reward_faults", "invariance", "verifiers", "classifier")
+LONG = (
+    "shard",
+    "torture",
+    "faults",
+    "distributed",
+    "reward_faults",
+    "invariance",
+    "verifiers",
+    "classifier",
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -47,7 +60,20 @@ def mazes(tmp_path_factory):
     """A directory with 96 + 24 + 24 of the 192 mazes of 7x7."""
     out = tmp_path_factory.mktemp("data") / "7x7"
     prepare.main(
-        ["--size", "7", "--train", "96", "--validation", "24", "--test", "24", "--workers", "1", "--out", str(out)]
+        [
+            "--size",
+            "7",
+            "--train",
+            "96",
+            "--validation",
+            "24",
+            "--test",
+            "24",
+            "--workers",
+            "1",
+            "--out",
+            str(out),
+        ]
     )
     return out
 
@@ -94,7 +120,14 @@ def recipes(mazes):
     def rl():
         """Reinforcement for tests."""
         return replace(
-            tiny_sft(), estimator="maxrl", prompts=16, rollouts=16, steps=60, lr=7e-4, eval_k=(1, 4), eval_samples=4
+            tiny_sft(),
+            estimator="maxrl",
+            prompts=16,
+            rollouts=16,
+            steps=60,
+            lr=7e-4,
+            eval_k=(1, 4),
+            eval_samples=4,
         )
 
     RECIPES.update(tiny_sft=tiny_sft, tiny=rl)
@@ -118,5 +151,7 @@ def dice(tmp_path_factory):
     """A checkpoint whose logits were set by hand (tiny.dice): a token is UP every other time, the last one every fourth.
     What it does is known without any training: `--task tiny:Up` finds half of it right."""
     path = tmp_path_factory.mktemp("dice") / "dice"
-    checkpoint.save(path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7])
+    checkpoint.save(
+        path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7]
+    )
     return path

@@ -8,7 +8,11 @@ from pathlib import Path
 
 from data.text_sets import HUB, PARQUET, Source, main
 
-SOURCES = {"test": Source("beyondaime", f"{HUB}/ByteDance-Seed/BeyondAIME/{PARQUET}/default/test/0000.parquet")}
+SOURCES = {
+    "test": Source(
+        "beyondaime", f"{HUB}/ByteDance-Seed/BeyondAIME/{PARQUET}/default/test/0000.parquet"
+    )
+}
 
 if __name__ == "__main__":
     main(None, __doc__, Path(__file__).parent, SOURCES)

@@ -51,8 +51,14 @@ from maxrl.tasks.images import CONVERTED, DATA, FORMATS, check_images, pillow, w
 
 VERSION = 1  # of the conversion: other bytes are another version
 PIXELS = 100_000_000  # of an image at most: a small file that says more is more likely a mistake or an attack
-ABOUT = {"size": "short side at most, in pixels", "quality": "of the JPEGs, 1 to 95", "seed": "shuffles the images of folders",
-         "shard-images": "images in a file", "validation-share": "where there is no split", "workers": "processes"}
+ABOUT = {
+    "size": "short side at most, in pixels",
+    "quality": "of the JPEGs, 1 to 95",
+    "seed": "shuffles the images of folders",
+    "shard-images": "images in a file",
+    "validation-share": "where there is no split",
+    "workers": "processes",
+}
 Row = tuple[str, Path | bytes, int]  # an image's name, its file or the bytes of one, its label
 
 
@@ -60,7 +66,9 @@ Row = tuple[str, Path | bytes, int]  # an image's name, its file or the bytes of
 class Source:
     classes: list[str]
     splits: dict[str, Iterable[Row]]  # in the order of the shards
-    files: list[tuple[str, int]]  # names and sizes, by which the same source is known again wherever it lies
+    files: list[
+        tuple[str, int]
+    ]  # names and sizes, by which the same source is known again wherever it lies
     count: int  # images in all
 
 
@@ -70,17 +78,28 @@ def chance(name: str) -> float:
 
 
 def class_folders(directory: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(directory) if entry.is_dir() and not entry.name.startswith("."))
+    return sorted(
+        entry.name
+        for entry in os.scandir(directory)
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
 
 
 def list_images(root: Path, folder: Path, classes: list[str]) -> list[Row]:
     """All files in the class folders of a folder, sorted by class and name; names are relative to `root`."""
+
     def stop(error):  # os.walk would leave out what it cannot list
         raise error
+
     rows = []
     for label, name in enumerate(classes):
         walk = os.walk(folder / name, onerror=stop)
-        files = [Path(where, file) for where, _, names in walk for file in names if not file.startswith(".")]
+        files = [
+            Path(where, file)
+            for where, _, names in walk
+            for file in names
+            if not file.startswith(".")
+        ]
         rows += sorted((file.relative_to(root).as_posix(), file, label) for file in files)
     return rows
 
@@ -98,27 +117,50 @@ def divide(rows: list[Row], share: float) -> dict[str, list[Row]]:
 
 
 def from_folders(root: Path, args: argparse.Namespace) -> Source:
-    root = next((folder for folder in (root / "ILSVRC/Data/CLS-LOC", root / "Data/CLS-LOC") if folder.is_dir()), root)
+    root = next(
+        (
+            folder
+            for folder in (root / "ILSVRC/Data/CLS-LOC", root / "Data/CLS-LOC")
+            if folder.is_dir()
+        ),
+        root,
+    )
     train = root / "train"
     val = next((folder for folder in (root / "val", root / "validation") if folder.is_dir()), None)
     if train.is_dir() != (val is not None):
-        refuse(f"{root} has {'train/ but neither val/ nor validation/' if val is None else f'{val.name}/ but no train/'}: give "
-               "a --source with both, or a directory of class folders")
+        refuse(
+            f"{root} has {'train/ but neither val/ nor validation/' if val is None else f'{val.name}/ but no train/'}: give "
+            "a --source with both, or a directory of class folders"
+        )
     top = train if val else root
     classes = class_folders(top)
     if len(classes) < 2:
-        refuse(f"no images in at least 2 class folders were found in {top} ({len(classes)} folder(s)): give another --source")
+        refuse(
+            f"no images in at least 2 class folders were found in {top} ({len(classes)} folder(s)): give another --source"
+        )
     if val and not class_folders(val):
         refuse(f"{val} has no class folders: sort its images into some, or give another --source")
     if val and (extra := sorted({*classes} ^ {*class_folders(val)})):
-        refuse(f"{len(extra)} class folder(s) are in only one of train/ and {val.name}/, such as {extra[0]!r} in "
-               f"{'train' if extra[0] in classes else val.name}/: give a --source with the same class folders in both")
+        refuse(
+            f"{len(extra)} class folder(s) are in only one of train/ and {val.name}/, such as {extra[0]!r} in "
+            f"{'train' if extra[0] in classes else val.name}/: give a --source with the same class folders in both"
+        )
     rows = list_images(root, top, classes)
     if empty := sorted({*range(len(classes))} - {label for *_, label in rows}):
-        refuse(f"no images were found in {len(empty)} class folder(s) of {top}, such as {classes[empty[0]]!r}: fill or remove "
-               "them, or give another --source")
-    splits = {"train": rows, "validation": list_images(root, val, classes)} if val else divide(rows, args.validation_share)
-    files = [(name, file.stat().st_size if file.is_file() else -1) for some in splits.values() for name, file, _ in some]
+        refuse(
+            f"no images were found in {len(empty)} class folder(s) of {top}, such as {classes[empty[0]]!r}: fill or remove "
+            "them, or give another --source"
+        )
+    splits = (
+        {"train": rows, "validation": list_images(root, val, classes)}
+        if val
+        else divide(rows, args.validation_share)
+    )
+    files = [
+        (name, file.stat().st_size if file.is_file() else -1)
+        for some in splits.values()
+        for name, file, _ in some
+    ]
     for key, (split, some) in enumerate(splits.items()):
         rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(key,)))
         splits[split] = [some[i] for i in rng.permutation(len(some))]
@@ -129,9 +171,12 @@ def class_names(file: Path, labels: list) -> list[str]:
     """What the hub's metadata in a file says, else numbers up to the largest label."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
         from pyarrow.parquet import read_schema
+
         hub = json.loads(read_schema(file).metadata[b"huggingface"])
         return list(hub["info"]["features"]["label"]["names"])
-    return [str(label) for label in range(max((n for n in labels if isinstance(n, int)), default=0) + 1)]
+    return [
+        str(label) for label in range(max((n for n in labels if isinstance(n, int)), default=0) + 1)
+    ]
 
 
 def read_rows(files: list[Path], low: float = 0, high: float = 1) -> Iterator[Row]:
@@ -141,30 +186,49 @@ def read_rows(files: list[Path], low: float = 0, high: float = 1) -> Iterator[Ro
             name = f"{file.name}:{number}"
             label = row["label"]
             if low <= chance(name) < high:
-                yield name, (row.get("image") or {}).get("bytes") or b"", label if isinstance(label, int) else -1
+                yield (
+                    name,
+                    (row.get("image") or {}).get("bytes") or b"",
+                    label if isinstance(label, int) else -1,
+                )
 
 
 def from_parquet(source: Path, share: float) -> Source:
     """Splits by the files' names; without validation files a share of the rows is held out, by a hash of file and row."""
     parts = parquet_splits(source)
-    if next((label for *_, label in read_rows(parts["test"])), -1) < 0:  # some keep the classes of their test set secret
+    if (
+        next((label for *_, label in read_rows(parts["test"])), -1) < 0
+    ):  # some keep the classes of their test set secret
         del parts["test"]
     files = list(itertools.chain(*parts.values()))
     labels = [row["label"] for file in files for row in parquet_rows(file, "label")]
     classes = class_names(files[0], labels) if files else []
     if not parts["train"] or len(classes) < 2:
-        refuse(f"no training images of at least 2 classes were found in the parquet files of {source}, which have "
-               f"{len(classes)} class(es): give a --source with all files of the set")
-    splits = {split: read_rows(parts[split]) for split in ("train", "validation", "test") if split in parts}
+        refuse(
+            f"no training images of at least 2 classes were found in the parquet files of {source}, which have "
+            f"{len(classes)} class(es): give a --source with all files of the set"
+        )
+    splits = {
+        split: read_rows(parts[split])
+        for split in ("train", "validation", "test")
+        if split in parts
+    }
     if not parts["validation"]:
-        splits |= {"train": read_rows(parts["train"], share), "validation": read_rows(parts["train"], 0, share)}
-    return Source(classes, splits, [(file.name, file.stat().st_size) for file in files], len(labels))
+        splits |= {
+            "train": read_rows(parts["train"], share),
+            "validation": read_rows(parts["train"], 0, share),
+        }
+    return Source(
+        classes, splits, [(file.name, file.stat().st_size) for file in files], len(labels)
+    )
 
 
 def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
     """The image as a JPEG in RGB or grey with a short side of at most `size`; ValueError, OSError, ... where it is none."""
     Image = pillow()
-    with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):  # PIXELS decides instead
+    with warnings.catch_warnings(
+        action="ignore", category=Image.DecompressionBombWarning
+    ):  # PIXELS decides instead
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     if image.width * image.height > PIXELS:
         raise Image.DecompressionBombError
@@ -178,7 +242,9 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert("RGB")
     if short > size:
-        image = image.resize([round(side * size / short) for side in image.size], Image.Resampling.LANCZOS)
+        image = image.resize(
+            [round(side * size / short) for side in image.size], Image.Resampling.LANCZOS
+        )
     image.save(out := io.BytesIO(), "JPEG", quality=quality, comment=b"")
     return out.getvalue()
 
@@ -190,7 +256,9 @@ def convert(size: int, quality: int, row: Row) -> tuple[str, int, bytes, str]:
     jpeg = b""
     try:
         if isinstance(data, Path):
-            data = data.read_bytes() if stat.S_ISREG(data.stat().st_mode) else b""  # a pipe would wait forever
+            data = (
+                data.read_bytes() if stat.S_ISREG(data.stat().st_mode) else b""
+            )  # a pipe would wait forever
         reason = "" if data else "empty"
         jpeg = data and to_jpeg(data, size, quality)
     except Image.DecompressionBombError:
@@ -200,7 +268,9 @@ def convert(size: int, quality: int, row: Row) -> tuple[str, int, bytes, str]:
     except Exception as error:  # a damaged file makes Pillow raise nearly anything, and must not stop a million others
         reason = f"damaged ({str(error).partition(chr(10))[0]})"
         if isinstance(data, Path):  # not even read
-            os.listdir(data.parent)  # raises where the source has gone, a disk or a share: then no image is to blame
+            os.listdir(
+                data.parent
+            )  # raises where the source has gone, a disk or a share: then no image is to blame
             reason = f"cannot be read ({error.strerror})"
     return name, label, jpeg, reason
 
@@ -211,7 +281,9 @@ def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
     skipped = []
 
     def images(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
-        for name, label, data, reason in parallel(partial(convert, args.size, args.quality), rows, args.workers):
+        for name, label, data, reason in parallel(
+            partial(convert, args.size, args.quality), rows, args.workers
+        ):
             bar.update()
             if not reason and 0 <= label < len(source.classes):
                 yield data, label
@@ -225,47 +297,82 @@ def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
                 write_shard(folder, split, counts[split] // args.shard_images, shard)
                 counts[split] += len(shard)
     if not counts["train"]:
-        refuse("no training image could be decoded, {name!a} is {reason}: give another --source".format(**skipped[0]), code=1)
+        refuse(
+            "no training image could be decoded, {name!a} is {reason}: give another --source".format(
+                **skipped[0]
+            ),
+            code=1,
+        )
     return {"counts": counts, "skipped": skipped}
 
 
 def check(args: argparse.Namespace) -> None:
     """Refuse what cannot be made, before any work."""
-    check_limits(args, {"size": 1, "quality": 1, "workers": 1, "seed": 0, "shard-images": 1}, quality=95)
+    check_limits(
+        args, {"size": 1, "quality": 1, "workers": 1, "seed": 0, "shard-images": 1}, quality=95
+    )
     if not 0 <= args.validation_share < 1:
-        refuse(f"--validation-share must be at least 0 and below 1, got {args.validation_share}: try --validation-share 0.1")
+        refuse(
+            f"--validation-share must be at least 0 and below 1, got {args.validation_share}: try --validation-share 0.1"
+        )
     if not args.source.exists():
-        refuse(f"there is no {args.source}: give --source a copy of ILSVRC from https://image-net.org (after registration), or "
-               "of benjamin-paine/imagenet-1k-256x256 from the Hugging Face hub")
+        refuse(
+            f"there is no {args.source}: give --source a copy of ILSVRC from https://image-net.org (after registration), or "
+            "of benjamin-paine/imagenet-1k-256x256 from the Hugging Face hub"
+        )
     if args.source.is_dir() and args.out.resolve().is_relative_to(args.source.resolve()):
-        refuse(f"{args.out} is inside --source {args.source}: choose a directory outside of it with --out")
+        refuse(
+            f"{args.out} is inside --source {args.source}: choose a directory outside of it with --out"
+        )
     pillow()  # before the listing, which may take minutes
 
 
 @one_line_errors()
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m data.imagenet.prepare", description="Pack images in classes into shards.")
-    parser.add_argument("--source", type=Path, required=True, help="directory of images or of parquet files, see above")
+    parser = argparse.ArgumentParser(
+        prog="python -m data.imagenet.prepare", description="Pack images in classes into shards."
+    )
+    parser.add_argument(
+        "--source",
+        type=Path,
+        required=True,
+        help="directory of images or of parquet files, see above",
+    )
     parser.add_argument("--out", type=Path, help="directory to write (default data/imagenet/SIZE)")
     add_options(parser, CONVERTED | {"workers": os.cpu_count()}, ABOUT)
     args = parse_arguments(parser, argv)
     args.out = args.out or DATA / "imagenet" / str(args.size)
     check(args)
-    if args.source.is_file() or any(args.source.glob("*.parquet")) or any(args.source.glob("data/*.parquet")):
+    if (
+        args.source.is_file()
+        or any(args.source.glob("*.parquet"))
+        or any(args.source.glob("data/*.parquet"))
+    ):
         source = from_parquet(args.source, args.validation_share)
     else:
         source = from_folders(args.source, args)
-    request = {"encoding": "jpeg", "classes": source.classes, "version": VERSION,
-               "source": hashlib.sha256(json.dumps(source.files).encode()).hexdigest()}
-    request |= {name: getattr(args, name) for name in ("size", "quality", "seed", "shard_images", "validation_share")}
-    info = make_set(args.out, request, args, partial(write, source, args), partial(check_images, args.out))
+    request = {
+        "encoding": "jpeg",
+        "classes": source.classes,
+        "version": VERSION,
+        "source": hashlib.sha256(json.dumps(source.files).encode()).hexdigest(),
+    }
+    request |= {
+        name: getattr(args, name)
+        for name in ("size", "quality", "seed", "shard_images", "validation_share")
+    }
+    info = make_set(
+        args.out, request, args, partial(write, source, args), partial(check_images, args.out)
+    )
     if info:
         for one in info["skipped"][:5]:
             print("skipped {name!a}: {reason}".format(**one))
         counts = " + ".join(f"{count:,}" for count in info["counts"].values())
         gibibytes = sum(file.stat().st_size for file in args.out.glob("*.bin")) / 2**30
-        print(f"wrote {counts} images of {len(source.classes):,} classes to {args.out} ({gibibytes:.1f} GiB), "
-              f"skipped {len(info['skipped']):,}")
+        print(
+            f"wrote {counts} images of {len(source.classes):,} classes to {args.out} ({gibibytes:.1f} GiB), "
+            f"skipped {len(info['skipped']):,}"
+        )
 
 
 if __name__ == "__main__":

@@ -8,9 +8,14 @@ from pathlib import Path
 
 from data.text_sets import HUB, Source, main
 
-SOURCES = {"test": Source("math500", f"{HUB}/HuggingFaceH4/MATH-500/resolve/6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/"
-                          "test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
-                          keep=("subject", "level"))}
+SOURCES = {
+    "test": Source(
+        "math500",
+        f"{HUB}/HuggingFaceH4/MATH-500/resolve/6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl",
+        "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
+        keep=("subject", "level"),
+    )
+}
 
 if __name__ == "__main__":
     main(None, __doc__, Path(__file__).parent, SOURCES)

@@ -33,10 +33,21 @@ from maxrl.tasks.maze import DIRECTORY, USUAL, generate
 
 DEFAULTS = USUAL | {"train": 1_000_000, "workers": os.cpu_count()}
 # Of small sizes: the draws find about seven in ten of the mazes of 9x9, the rest are rare.
-FEWER = {5: {"train": 2, "test": 0, "validation": 0}, 7: {"train": 100, "test": 19, "validation": 19}, 9: {"train": 70_000}}
+FEWER = {
+    5: {"train": 2, "test": 0, "validation": 0},
+    7: {"train": 100, "test": 19, "validation": 19},
+    9: {"train": 70_000},
+}
 # How many perfect mazes there are: spanning trees of the c x c grid (OEIS A007341). Beyond 17x17 nobody asks for as many.
-EXIST = {5: 4, 7: 192, 9: 100_352, 11: 557_568_000, 13: 32_565_539_635_200, 15: 19_872_369_301_840_986_112,
-         17: 126_231_322_912_498_539_682_594_816}
+EXIST = {
+    5: 4,
+    7: 192,
+    9: 100_352,
+    11: 557_568_000,
+    13: 32_565_539_635_200,
+    15: 19_872_369_301_840_986_112,
+    17: 126_231_322_912_498_539_682_594_816,
+}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
 TRIES = 20  # draws per maze wanted
@@ -48,7 +59,9 @@ def defaults(size: int) -> dict[str, int]:
 
 
 def _chunk(size: int, seed: int, number: int) -> np.ndarray:
-    return generate(size, CHUNK, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,))))
+    return generate(
+        size, CHUNK, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+    )
 
 
 def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
@@ -62,25 +75,33 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
             bar.update(min(len(seen), wanted) - bar.n)
             if len(seen) >= wanted:
                 break
-    return np.frombuffer(b"".join(itertools.islice(seen, wanted)), np.uint8).reshape(-1, rows.shape[1])
+    return np.frombuffer(b"".join(itertools.islice(seen, wanted)), np.uint8).reshape(
+        -1, rows.shape[1]
+    )
 
 
 def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
     """Refuse what cannot be made, before any work; fills in the defaults."""
     if args.size < 5 or args.size % 2 == 0:
-        refuse(f"a maze has an odd size of at least 5, got --size {args.size}: try --size {max(5, args.size | 1)}")
+        refuse(
+            f"a maze has an odd size of at least 5, got --size {args.size}: try --size {max(5, args.size | 1)}"
+        )
     for name, usual in (DEFAULTS if files else defaults(args.size)).items():
         given = getattr(args, name)
         if given is None:
             setattr(args, name, usual)
         elif files and (name not in HELD_OUT or files[name]):
-            refuse(f"--{name} {given} means nothing to --source {args.source}, which is taken as it is: leave it out")
+            refuse(
+                f"--{name} {given} means nothing to --source {args.source}, which is taken as it is: leave it out"
+            )
     check_limits(args, {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1})
     wanted = args.test + args.validation + args.train
     exist = EXIST.get(args.size, wanted)
     if wanted > exist and not files:
-        refuse(f"only {exist:,} distinct mazes of {args.size}x{args.size} exist, {wanted:,} were asked for (--test "
-               f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size")
+        refuse(
+            f"only {exist:,} distinct mazes of {args.size}x{args.size} exist, {wanted:,} were asked for (--test "
+            f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size"
+        )
 
 
 def made(args: argparse.Namespace, counts: dict[str, int]) -> dict[str, np.ndarray]:
@@ -88,20 +109,33 @@ def made(args: argparse.Namespace, counts: dict[str, int]) -> dict[str, np.ndarr
     wanted = sum(counts.values())
     rows = draw_mazes(args.size, wanted, args.seed, args.workers)
     if len(rows) < wanted:
-        refuse(f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
-               "for: lower --train", code=1)
+        refuse(
+            f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
+            "for: lower --train",
+            code=1,
+        )
     ends = np.cumsum([*counts.values()])
     return dict(zip(counts, np.split(rows, ends[:-1])))
 
 
 @one_line_errors()
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m data.maze.prepare", description="Make a set of distinct mazes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m data.maze.prepare", description="Make a set of distinct mazes."
+    )
     parser.add_argument("--size", type=int, default=17, help="odd, 5 or more (default %(default)s)")
-    parser.add_argument("--source", type=Path, help="parquet file, or directory of such files, to convert instead")
-    parser.add_argument("--train", type=int, help="training mazes (default 1000000, of 9x9 70000; of a source all)")
+    parser.add_argument(
+        "--source", type=Path, help="parquet file, or directory of such files, to convert instead"
+    )
+    parser.add_argument(
+        "--train", type=int, help="training mazes (default 1000000, of 9x9 70000; of a source all)"
+    )
     for name in ("test", "validation"):
-        parser.add_argument(f"--{name}", type=int, help=f"{name} mazes (default 256; of a source that has such files all)")
+        parser.add_argument(
+            f"--{name}",
+            type=int,
+            help=f"{name} mazes (default 256; of a source that has such files all)",
+        )
     parser.add_argument("--seed", type=int, help="decides the mazes (default 0)")
     parser.add_argument("--out", type=Path, help="directory to write (default data/maze/SIZExSIZE)")
     parser.add_argument("--workers", type=int, help=f"processes (default {os.cpu_count()})")
@@ -111,8 +145,11 @@ def main(argv: list[str] | None = None) -> None:
     counts = {split: getattr(args, split) for split in SPLITS}
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
     if files:
-        request = {"size": args.size, "source": {str(file): checksum(file) for part in files.values() for file in part},
-                   "held_out": {split: counts[split] for split in HELD_OUT if not files[split]}}
+        request = {
+            "size": args.size,
+            "source": {str(file): checksum(file) for part in files.values() for file in part},
+            "held_out": {split: counts[split] for split in HELD_OUT if not files[split]},
+        }
     folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
 
     def write(new: Path) -> dict:
@@ -123,7 +160,9 @@ def main(argv: list[str] | None = None) -> None:
 
     if info := make_set(folder, request, args, write):
         mebibytes = sum(file.stat().st_size for file in folder.glob("*.npy")) / 2**20
-        print(f"wrote {sum(info['counts'].values()):,} mazes of {args.size}x{args.size} to {folder} ({mebibytes:.1f} MiB)")
+        print(
+            f"wrote {sum(info['counts'].values()):,} mazes of {args.size}x{args.size} to {folder} ({mebibytes:.1f} MiB)"
+        )
 
 
 if __name__ == "__main__":

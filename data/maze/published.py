@@ -45,14 +45,18 @@ def convert(info, size: int) -> tuple[bytes, str]:
     if cells.size == walls.size:
         walls = unpack(pack(cells.reshape(walls.shape)), size)
     row = pack(walls).tobytes()
-    if squares(to_prompt(walls[0])) != grid:  # another size, an opening in the border, START elsewhere, ...
+    if (
+        squares(to_prompt(walls[0])) != grid
+    ):  # another size, an opening in the border, START elsewhere, ...
         return row, f"no {size}x{size} maze of our form"
     if not is_tree(walls[0]):
         return row, "no perfect maze"
     return row, "" if verify(question, answer) else "its answer is wrong"
 
 
-def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]) -> dict[str, np.ndarray]:
+def read_mazes(
+    files: dict[str, list[Path]], size: int, held_out: dict[str, int]
+) -> dict[str, np.ndarray]:
     """The distinct good mazes (M, bytes) of every split; says which rows were left out, and how many.
 
     held_out: how many of the first training mazes the splits get that have no files of their own.
@@ -61,7 +65,9 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
     seen = set()
     left_out = Counter()
     with progress(unit=" rows") as bar:
-        for split, file in [(split, file) for split, some in files.items() for file in some]:  # held-out ones first
+        for split, file in [
+            (split, file) for split, some in files.items() for file in some
+        ]:  # held-out ones first
             for number, row in enumerate(parquet_rows(file, "extra_info")):
                 bar.update()
                 maze, why = convert(row["extra_info"], size)
@@ -73,11 +79,20 @@ def read_mazes(files: dict[str, list[Path]], size: int, held_out: dict[str, int]
                 left_out[why] += 1
                 if left_out.total() <= NAMED:
                     bar.write(f"{file}, row {number}, is left out: {why}", file=sys.stderr)
-    print(f"{left_out.total():,} rows left out" + "".join(f"; {count:,}: {why}" for why, count in left_out.most_common()))
+    print(
+        f"{left_out.total():,} rows left out"
+        + "".join(f"; {count:,}: {why}" for why, count in left_out.most_common())
+    )
     for split, count in held_out.items():
         splits[split] = splits["train"][:count]
         del splits["train"][:count]
     if not splits["train"]:
-        refuse("no training maze is left: name other files with --source, or lower --test and --validation", code=1)
+        refuse(
+            "no training maze is left: name other files with --source, or lower --test and --validation",
+            code=1,
+        )
     width = len(splits["train"][0])
-    return {split: np.frombuffer(b"".join(rows), np.uint8).reshape(-1, width) for split, rows in splits.items()}
+    return {
+        split: np.frombuffer(b"".join(rows), np.uint8).reshape(-1, width)
+        for split, rows in splits.items()
+    }

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from data.text_sets import HUB, PARQUET, Source, main
 
-SOURCES = {"test": Source("minerva", f"{HUB}/math-ai/minervamath/{PARQUET}/default/test/0000.parquet", problem="question")}
+SOURCES = {
+    "test": Source(
+        "minerva",
+        f"{HUB}/math-ai/minervamath/{PARQUET}/default/test/0000.parquet",
+        problem="question",
+    )
+}
 
 if __name__ == "__main__":
     main(None, __doc__, Path(__file__).parent, SOURCES)

@@ -8,8 +8,13 @@ from pathlib import Path
 
 from data.text_sets import HUB, PARQUET, Source, main
 
-SOURCES = {"train": Source("polaris", f"{HUB}/POLARIS-Project/Polaris-Dataset-53K/{PARQUET}/default/train/0000.parquet",
-                           keep=("difficulty",))}
+SOURCES = {
+    "train": Source(
+        "polaris",
+        f"{HUB}/POLARIS-Project/Polaris-Dataset-53K/{PARQUET}/default/train/0000.parquet",
+        keep=("difficulty",),
+    )
+}
 
 if __name__ == "__main__":
     main(None, __doc__, Path(__file__).parent, SOURCES)

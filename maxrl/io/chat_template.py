@@ -15,8 +15,12 @@ from maxrl.io.sandbox import Died, Pool, TooSlow, serve
 CHARACTERS = 10_000_000  # what a template may write
 SECONDS = 10.0  # of CPU time for one rendering, 0.0002 as a rule
 MEMORY = 1 << 30  # bytes of address space
-POOL = Pool("maxrl.io.chat_template", lambda worker: ValueError(
-    f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})"))
+POOL = Pool(
+    "maxrl.io.chat_template",
+    lambda worker: ValueError(
+        f"the process that renders chat templates does not start ({worker.said or 'it ended, twice'})"
+    ),
+)
 
 
 @functools.lru_cache(maxsize=8)
@@ -50,15 +54,21 @@ def compiled(template: str):
                 raise jinja2.exceptions.SecurityError(f"a namespace takes no attribute {name!r}")
             super().__setitem__(name, value)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-    environment.globals |= {"raise_exception": _raise_exception, "namespace": Namespace,
-                            "strftime_now": lambda form: datetime.now().strftime(form)}
+    environment.globals |= {
+        "raise_exception": _raise_exception,
+        "namespace": Namespace,
+        "strftime_now": lambda form: datetime.now().strftime(form),
+    }
     return environment.from_string(template)
 
 
 def _raise_exception(message):
     from jinja2 import TemplateError
+
     raise TemplateError(message)
 
 
@@ -66,17 +76,24 @@ def render(template: str, **variables) -> str:
     """The text of a chat, from `messages` and what else a template reads; ValueError, in one sentence, for whatever the
     template does not like or does too much of."""
     import jinja2
+
     if [int(n) for n in re.findall("[0-9]+", jinja2.__version__)[:3]] < [3, 1, 6]:
-        raise ValueError(f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2")
+        raise ValueError(
+            f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2"
+        )
     try:
         text, error = POOL.ask(SECONDS, template, variables)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
     except TooSlow:
-        raise ValueError(f"the chat template does too much: more than {SECONDS:g} seconds") from None
+        raise ValueError(
+            f"the chat template does too much: more than {SECONDS:g} seconds"
+        ) from None
     except Died:
-        raise ValueError("the process that renders chat templates died, and so did the next one: is the machine out of memory, "
-                         "or is this template no good?") from None
+        raise ValueError(
+            "the process that renders chat templates died, and so did the next one: is the machine out of memory, "
+            "or is this template no good?"
+        ) from None
     if error:
         raise ValueError(error)
     return text

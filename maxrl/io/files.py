@@ -11,7 +11,9 @@ import warnings
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
-LARGEST = 1 << 28  # bytes of a JSON file; a tokenizer.json of a quarter of a million words has a tenth of it
+LARGEST = (
+    1 << 28
+)  # bytes of a JSON file; a tokenizer.json of a quarter of a million words has a tenth of it
 DEEPEST = 100  # objects within objects; Python's own limit depends on who calls
 
 
@@ -53,12 +55,18 @@ def flush(path):
 
 def publish(temporary: Path, path: Path):
     """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
-    names = sorted(file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file())
-    (temporary / CHECKSUMS).write_text(json_text({name: checksum(temporary / name) for name in names}))
+    names = sorted(
+        file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file()
+    )
+    (temporary / CHECKSUMS).write_text(
+        json_text({name: checksum(temporary / name) for name in names})
+    )
     mask = os.umask(0)
     os.umask(mask)
     for file in [*temporary.rglob("*"), temporary]:
-        os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~mask)  # safetensors makes files that only their owner can read
+        os.chmod(
+            file, (0o777 if file.is_dir() else 0o666) & ~mask
+        )  # safetensors makes files that only their owner can read
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)
@@ -86,7 +94,12 @@ def first_problem(directory, but=()) -> str:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"
-    except (ValueError, TypeError, NotADirectoryError, IsADirectoryError):  # no JSON, or names that are not those of files
+    except (
+        ValueError,
+        TypeError,
+        NotADirectoryError,
+        IsADirectoryError,
+    ):  # no JSON, or names that are not those of files
         return f"{file} is damaged"
     except OSError as error:  # as a network file system has them: they say nothing about the bytes
         if error.errno == errno.ENAMETOOLONG:
@@ -101,7 +114,9 @@ def remove(directory: Path):
     os.rename(directory, gone)
     if gone.is_symlink():
         gone.unlink()
-    shutil.rmtree(gone, ignore_errors=True)  # what somebody has open on a network file system goes at the next start
+    shutil.rmtree(
+        gone, ignore_errors=True
+    )  # what somebody has open on a network file system goes at the next start
 
 
 def read_file(path) -> bytes:
@@ -110,7 +125,9 @@ def read_file(path) -> bytes:
     if not path.is_file():  # a device would never end
         raise FileNotFoundError(f"there is no file {path}")
     if path.stat().st_size > LARGEST:
-        raise ValueError(f"{path} is larger than {LARGEST} bytes, which is too much for such a file")
+        raise ValueError(
+            f"{path} is larger than {LARGEST} bytes, which is too much for such a file"
+        )
     return path.read_bytes()
 
 
@@ -135,10 +152,16 @@ def parse(text: bytes, where: str):
         raise ValueError(f"{where} is not JSON: {str(error)[:100]}") from None
     level = [value]
     for _ in range(DEEPEST):
-        level = [inner for outer in level if isinstance(outer, (dict, list))
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
     if level:
-        raise ValueError(f"{where} is not JSON for us: it is nested more than {DEEPEST} levels deep")
+        raise ValueError(
+            f"{where} is not JSON for us: it is nested more than {DEEPEST} levels deep"
+        )
     return value
 
 
@@ -166,12 +189,19 @@ def sealed(info: dict, folder: Path, names, known: dict[str, str] | None = None)
 
 
 def seal(info: dict) -> str:
-    return hashlib.sha256(json.dumps({k: v for k, v in info.items() if k != "seal"}).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps({k: v for k, v in info.items() if k != "seal"}).encode()
+    ).hexdigest()
 
 
 def command(module: str, options: dict, usual: dict) -> str:
     """`python -m module` as one types it, with the options that are not the usual ones."""
-    words = [word for name, value in options.items() if value != usual.get(name) for word in (f"--{name}", str(value))]
+    words = [
+        word
+        for name, value in options.items()
+        if value != usual.get(name)
+        for word in (f"--{name}", str(value))
+    ]
     return shlex.join(["python", "-m", module, *words])
 
 
@@ -183,7 +213,10 @@ def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
         info = read_json(file) if file.exists() else {}
         sums = info.get("sha256")
         if sums is None:
-            warnings.warn(f"{folder} has no checksums, an earlier version made it: {fix} adds them", stacklevel=3)
+            warnings.warn(
+                f"{folder} has no checksums, an earlier version made it: {fix} adds them",
+                stacklevel=3,
+            )
             return info
         if "seal" in info and info["seal"] != seal(info):
             raise ValueError(f"{file} is not what its checksum says")

@@ -18,8 +18,12 @@ def find(path) -> Path:
         path = download(str(path)) if on_hub(path) else Path(path)
         if (path / "latest").exists():
             name = read_file(path / "latest").decode(errors="replace").strip()
-            if not name.isprintable() or name in ("", "..") or Path(name).name != name:  # it may come from anywhere
-                raise FileNotFoundError(f"{path / 'latest'} names {name[:80]!r}, which is no checkpoint beside it")
+            if (
+                not name.isprintable() or name in ("", "..") or Path(name).name != name
+            ):  # it may come from anywhere
+                raise FileNotFoundError(
+                    f"{path / 'latest'} names {name[:80]!r}, which is no checkpoint beside it"
+                )
             path = path / name
         if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
             return path
@@ -27,13 +31,18 @@ def find(path) -> Path:
         raise
     except (OSError, ValueError) as error:
         raise FileNotFoundError(f"{repr(path)[:80]} cannot be read: {str(error)[:100]}") from None
-    raise FileNotFoundError(f"{path} is neither a checkpoint (no config.json) nor a run directory with one")
+    raise FileNotFoundError(
+        f"{path} is neither a checkpoint (no config.json) nor a run directory with one"
+    )
 
 
 def on_hub(path) -> bool:
     """Whether it is OWNER/NAME, and nothing of that name lies here: runs/NAME may be a run that is not made yet."""
     name = str(path)
-    return re.fullmatch(r"(?!runs/)[\w-][\w.-]*/[\w.-]+", name) is not None and not Path(name).parent.exists()
+    return (
+        re.fullmatch(r"(?!runs/)[\w-][\w.-]*/[\w.-]+", name) is not None
+        and not Path(name).parent.exists()
+    )
 
 
 def base_name(path) -> str:
@@ -46,12 +55,15 @@ def download(name: str, files=HUB_FILES, but="*/*", **which) -> Path:
     there already. which: repo_type and revision, where they are not the usual ones."""
     try:
         from huggingface_hub import snapshot_download
+
         return Path(snapshot_download(name, allow_patterns=files, ignore_patterns=but, **which))
     except Exception as error:  # of a network there are many kinds
         reason = str(error).strip().splitlines() or [type(error).__name__]
         options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in which.items())
-        raise FileNotFoundError(f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
-                                f"network, `hf download {name} {options}--local-dir {name}` puts it here") from None
+        raise FileNotFoundError(
+            f"{name} is no directory here and could not be fetched from the hub ({reason[0]}); with a "
+            f"network, `hf download {name} {options}--local-dir {name}` puts it here"
+        ) from None
 
 
 def data_files(name: str, split: str) -> list[Path]:
@@ -68,12 +80,16 @@ def data_files(name: str, split: str) -> list[Path]:
         if path.suffix in FILES or not on_hub(owner):
             return [path]
         folder = "/".join(parts[2:]) or folder
-        root = download(owner, f"{folder}/*.parquet", None, repo_type="dataset", revision="refs/convert/parquet")
+        root = download(
+            owner, f"{folder}/*.parquet", None, repo_type="dataset", revision="refs/convert/parquet"
+        )
     files = sorted(root.glob(f"{folder}/*.parquet"))
     folders = sorted({f"{name}/{file.parent.relative_to(root).as_posix()}" for file in files})
     if len(folders) != 1:
         one = f"name one of {', '.join(folders)}" if folders else "name a file"
-        raise FileNotFoundError(f"{name} has {len(folders)} folders {folder} of parquet files: {one}")
+        raise FileNotFoundError(
+            f"{name} has {len(folders)} folders {folder} of parquet files: {one}"
+        )
     return files
 
 
@@ -92,19 +108,31 @@ def weight_files(path: Path) -> list[Path]:
     index = path / "model.safetensors.index.json"
     if not index.exists():
         pickles = sorted(f.name for f in path.iterdir() if f.suffix in (".bin", ".pt", ".pth"))
-        raise FileNotFoundError(f"{path} holds no model.safetensors" + (
-            f" but {pickles[0]}, which is not read, because a pickle can run code when it is loaded; to convert it: python -c "
-            f"\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
-            if pickles else ""))
+        raise FileNotFoundError(
+            f"{path} holds no model.safetensors"
+            + (
+                f" but {pickles[0]}, which is not read, because a pickle can run code when it is loaded; to convert it: python -c "
+                f"\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('{path}').save_pretrained('{path}')\""
+                if pickles
+                else ""
+            )
+        )
     names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{index} has no weight_map from tensors to files")
     names = sorted(set(names.values()))
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors") or "\0" in name or len(name) > 255:
+        if (
+            Path(name).name != name
+            or not name.endswith(".safetensors")
+            or "\0" in name
+            or len(name) > 255
+        ):
             raise ValueError(f"{index} names {name[:80]!r}: only *.safetensors beside it are read")
         if not (path / name).is_file():
-            raise FileNotFoundError(f"{path} lacks {name[:80]!r}, which its index names: the download is not complete")
+            raise FileNotFoundError(
+                f"{path} lacks {name[:80]!r}, which its index names: the download is not complete"
+            )
     return [path / name for name in names]
 
 
@@ -115,4 +143,6 @@ def opened(path: Path, file: Path):
         with safe_open(file, "pt") as content:
             yield content
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"the weights in {path} cannot be read ({error}): the file is damaged") from None
+        raise ValueError(
+            f"the weights in {path} cannot be read ({error}): the file is damaged"
+        ) from None

@@ -33,8 +33,13 @@ class Worker:
 
     def __init__(self, module: str):
         code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import _work; _work()"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, bufsize=0)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
         self.said = self._exchange().decode().strip()
         if self.said != "ready":
             self.end()
@@ -65,7 +70,9 @@ class Worker:
                         break
                 if writing in ready:
                     try:
-                        left = left[os.write(writing, left[:PIPE_BUF]) :]  # so much goes into a pipe that is ready
+                        left = left[
+                            os.write(writing, left[:PIPE_BUF]) :
+                        ]  # so much goes into a pipe that is ready
                     except BrokenPipeError:  # it has ended, and may have said something before
                         left = left[:0]
                     if not left:
@@ -102,7 +109,9 @@ def cpu_seconds(pid: int) -> float:
     """The CPU time that a process has used; 0 where the system does not say it (in /proc, as Linux does)."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf(
+                "SC_CLK_TCK"
+            )
     except (OSError, ValueError):
         return 0.0
 
@@ -113,11 +122,15 @@ class Pool:
     error(worker): what is raised over a worker that started and is not ready; `said` is "" if it died twice
     """
 
-    def __init__(self, module: str, error: Callable[[Worker], Exception], size: Callable[[], int] = lambda: 1):
+    def __init__(
+        self, module: str, error: Callable[[Worker], Exception], size: Callable[[], int] = lambda: 1
+    ):
         self.module = module
         self.error = error
         self.size = size
-        self.queues: dict[int, queue.LifoQueue] = {}  # by process: a fork gets its own, whatever its parent was doing
+        self.queues: dict[
+            int, queue.LifoQueue
+        ] = {}  # by process: a fork gets its own, whatever its parent was doing
         atexit.register(self.end)
 
     @property
@@ -185,6 +198,8 @@ def serve(compute: Callable, memory: int, ready: Callable[[], str]):
     signal.setitimer(signal.ITIMER_PROF, 0)
     for line in sys.stdin:
         seconds, *arguments = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # CPU time; its signal ends the process, also within C and if nobody is
+        signal.setitimer(
+            signal.ITIMER_PROF, seconds
+        )  # CPU time; its signal ends the process, also within C and if nobody is
         print(json.dumps(compute(*arguments)), file=answers, flush=True)  # left to kill it
         signal.setitimer(signal.ITIMER_PROF, 0)

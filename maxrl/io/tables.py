@@ -39,7 +39,9 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
         parquet = opened.read(4) == b"PAR1"
     data = b"" if parquet else file.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if file.suffix == ".parquet" and not parquet:
-        raise DataError(f"{file} is no parquet file: give it the name of what it is, .jsonl, .json or .csv")
+        raise DataError(
+            f"{file} is no parquet file: give it the name of what it is, .jsonl, .json or .csv"
+        )
     if file.suffix == ".csv":
         yield from csv_rows(data, file)
     elif parquet or data.lstrip().startswith(b"["):
@@ -74,7 +76,9 @@ def csv_rows(data: bytes, file: Path) -> Iterator[tuple[str, dict]]:
         for values in rows:
             place = f"line {reader.line_num}"
             if len(values) != len(names):
-                raise DataError(f"{file}, {place} has {len(values)} values, the first line {len(names)} names")
+                raise DataError(
+                    f"{file}, {place} has {len(values)} values, the first line {len(names)} names"
+                )
             yield place, dict(zip(names, values))
     except csv.Error as error:
         raise DataError(f"{file}, line {reader.line_num} is not CSV: {error}") from None
@@ -86,13 +90,17 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
         import pyarrow
         from pyarrow.parquet import ParquetFile
     except ImportError:
-        raise UsageError(f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"') from None
+        raise UsageError(
+            f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"'
+        ) from None
     try:
         table = ParquetFile(file)
         names = table.schema_arrow.names
         for column in columns:
             if column.partition(".")[0] not in names:
-                raise DataError(f"{file} has no column {column!r} but {', '.join(map(repr, names))}")
+                raise DataError(
+                    f"{file} has no column {column!r} but {', '.join(map(repr, names))}"
+                )
         for batch in table.iter_batches(256, columns=columns or None, use_threads=False):
             yield from batch.to_pylist()
     except DataError:
@@ -100,5 +108,7 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
     # The last two: of values that become none of Python's.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has "
-                        "values that Python has not") from None
+        raise DataError(
+            f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has "
+            "values that Python has not"
+        ) from None

@@ -37,10 +37,16 @@ def imported(spec: str, option: str) -> Callable:
         else:
             module = importlib.import_module(where)
     except FAULTS as error:  # whatever the file does when it is run
-        raise UsageError(f"{option} {spec} cannot be imported: {type(error).__name__}: {error}") from None
+        raise UsageError(
+            f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
     found = getattr(module, name, None)
     if not callable(found):
-        near = difflib.get_close_matches(name, [n for n in dir(module) if callable(getattr(module, n))], n=1)
-        raise UsageError(f"{option} {spec}: {where} has no function or class {name}"
-                         + (f"; did you mean {near[0]}?" if near else ""))
+        near = difflib.get_close_matches(
+            name, [n for n in dir(module) if callable(getattr(module, n))], n=1
+        )
+        raise UsageError(
+            f"{option} {spec}: {where} has no function or class {name}"
+            + (f"; did you mean {near[0]}?" if near else "")
+        )
     return found

@@ -11,9 +11,27 @@ from maxrl.models.rope import TYPES, Rope
 # qkv_bias: whatever attention_bias says. head_dim: what a config.json without one means, if not hidden_size / heads.
 # window: the key that switches a sliding window on.
 FAMILIES = {
-    "llama": dict(architecture="LlamaForCausalLM", qkv_bias=False, qk_norm=False, head_dim=None, window="sliding_window"),
-    "qwen2": dict(architecture="Qwen2ForCausalLM", qkv_bias=True, qk_norm=False, head_dim=None, window="use_sliding_window"),
-    "qwen3": dict(architecture="Qwen3ForCausalLM", qkv_bias=False, qk_norm=True, head_dim=128, window="use_sliding_window"),
+    "llama": dict(
+        architecture="LlamaForCausalLM",
+        qkv_bias=False,
+        qk_norm=False,
+        head_dim=None,
+        window="sliding_window",
+    ),
+    "qwen2": dict(
+        architecture="Qwen2ForCausalLM",
+        qkv_bias=True,
+        qk_norm=False,
+        head_dim=None,
+        window="use_sliding_window",
+    ),
+    "qwen3": dict(
+        architecture="Qwen3ForCausalLM",
+        qkv_bias=False,
+        qk_norm=True,
+        head_dim=128,
+        window="use_sliding_window",
+    ),
 }
 
 # Other keys that change the model, and their only values that are implemented. Null is as good as absent.
@@ -50,7 +68,9 @@ class TransformerConfig:
     max_position_embeddings: int
     head_dim: int
     rope: Rope
-    hf: dict = field(compare=False, repr=False)  # the parsed config.json itself, written back on saving
+    hf: dict = field(
+        compare=False, repr=False
+    )  # the parsed config.json itself, written back on saving
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False
     tie_word_embeddings: bool = False
@@ -62,19 +82,32 @@ class TransformerConfig:
         """Read a parsed config.json; ValueError if it asks for something that is not implemented here."""
         model_type = config.get("model_type")
         if model_type not in tuple(FAMILIES):  # a tuple also takes what has no hash
-            raise ValueError(f"model_type {repr(model_type)[:40]} is not implemented; known: {', '.join(FAMILIES)}")
+            raise ValueError(
+                f"model_type {repr(model_type)[:40]} is not implemented; known: {', '.join(FAMILIES)}"
+            )
         family = FAMILIES[model_type]
-        allowed = IMPLEMENTED | {family["window"]: (False,), "architectures": ([family["architecture"]],)}
+        allowed = IMPLEMENTED | {
+            family["window"]: (False,),
+            "architectures": ([family["architecture"]],),
+        }
         for key, values in allowed.items():
             if config.get(key) is not None and config[key] not in values:
-                raise ValueError(f"config.json asks for {key} = {repr(config[key])[:80]}, which is not implemented")
+                raise ValueError(
+                    f"config.json asks for {key} = {repr(config[key])[:80]}, which is not implemented"
+                )
         layers = config.get("layer_types") or ["full_attention"]
         if not isinstance(layers, list) or any(layer != "full_attention" for layer in layers):
-            raise ValueError(f"config.json asks for layer_types {str(layers)[:80]}, only full_attention is implemented")
+            raise ValueError(
+                f"config.json asks for layer_types {str(layers)[:80]}, only full_attention is implemented"
+            )
 
         types = {f.name: f.type for f in fields(cls) if f.type in (int, float, bool)}
         sizes = {name: config[name] for name in types if config.get(name) is not None}
-        missing = [name for name in types if not (name in sizes or hasattr(cls, name) or name == "head_dim")]
+        missing = [
+            name
+            for name in types
+            if not (name in sizes or hasattr(cls, name) or name == "head_dim")
+        ]
         if missing:
             raise ValueError(f"config.json lacks {', '.join(missing)}")
         for name, value in sizes.items():
@@ -85,8 +118,10 @@ class TransformerConfig:
         Hk = sizes["num_key_value_heads"]
         D = sizes.get("head_dim") or family["head_dim"] or E / H
         if H % Hk or D % 2:
-            raise ValueError(f"{H} heads of size {D:g} and {Hk} key-value heads (hidden_size {E}): the size must be even and "
-                             "the heads a multiple of the key-value heads")
+            raise ValueError(
+                f"{H} heads of size {D:g} and {Hk} key-value heads (hidden_size {E}): the size must be even and "
+                "the heads a multiple of the key-value heads"
+            )
         sizes["head_dim"] = int(D)
         if family["qkv_bias"]:
             sizes["attention_bias"] = False  # not a key of this family
@@ -95,7 +130,11 @@ class TransformerConfig:
     def to_hf(self, dtype: str = "float32") -> dict:
         """Return the config.json that transformers reads: the one this came from, with the dtype of the weights."""
         keys = [k for k in ("dtype", "torch_dtype") if k in self.hf] or ["torch_dtype"]
-        return {"architectures": [FAMILIES[self.model_type]["architecture"]], **self.hf, **dict.fromkeys(keys, dtype)}
+        return {
+            "architectures": [FAMILIES[self.model_type]["architecture"]],
+            **self.hf,
+            **dict.fromkeys(keys, dtype),
+        }
 
 
 def check_size(name: str, value, kind: type):
@@ -119,8 +158,10 @@ def read_rope(config: dict) -> Rope:
     older = asked.pop("type", "default")  # some files hold both
     kind = asked.pop("rope_type", older)
     if kind not in tuple(TYPES):
-        raise ValueError(f"config.json asks for rope_type {repr(kind)[:40]}, which is not implemented; known: "
-                         f"{', '.join(TYPES)}")
+        raise ValueError(
+            f"config.json asks for rope_type {repr(kind)[:40]}, which is not implemented; known: "
+            f"{', '.join(TYPES)}"
+        )
     if asked.get("partial_rotary_factor") == 1:
         del asked["partial_rotary_factor"]
     if "original_max_position_embeddings" in TYPES[kind]:
@@ -128,18 +169,26 @@ def read_rope(config: dict) -> Rope:
     asked = {name: value for name, value in asked.items() if value is not None}
     unknown = [name for name in asked if name not in ("rope_theta", *TYPES[kind])]
     if unknown:
-        raise ValueError(f"config.json asks for {unknown[0]} of rope_type {kind!r}, which is not implemented")
+        raise ValueError(
+            f"config.json asks for {unknown[0]} of rope_type {kind!r}, which is not implemented"
+        )
     for name, value in asked.items():
         good, expected = type(value) in (int, float) and 0 < value < 1e15, "a number above 0"
         if name == "truncate":
             good, expected = type(value) is bool, "true or false"
         if not good:
-            raise ValueError(f"config.json has {name} = {repr(value)[:40]} of rope_type {kind!r}, expected {expected}")
+            raise ValueError(
+                f"config.json has {name} = {repr(value)[:40]} of rope_type {kind!r}, expected {expected}"
+            )
     rope = Rope(rope_type=kind, **asked)
-    lacking = [name for name in TYPES[kind] if name != "attention_factor" and getattr(rope, name) is None]
+    lacking = [
+        name for name in TYPES[kind] if name != "attention_factor" and getattr(rope, name) is None
+    ]
     if lacking:
         raise ValueError(f"config.json asks for rope_type {kind!r} without {lacking[0]}")
     if rope.rope_theta <= 1 or kind == "llama3" and rope.low_freq_factor >= rope.high_freq_factor:
-        raise ValueError(f"config.json asks for impossible frequencies: rope_theta {rope.rope_theta}, low and high "
-                         f"factors {rope.low_freq_factor}, {rope.high_freq_factor}")
+        raise ValueError(
+            f"config.json asks for impossible frequencies: rope_theta {rope.rope_theta}, low and high "
+            f"factors {rope.low_freq_factor}, {rope.high_freq_factor}"
+        )
     return rope

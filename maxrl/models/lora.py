@@ -12,15 +12,40 @@ from torch import nn
 
 from maxrl.models.linear import Linear
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # what can have an adapter
+PROJECTIONS = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+)  # what can have an adapter
 PREFIX = "base_model.model."  # of every name in a PEFT file
 # Keys of an adapter_config.json that change nothing here: which modules have an adapter is read off the tensors' names,
 # and dropout is for training with PEFT. Every other key must be empty or have one of the values in IMPLEMENTED.
-READ = {"r", "lora_alpha", "base_model_name_or_path", "target_modules", "exclude_modules", "layers_to_transform",
-        "layers_pattern", "lora_dropout", "inference_mode", "auto_mapping", "peft_version", "megatron_core",
-        "qalora_group_size"}
-IMPLEMENTED = {"peft_type": ("LORA",), "task_type": ("CAUSAL_LM",), "bias": ("none",), "revision": ("main",),
-               "init_lora_weights": (True, "gaussian")}
+READ = {
+    "r",
+    "lora_alpha",
+    "base_model_name_or_path",
+    "target_modules",
+    "exclude_modules",
+    "layers_to_transform",
+    "layers_pattern",
+    "lora_dropout",
+    "inference_mode",
+    "auto_mapping",
+    "peft_version",
+    "megatron_core",
+    "qalora_group_size",
+}
+IMPLEMENTED = {
+    "peft_type": ("LORA",),
+    "task_type": ("CAUSAL_LM",),
+    "bias": ("none",),
+    "revision": ("main",),
+    "init_lora_weights": (True, "gaussian"),
+}
 
 
 class Frozen(Linear):
@@ -69,20 +94,28 @@ class LoRALinear(Frozen):
         return self.weight + self.scale * (self.lora_B.weight @ self.lora_A.weight)
 
 
-def add_lora(model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS, base: str = "") -> nn.Module:
+def add_lora(
+    model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS, base: str = ""
+) -> nn.Module:
     """Give the projections an adapter, in place, and freeze everything that was there.
 
     projections are named as in PROJECTIONS, for every layer, or in full; base is the checkpoint that the model came from,
     for the adapter's config. ValueError for a model that has one already, an unknown projection, a rank below 1.
     """
     if has_lora(model):
-        raise ValueError("it is a LoRA adapter already: another one needs a model into which this one is merged")
-    linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        raise ValueError(
+            "it is a LoRA adapter already: another one needs a model into which this one is merged"
+        )
+    linears = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
+    }
     known = {alias for name in linears if last(name) in PROJECTIONS for alias in (name, last(name))}
     unknown = [projection for projection in projections if projection not in known]
     if unknown or not projections or rank < 1:
-        raise ValueError(f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not possible: "
-                         f"the rank is at least 1, the projections are {', '.join(PROJECTIONS)}")
+        raise ValueError(
+            f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not possible: "
+            f"the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
+        )
     model.requires_grad_(False)
     for name, linear in linears.items():
         chosen = name in projections or last(name) in projections
@@ -124,7 +157,9 @@ def has_lora(model: nn.Module) -> bool:
 
 def lora_state(model: nn.Module) -> dict:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
-    return {PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name}
+    return {
+        PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name
+    }
 
 
 def from_adapter(model: nn.Module, config: dict, tensors: dict) -> nn.Module:
@@ -134,26 +169,40 @@ def from_adapter(model: nn.Module, config: dict, tensors: dict) -> nn.Module:
     """
     for key, value in config.items():
         if key not in READ and value and value not in IMPLEMENTED.get(key, ()):
-            raise ValueError(f"adapter_config.json asks for {key[:40]} = {repr(value)[:40]}, which is not implemented")
+            raise ValueError(
+                f"adapter_config.json asks for {key[:40]} = {repr(value)[:40]}, which is not implemented"
+            )
     lacking = [key for key in ("peft_type", "r", "lora_alpha") if not config.get(key)]
     if lacking:
         raise ValueError(f"adapter_config.json lacks {', '.join(lacking)}")
     rank = config["r"]
     alpha = config["lora_alpha"]
     if type(rank) is not int or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
-        raise ValueError(f"adapter_config.json has r = {repr(rank)[:40]} and lora_alpha = {repr(alpha)[:40]}: no "
-                         "rank and scale")
+        raise ValueError(
+            f"adapter_config.json has r = {repr(rank)[:40]} and lora_alpha = {repr(alpha)[:40]}: no "
+            "rank and scale"
+        )
     A = ".lora_A.weight"
-    names = {name.removeprefix(PREFIX).removesuffix(A): 0 for name in tensors if name.endswith(A)}  # in their order
+    names = {
+        name.removeprefix(PREFIX).removesuffix(A): 0 for name in tensors if name.endswith(A)
+    }  # in their order
     shapes = {}
     for name, linear in model.named_modules():
         if name in names and last(name) in PROJECTIONS:
             shapes[PREFIX + name + A] = (rank, linear.in_features)
             shapes[f"{PREFIX}{name}.lora_B.weight"] = (linear.out_features, rank)
-    wrong = [name for name in shapes | tensors if name not in tensors or tensors[name].shape != shapes.get(name)]
-    if wrong and len(shapes) == 2 * len(names) > 0:  # before there is memory for them; add_lora refuses other names
-        raise ValueError(f"the adapter does not fit the model and its rank {rank}: {wrong[0]}"
-                         + f", the first of {len(wrong)} tensors that do not" * (len(wrong) > 1))
+    wrong = [
+        name
+        for name in shapes | tensors
+        if name not in tensors or tensors[name].shape != shapes.get(name)
+    ]
+    if (
+        wrong and len(shapes) == 2 * len(names) > 0
+    ):  # before there is memory for them; add_lora refuses other names
+        raise ValueError(
+            f"the adapter does not fit the model and its rank {rank}: {wrong[0]}"
+            + f", the first of {len(wrong)} tensors that do not" * (len(wrong) > 1)
+        )
     for name, own in lora_state(add_lora(model, rank, alpha, list(names))).items():
         own.copy_(tensors[name])
     model.adapter_config = dict(config)

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
-MODEL_TYPE = "torchvision_resnet"  # of our config.json; transformers' "resnet" names its tensors otherwise
+MODEL_TYPE = (
+    "torchvision_resnet"  # of our config.json; transformers' "resnet" names its tensors otherwise
+)
 
 
 @dataclass(frozen=True)
@@ -17,28 +19,44 @@ class ResNetConfig:
 
     num_labels: int
     block: str = "bottleneck"  # three convolutions 1x1, 3x3, 1x1; or "basic", two 3x3
-    depths: tuple[int, ...] = (3, 4, 6, 3)  # blocks of each stage; every stage but the first halves the image
+    depths: tuple[int, ...] = (
+        3,
+        4,
+        6,
+        3,
+    )  # blocks of each stage; every stage but the first halves the image
     width: int = 64  # channels of the first stage; each further one has twice as many
     stem: str = "imagenet"  # 7x7 of stride 2 and max-pooling; or "small", 3x3 of stride 1, for images of few pixels
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet's pixels in [0, 1]
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self):
-        if self.block not in tuple(BLOCKS) or self.stem not in ("imagenet", "small"):  # tuples take what has no hash
-            raise ValueError(f"no ResNet has block {repr(self.block)[:40]} and stem {repr(self.stem)[:40]}; use basic or "
-                             "bottleneck, and imagenet or small")
+        if self.block not in tuple(BLOCKS) or self.stem not in (
+            "imagenet",
+            "small",
+        ):  # tuples take what has no hash
+            raise ValueError(
+                f"no ResNet has block {repr(self.block)[:40]} and stem {repr(self.stem)[:40]}; use basic or "
+                "bottleneck, and imagenet or small"
+            )
         for name, largest in (("num_labels", 2**24), ("width", 2**16), ("depths", 100)):
             value = getattr(self, name)
             sizes = value if name == "depths" else [value]
-            few = isinstance(sizes, (list, tuple)) and 0 < len(sizes) <= 8  # every stage doubles the width
+            few = (
+                isinstance(sizes, (list, tuple)) and 0 < len(sizes) <= 8
+            )  # every stage doubles the width
             if not (few and all(type(size) is int and 0 < size <= largest for size in sizes)):
-                raise ValueError(f"no ResNet has {name} = {str(value)[:40]}: whole numbers from 1 to {largest}")
+                raise ValueError(
+                    f"no ResNet has {name} = {str(value)[:40]}: whole numbers from 1 to {largest}"
+                )
         for name in ("mean", "std"):
             values = getattr(self, name)
             three = isinstance(values, (list, tuple)) and len(values) == 3
             least = 0 if name == "std" else -1e6
             if not (three and all(type(v) in (int, float) and least < v < 1e6 for v in values)):
-                raise ValueError(f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0")
+                raise ValueError(
+                    f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0"
+                )
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
@@ -49,7 +67,9 @@ class ResNetConfig:
                 given[key] = tuple(value) if isinstance(value, list) else value
         unknown = given.keys() - cls.__dataclass_fields__.keys()
         if unknown:
-            raise ValueError(f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))[:80]}")
+            raise ValueError(
+                f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))[:80]}"
+            )
         if "num_labels" not in given:
             raise ValueError(f"config.json of a {MODEL_TYPE} lacks num_labels")
         return cls(**given)
@@ -83,7 +103,9 @@ class Block(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = nn.Identity()
         if stride > 1 or before != after:  # brings x to the shape of f(x)
-            self.downsample = nn.Sequential(convolution(before, after, 1, stride), nn.BatchNorm2d(after))
+            self.downsample = nn.Sequential(
+                convolution(before, after, 1, stride), nn.BatchNorm2d(after)
+            )
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
@@ -100,7 +122,9 @@ class ResNet(nn.Module):
         super().__init__()
         self.config = config
         for name in ("mean", "std"):  # not in the state_dict
-            self.register_buffer(name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False)
+            self.register_buffer(
+                name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False
+            )
         small = config.stem == "small"
         width = channels = config.width
         self.conv1 = convolution(3, channels, 3) if small else convolution(3, channels, 7, 2)
@@ -120,7 +144,9 @@ class ResNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, config.num_labels)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):  # He initialisation; the rest keeps torch's defaults, as torchvision does
+            if isinstance(
+                module, nn.Conv2d
+            ):  # He initialisation; the rest keeps torch's defaults, as torchvision does
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, images):

@@ -11,7 +11,14 @@ TYPES = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-    "yarn": ("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate"),
+    "yarn": (
+        "factor",
+        "original_max_position_embeddings",
+        "attention_factor",
+        "beta_fast",
+        "beta_slow",
+        "truncate",
+    ),
 }
 
 
@@ -40,7 +47,9 @@ class Rope:
             return self.llama3(plain), 1.0
         if self.rope_type == "yarn":
             default = 0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0
-            return self.yarn(plain), default if self.attention_factor is None else self.attention_factor
+            return self.yarn(
+                plain
+            ), default if self.attention_factor is None else self.attention_factor
         return plain, 1.0
 
     @functools.lru_cache(maxsize=32)  # noqa: B019 (as above)

@@ -4,11 +4,11 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from maxrl import distributed
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.io.files import read_json
+from maxrl.parallel import distributed
 from maxrl.recipes import is_record
 from maxrl.run.cli import started
 from maxrl.tasks import TASKS, load_task
@@ -22,7 +22,11 @@ def opening(run, task, validation, policy) -> list[str]:
     origin = f"from {cfg.init}" if cfg.init else "from scratch"
     if trained < every:
         origin += f", of which LoRA trains {trained:,}"
-    held_out = f"; validation: {len(validation):,}, every {cfg.eval_every} steps" if validation is not None else ""
+    held_out = (
+        f"; validation: {len(validation):,}, every {cfg.eval_every} steps"
+        if validation is not None
+        else ""
+    )
     if cfg.estimator == "supervised":
         judged = "none: learns from the task's own answers"
     elif cfg.reward:
@@ -42,7 +46,11 @@ def opening(run, task, validation, policy) -> list[str]:
         f"  prompts  {len(task):,} of {cfg.task}{held_out}",
         f"  rewards  {judged}{', 0 where the response is cut' if cfg.zero_reward_at_limit else ''}",
         f"  writes   {run.path}" + (f", {goes_on} after step {run.steps:,}" if run.resumed else ""),
-        *([f"  repeats  {run.recipe}: {differences(read_json(run.recipe), run.record)}"] if is_record(run.recipe) else []),
+        *(
+            [f"  repeats  {run.recipe}: {differences(read_json(run.recipe), run.record)}"]
+            if is_record(run.recipe)
+            else []
+        ),
     ]
 
 
@@ -76,7 +84,11 @@ def closing(run, first_step: int) -> list[str]:
     """What was written, or why there was nothing to do; and what to type next: commands that work as they are printed."""
     cfg = run.cfg
     missed = cfg.stop_at_pass and first_step < cfg.steps and not (run.stopped or run.reached)
-    said = [f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps"] if missed else []
+    said = (
+        [f"pass@1 did not reach --stop-at-pass {cfg.stop_at_pass} within {cfg.steps} steps"]
+        if missed
+        else []
+    )
     return said + (ending(cfg, run, first_step) if run.main else [])
 
 
@@ -94,10 +106,12 @@ def ending(cfg: Config, run, first_step: int) -> list[str]:
         said = f"{run.path} had reached --stop-at-pass {cfg.stop_at_pass} already: nothing to do"
     else:
         said = f"{run.path} has {run.steps:,} steps and --steps is {cfg.steps:,}: it is finished, nothing to do"
-    return [said,
-            f"  report   {shlex.join(['python', '-m', 'maxrl.report', str(run.path)])}",
-            f"  look     {next_command('sample.py', cfg, run.path)}",
-            f"  test     {next_command('eval.py', cfg, run.path)}"]
+    return [
+        said,
+        f"  report   {shlex.join(['python', '-m', 'maxrl.report', str(run.path)])}",
+        f"  look     {next_command('sample.py', cfg, run.path)}",
+        f"  test     {next_command('eval.py', cfg, run.path)}",
+    ]
 
 
 def next_command(script: str, cfg: Config, path: Path) -> str:

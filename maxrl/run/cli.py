@@ -15,13 +15,13 @@ from pathlib import Path
 import torch.distributed as dist
 from tqdm import tqdm
 
-from maxrl.distributed import rank
 from maxrl.errors import RunError, UsageError
-from maxrl.estimator import RewardError
 from maxrl.io import user_code
-from maxrl.sampler import PromptError
+from maxrl.parallel.distributed import rank
+from maxrl.registry import RewardError
+from maxrl.sampling.memory import out_of_memory
+from maxrl.sampling.sampler import PromptError
 from maxrl.tasks.base import fault
-from maxrl.waves import out_of_memory
 
 # What a training run can change when memory runs out.
 LESS_MEMORY = "lower --micro-batch-tokens, --wave-rows or --kv-memory-gb, or use --gradient-checkpointing true"
@@ -43,7 +43,10 @@ def script(program: str, *sentences: type[Exception], memory: str = ""):
     except (UsageError, *sentences) as error:
         refuse(program, error)
     except (RewardError, PromptError) as error:
-        refuse(program, RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")))
+        refuse(
+            program,
+            RunError(str(error).replace("allow_fractional=True", "--allow-fractional true")),
+        )
     except SystemExit as said:  # by argparse, or by the user's code in words
         if isinstance(said.code, str):
             say(said.code)
@@ -70,7 +73,9 @@ def reader_has_gone() -> bool:
 def started(script: str) -> list[str]:
     """The words that start a script: python train.py in a clone, maxrl train where the package is installed."""
     clone = Path(__file__).resolve().parents[2]
-    return ["python", script] if (clone / script).exists() else ["maxrl", script.removesuffix(".py")]
+    return (
+        ["python", script] if (clone / script).exists() else ["maxrl", script.removesuffix(".py")]
+    )
 
 
 def say(sentence: str):
@@ -93,7 +98,9 @@ def refuse(program: str, error: UsageError | FileNotFoundError):
     """End with one sentence and the error's exit code. Of ranks that would all say the same the first one speaks."""
     try:
         if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
-            time.sleep(2)  # where all ranks would say the same the launcher has ended this one by then
+            time.sleep(
+                2
+            )  # where all ranks would say the same the launcher has ended this one by then
         close_bars()
         say(f"{program}: {error}")
     finally:
@@ -112,9 +119,15 @@ def crashed(program: str):
     error = sys.exception()
     try:
         close_bars()
-        if isinstance(error, dist.DistError) or isinstance(error, RuntimeError) and "gloo" in str(error):
+        if (
+            isinstance(error, dist.DistError)
+            or isinstance(error, RuntimeError)
+            and "gloo" in str(error)
+        ):
             time.sleep(2)  # the launcher may have ended this one by then
-            say(f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})")
+            say(
+                f"{program}: rank {rank()} lost another one, whose message says why ({str(error)[:99]})"
+            )
         else:
             traceback.print_exc()
     finally:  # also where torch says meanwhile, in its handler of SIGCHLD, that a loader's worker has died
@@ -125,7 +138,9 @@ def leave(code: int, at_once: bool = False):
     """Exit, and wait for nobody: the processes that were started here are killed. On several ranks, and where a thread of the
     user's goes on, without any farewell: destroying the group would wait for the ranks that still work."""
     with contextlib.suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's would raise an error for every worker that is killed
+        signal.signal(
+            signal.SIGCHLD, signal.SIG_DFL
+        )  # torch's would raise an error for every worker that is killed
     for child in multiprocessing.active_children():
         child.kill()
     threads = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]
@@ -168,7 +183,9 @@ class Unfailing:
 
 def never_fail():
     """What a program says on its standard streams must not end its work; those that were closed get a place to go to."""
-    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:  # of 0, 1 and 2 those that are free, which no file of ours may get
+    while (
+        free := os.open(os.devnull, os.O_RDWR)
+    ) <= 2:  # of 0, 1 and 2 those that are free, which no file of ours may get
         pass
     os.close(free)
     for name in ("stdout", "stderr"):

@@ -9,10 +9,10 @@ from pathlib import Path
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of, with_overrides
 from maxrl.errors import UsageError
-from maxrl.estimator import add_own
 from maxrl.io.arguments import dashed, split_arguments
 from maxrl.io.user_code import imported
 from maxrl.recipes import RECIPES, find_recipe, is_record
+from maxrl.registry import add_own
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 
@@ -61,7 +61,9 @@ def refuse_code(recipe: str, cfg: Config, arguments: list[str]):
         if ":" in value and name not in given:
             code += [f"--{name}", value]
     if code:
-        raise UsageError(f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it")
+        raise UsageError(
+            f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it"
+        )
 
 
 def add_estimator(name: str):
@@ -73,9 +75,17 @@ def add_estimator(name: str):
 
 
 GROUPS = {  # the first field of each
-    "task": "what is learned", "estimator": "the estimator", "optimizer": "the optimizer", "seed": "the machine",
-    "eval_every": "evaluation and files"}
-LISTS = {"task": sorted(TASKS), "estimator": ADVANTAGES, "schedule": ["constant", "cosine"]}  # the names an option may have
+    "task": "what is learned",
+    "estimator": "the estimator",
+    "optimizer": "the optimizer",
+    "seed": "the machine",
+    "eval_every": "evaluation and files",
+}
+LISTS = {
+    "task": sorted(TASKS),
+    "estimator": ADVANTAGES,
+    "schedule": ["constant", "cosine"],
+}  # the names an option may have
 
 
 def typed(value) -> str:
@@ -98,24 +108,44 @@ def help_of(cfg: Config) -> str:
     """What --help prints: every option with its value in this recipe, as it can be typed, in groups; without those that mean
     nothing to the recipe's kind of model."""
     task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
-    task = {name: cfg.task_options.get(name, p.default) for name, p in task.items() if name != "split"}
+    task = {
+        name: cfg.task_options.get(name, p.default) for name, p in task.items() if name != "split"
+    }
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
-    known = {name: cfg.estimator_options.get(name) for name in known if name not in ("allow_fractional", "mean_log_probs")}
+    known = {
+        name: cfg.estimator_options.get(name)
+        for name in known
+        if name not in ("allow_fractional", "mean_log_probs")
+    }
     hidden = fields_of(SEQUENCES if cfg.task == "images" else CLASSIFIERS)
     inner = {"task": task, "estimator": known}
-    lines = ["--name VALUE as it is in this recipe; a list has commas, true and false are written out"]
+    lines = [
+        "--name VALUE as it is in this recipe; a list has commas, true and false are written out"
+    ]
     for f in dataclasses.fields(cfg):
         if f.name in GROUPS:
             lines += ["", f"{GROUPS[f.name]}:"]
         value = getattr(cfg, f.name)
         if isinstance(value, dict) or f.name in hidden:
             continue
-        said = f.metadata["help"] + (f" One of {', '.join(LISTS[f.name])}." if f.name in LISTS else "")
+        said = f.metadata["help"] + (
+            f" One of {', '.join(LISTS[f.name])}." if f.name in LISTS else ""
+        )
         lines += entry(f"--{dashed(f.name)} {typed(value)}", said)
         for name, value in inner.get(f.name, {}).items():
             lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
-    lines += ["", "without training:", *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
-              *entry("--gpus 1", "With --dry-run: so many."),
-              *entry("--mean-response 0", "With --dry-run: the assumed length of a response in tokens (0: half the longest)."),
-              *entry("--bench FILE", "With --dry-run: the time of a step too, by what tests/bench.py has measured.")]
+    lines += [
+        "",
+        "without training:",
+        *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
+        *entry("--gpus 1", "With --dry-run: so many."),
+        *entry(
+            "--mean-response 0",
+            "With --dry-run: the assumed length of a response in tokens (0: half the longest).",
+        ),
+        *entry(
+            "--bench FILE",
+            "With --dry-run: the time of a step too, by what tests/bench/bench.py has measured.",
+        ),
+    ]
     return "\n".join(lines)

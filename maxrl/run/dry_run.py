@@ -48,23 +48,49 @@ from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES
 from maxrl.run.logger import duration
 from maxrl.run.setup import check_names
-from maxrl.waves import cache_bytes
+from maxrl.sampling.memory import cache_bytes
 
 PROMPT = 256  # tokens, assumed
 NODE = 8  # GPUs
 RESERVE = 0.1
-CARDS = {"16 GB": 14, "24 GB": 22, "40 GB": 39, "48 GB": 44, "80 GB": 79, "141 GB": 140}  # the GiB of the smallest such card
+CARDS = {
+    "16 GB": 14,
+    "24 GB": 22,
+    "40 GB": 39,
+    "48 GB": 44,
+    "80 GB": 79,
+    "141 GB": 140,
+}  # the GiB of the smallest such card
 
 # The sizes in the config.json of models that a recipe starts from by their name on the hub.
-QWEN3 = dict(model_type="qwen3", vocab_size=151936, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8,
-             head_dim=128, max_position_embeddings=32768, rope_theta=1e6, tie_word_embeddings=True)
+QWEN3 = dict(
+    model_type="qwen3",
+    vocab_size=151936,
+    num_hidden_layers=28,
+    num_attention_heads=16,
+    num_key_value_heads=8,
+    head_dim=128,
+    max_position_embeddings=32768,
+    rope_theta=1e6,
+    tie_word_embeddings=True,
+)
 PUBLISHED = {
     "HuggingFaceTB/SmolLM2-360M-Instruct": dict(
-        model_type="llama", vocab_size=49152, hidden_size=960, intermediate_size=2560, num_hidden_layers=32,
-        num_attention_heads=15, num_key_value_heads=5, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=1e5,
-        tie_word_embeddings=True),
+        model_type="llama",
+        vocab_size=49152,
+        hidden_size=960,
+        intermediate_size=2560,
+        num_hidden_layers=32,
+        num_attention_heads=15,
+        num_key_value_heads=5,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        rope_theta=1e5,
+        tie_word_embeddings=True,
+    ),
     "Qwen/Qwen3-1.7B-Base": QWEN3 | dict(hidden_size=2048, intermediate_size=6144),
-    "Qwen/Qwen3-4B-Base": QWEN3 | dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
+    "Qwen/Qwen3-4B-Base": QWEN3
+    | dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
 }
 
 
@@ -77,8 +103,10 @@ def shape(cfg: Config) -> torch.nn.Module:
             with contextlib.suppress(FileNotFoundError):  # it is not made yet, or an adapter
                 config = read_json(find(cfg.init) / "config.json")
         if not config:
-            raise UsageError(f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
-                             f"config.json as --init, or one of {', '.join(PUBLISHED)}")
+            raise UsageError(
+                f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
+                f"config.json as --init, or one of {', '.join(PUBLISHED)}"
+            )
         with torch.device("meta"), Uninitialised():
             return from_config({"num_labels": 1000} | config)
     except ValueError as error:
@@ -96,7 +124,11 @@ def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied
     if FAMILIES[config.model_type]["qk_norm"]:
         layer += 8 * (H + Hk) * D
     layer = tokens * layer + copied * 2 * a * Hk * D
-    kept = layer + config.num_hidden_layers * 4 * E * tokens if checkpointing else config.num_hidden_layers * layer
+    kept = (
+        layer + config.num_hidden_layers * 4 * E * tokens
+        if checkpointing
+        else config.num_hidden_layers * layer
+    )
     return kept + tokens * (8 + 2 * a) * E
 
 
@@ -111,10 +143,14 @@ def image_bytes(model, images: int, size: int, low: bool) -> int:
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         model(torch.zeros(images, 3, size, size, device="meta"))
     own = {p.untyped_storage()._cdata for p in model.parameters()}
-    return sum(t.untyped_storage().nbytes() for key, t in storages.items() if key not in own) // (2 if low else 1)
+    return sum(t.untyped_storage().nbytes() for key, t in storages.items() if key not in own) // (
+        2 if low else 1
+    )
 
 
-def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> dict[str, dict[str, int]]:
+def plan(
+    cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0
+) -> dict[str, dict[str, int]]:
     """Bytes of one rank: {"always" or a moment: {what: bytes}}; mean: assumed length of a response, 0: half the longest."""
     if gpus < 1 or cfg.prompts % gpus:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
@@ -127,7 +163,9 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     p = parameters(model)
     reference = p * bool(cfg.beta)
     share = min(gpus, NODE) if sharded else 1
-    gradients = 4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
+    gradients = (
+        4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
+    )
     always = {"weights": 4 * p // share, "gradients": gradients}
     always |= {"Adam": 2 * gradients} if cfg.optimizer == "adamw" else {"momentum": gradients}
     always["reference model"] = 4 * reference
@@ -137,7 +175,11 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
         weights = {"weights, gathered": 4 * p * sharded}
         kept = {}  # for the backward: gathered weights are freed before
     if not is_language_model(model):
-        images = {f"activations of {local:,} images": image_bytes(model, local, cfg.task_options.get("size", 224), low)}
+        images = {
+            f"activations of {local:,} images": image_bytes(
+                model, local, cfg.task_options.get("size", 224), low
+            )
+        }
         return {"always": always, "training": kept | images}
     N = max(cfg.rounds)  # of prompts of which none has been solved before
     L = cfg.max_response
@@ -157,15 +199,28 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0) -> di
     if sharded:
         table = V * config.hidden_size
         layers = parameters(model.model.layers)
-        weights = weights | {"embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low}
-        kept = kept | {"two layers and what is in none": 8 * (p - layers + 2 * layers // config.num_hidden_layers)}
-    return {"always": always,
-            "sampling": weights | {"keys and values of prompts": groups * samples * PROMPT * prompt,
-                                   f"noise and results of {rows:,} rows": rows * L * 24,
-                                   "their keys, values and logits": responses},
-            "training": kept | {"weights of the reference": 2 * reference * low,
-                                f"activations of {tokens:,} tokens": activations,
-                                "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20}}
+        weights = weights | {
+            "embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low
+        }
+        kept = kept | {
+            "two layers and what is in none": 8
+            * (p - layers + 2 * layers // config.num_hidden_layers)
+        }
+    return {
+        "always": always,
+        "sampling": weights
+        | {
+            "keys and values of prompts": groups * samples * PROMPT * prompt,
+            f"noise and results of {rows:,} rows": rows * L * 24,
+            "their keys, values and logits": responses,
+        },
+        "training": kept
+        | {
+            "weights of the reference": 2 * reference * low,
+            f"activations of {tokens:,} tokens": activations,
+            "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20,
+        },
+    }
 
 
 def parameters(model) -> int:
@@ -188,8 +243,12 @@ def ways(cfg: Config, gpus: int) -> dict[str, int]:
     found = {}
     for sharded in (False, True)[cfg.shard and several : 1 + several]:
         for changed in (cfg, replace(cfg, gradient_checkpointing=language)):
-            options = ["--shard true"] * (sharded and not cfg.shard) + ["--gradient-checkpointing true"] * (changed != cfg)
-            found["with " + " ".join(options) if options else "as it is"] = peak(plan(changed, gpus, sharded))
+            options = ["--shard true"] * (sharded and not cfg.shard) + [
+                "--gradient-checkpointing true"
+            ] * (changed != cfg)
+            found["with " + " ".join(options) if options else "as it is"] = peak(
+                plan(changed, gpus, sharded)
+            )
     return found
 
 
@@ -217,7 +276,7 @@ def disk(cfg: Config, size: int) -> str:
 
 
 def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
-    """What a step takes by two rates in a file of tests/bench.py: of large matrix products, which nothing passes, and of its
+    """What a step takes by two rates in a file of tests/bench/bench.py: of large matrix products, which nothing passes, and of its
     whole step of 17x17 mazes. Counted are multiplications and additions of weights, and not those of attention."""
     p = parameters(shape(cfg))
     tokens = cfg.prompts // gpus * (PROMPT + sum(cfg.rounds) * mean)
@@ -233,7 +292,9 @@ def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
         usual = step["flops"] / median(step["times"]["maxrl"]["wall"])
         machine = found["machine"]["gpu"] or found["machine"]["cpu"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"--bench {bench} is no file of python tests/bench.py with the steps of this machine") from None
+        raise UsageError(
+            f"--bench {bench} is no file of python tests/bench/bench.py with the steps of this machine"
+        ) from None
     low, high = sorted(p * tokens * passes / rate for rate in (fastest, usual))
     steps = " to ".join(duration(cfg.steps * seconds) for seconds in (low, high))
     return f"  a step on {machine}, evaluations aside: {low:.2g} to {high:.2g} s; {cfg.steps:,} steps: {steps}"
@@ -267,13 +328,17 @@ def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]
     plans = {"replicated": plan(cfg, gpus, mean=mean)}
     if gpus > 1 and language:
         plans["sharded"] = plan(cfg, gpus, True, mean)
-    lines = [f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
-             f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
-             f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, "
-             f"{cfg.prompts // gpus} prompts a rank"]
+    lines = [
+        f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
+        f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
+        f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, "
+        f"{cfg.prompts // gpus} prompts a rank",
+    ]
     if language:
         R = cfg.prompts * sum(cfg.rounds)
-        lines.append(f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}")
+        lines.append(
+            f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}"
+        )
     lines += ["", f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in plans)]
 
     def line(title, sizes):
@@ -287,9 +352,18 @@ def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]
     lines.append(line("peak", map(peak, plans.values())))
     if language and not cfg.gradient_checkpointing:
         less = replace(cfg, gradient_checkpointing=True)
-        lines.append(line("peak with gradient checkpointing", (peak(plan(less, gpus, s == "sharded", mean)) for s in plans)))
+        lines.append(
+            line(
+                "peak with gradient checkpointing",
+                (peak(plan(less, gpus, s == "sharded", mean)) for s in plans),
+            )
+        )
     if bench:
-        lines.append(time(cfg, gpus, mean, bench) if language else "  the time of a classifier's step is not estimated")
+        lines.append(
+            time(cfg, gpus, mean, bench)
+            if language
+            else "  the time of a classifier's step is not estimated"
+        )
     possible = ways(cfg, gpus)
     lines.append(disk(cfg, checkpoint_bytes(cfg, plans["replicated"]["always"])))
     return lines + [f"  fits {card} GPUs: {fits(possible, size)}" for card, size in CARDS.items()]

@@ -62,19 +62,26 @@ def values_of(key: str, text: str | None) -> list[str | None]:
     return [value.replace("+", ",") for value in values] if name == "rollouts" else values
 
 
-def product(recipe: str, pairs: list[tuple[str, str | None]]) -> dict[str, tuple[list[str], Config]]:
+def product(
+    recipe: str, pairs: list[tuple[str, str | None]]
+) -> dict[str, tuple[list[str], Config]]:
     """{name: (train.py's words, Config)} of every combination; UsageError for the first option that cannot be."""
     usual = find_recipe(recipe)()
     swept = [key for key, text in pairs if len(values_of(key, text)) > 1]
     runs = {}
     for values in itertools.product(*(values_of(key, text) for key, text in pairs)):
-        words = [f"--{key}" if value is None else f"--{key}={value}" for (key, _), value in zip(pairs, values)]
+        words = [
+            f"--{key}" if value is None else f"--{key}={value}"
+            for (key, _), value in zip(pairs, values)
+        ]
         cfg = with_overrides(usual, words)
         check_names(cfg)
         name = name_of(recipe, cfg, swept)
         if len(name) > LONGEST or runs.setdefault(name, (words, cfg))[1] != cfg:
-            raise UsageError(f"a run of {' '.join(words)} cannot be called {name}: sweep fewer "
-                             "options, or shorter values")
+            raise UsageError(
+                f"a run of {' '.join(words)} cannot be called {name}: sweep fewer "
+                "options, or shorter values"
+            )
     return runs
 
 
@@ -110,7 +117,12 @@ def options_of(name: str) -> dict[str, str]:
     their checksum, "@1b2c3d4e"; and "model", the name of what it began from."""
     head, *others = re.split(r"-(?=[\w.]+=)", name)
     model, method, rollouts, prompts = head.rsplit("-", 3)
-    found = {"model": model, "estimator": method, "rollouts": rollouts.removeprefix("n"), "prompts": prompts.removeprefix("bs")}
+    found = {
+        "model": model,
+        "estimator": method,
+        "rollouts": rollouts.removeprefix("n"),
+        "prompts": prompts.removeprefix("bs"),
+    }
     for part in others:
         key, _, value = part.partition("=")
         found[key] = value
@@ -137,7 +149,10 @@ def start(words: list[str], log: Path) -> tuple[int, bool]:
     heard = []
     with log.open("a") as file:
         child = subprocess.Popen([*TRAIN, *words], stdout=file, stderr=subprocess.STDOUT)
-        old = {number: signal.signal(number, lambda n, frame: (heard.append(n), child.send_signal(n))) for number in SIGNALS}
+        old = {
+            number: signal.signal(number, lambda n, frame: (heard.append(n), child.send_signal(n)))
+            for number in SIGNALS
+        }
         try:
             return child.wait(), bool(heard)
         finally:
@@ -162,7 +177,9 @@ def run_all(recipe: str, runs: dict, chosen: list[str], folder: Path) -> int:
             continue
         log = folder / f"{name}.log"
         began = time.monotonic()
-        code, stopped = start([recipe, *words, "--out", str(folder / name), "--resume", "auto"], log)
+        code, stopped = start(
+            [recipe, *words, "--out", str(folder / name), "--resume", "auto"], log
+        )
         if stopped or code == STOPPED:
             cli.say(f"{place}: stopped by a signal; the same command resumes it")
             return STOPPED
@@ -200,7 +217,9 @@ def main(arguments: list[str]) -> int:
     if "task-id" in own:
         number = parse(int, "task-id", own["task-id"])
         if not 0 <= number < len(runs):
-            raise UsageError(f"--task-id {number}: the {len(runs)} runs of this grid are 0 to {len(runs) - 1}")
+            raise UsageError(
+                f"--task-id {number}: the {len(runs)} runs of this grid are 0 to {len(runs) - 1}"
+            )
         chosen = [chosen[number]]
     return run_all(recipe, runs, chosen, Path(own.get("out") or f"runs/{label(recipe)}-grid"))
 

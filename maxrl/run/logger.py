@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from maxrl import distributed
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
+from maxrl.parallel import distributed
 from maxrl.run import samples
 from maxrl.run.trackers import TRACKERS
 
@@ -50,23 +50,32 @@ class Clock:
 
 def step_metrics(sampled, judge) -> dict[str, float]:
     """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
+
     def sums(rewards):
         return group_sums(rewards[rewards.isfinite().any(1)])
 
     # The first round is the same for all prompts: what comes after it are the hard ones.
     last = sums(sampled.rewards)
-    found = distributed.all_reduce(sums(sampled.first_rewards) | {
-        "sampled": float(sampled.counts.sum()),
-        "rounds": float(sampled.rounds.sum()),
-        "prompts": len(sampled.counts),
-        "unsolved": last["frac_reward_zero_mean"],
-        "judged": last["groups"],
-    })
+    found = distributed.all_reduce(
+        sums(sampled.first_rewards)
+        | {
+            "sampled": float(sampled.counts.sum()),
+            "rounds": float(sampled.rounds.sum()),
+            "prompts": len(sampled.counts),
+            "unsolved": last["frac_reward_zero_mean"],
+            "judged": last["groups"],
+        }
+    )
     rollouts, rounds, prompts, unsolved, judged = (
-        found.pop(name) for name in ("sampled", "rounds", "prompts", "unsolved", "judged"))
+        found.pop(name) for name in ("sampled", "rounds", "prompts", "unsolved", "judged")
+    )
     metrics = group_means(found)
     metrics["frac_reward_zero_mean"] = unsolved / (judged or math.nan)
-    metrics |= {"rollouts": rollouts, "rollouts/per_prompt": rollouts / prompts, "rounds": rounds / prompts}
+    metrics |= {
+        "rollouts": rollouts,
+        "rollouts/per_prompt": rollouts / prompts,
+        "rounds": rounds / prompts,
+    }
     said = judge.over_ranks() | judge.faults() if judge else {}
     return metrics | said | sampled.first.statistics()
 
@@ -90,20 +99,35 @@ class Logger:
         self.said = set()
         self.barren = 0  # steps in a row without any success
         # Of a supervised run rewards say nothing.
-        self.shown = {key: name for key, name in SHOWN.items() if not (cfg.estimator == "supervised" and "reward" in key)}
+        self.shown = {
+            key: name
+            for key, name in SHOWN.items()
+            if not (cfg.estimator == "supervised" and "reward" in key)
+        }
         files.write_text(self.path, "".join(past(self.path, run.resumed)))
         samples.cut(folder, first_step)
         self.open()
-        self.trackers = [TRACKERS[tracker](folder, run.record, first_step) for tracker in dict.fromkeys(cfg.track)]
+        self.trackers = [
+            TRACKERS[tracker](folder, run.record, first_step)
+            for tracker in dict.fromkeys(cfg.track)
+        ]
         self.steps = cfg.steps
         self.first = self.last_line_step = first_step
         self.began = self.last_line = time.monotonic()
         # Without a terminal there is no bar: `line` takes its place.
-        self.bar = tqdm(total=cfg.steps, initial=first_step, desc=f"{run.recipe} {cfg.estimator}", dynamic_ncols=True,
-                        mininterval=0.5, disable=None)
+        self.bar = tqdm(
+            total=cfg.steps,
+            initial=first_step,
+            desc=f"{run.recipe} {cfg.estimator}",
+            dynamic_ncols=True,
+            mininterval=0.5,
+            disable=None,
+        )
 
     def open(self):
-        self.file = self.path.open("a+", buffering=1, encoding="utf-8")  # a line is on disk when the step is over
+        self.file = self.path.open(
+            "a+", buffering=1, encoding="utf-8"
+        )  # a line is on disk when the step is over
 
     def history(self) -> str:
         """metrics.jsonl so far, which has reached the disk; one that somebody has taken away is there again."""
@@ -112,7 +136,9 @@ class Logger:
         os.fsync(self.file.fileno())
         self.file.seek(0)
         text = self.file.read()
-        if not (self.path.exists() and os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())):
+        if not (
+            self.path.exists() and os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())
+        ):
             warnings.warn(f"{self.path} has been taken away: it is written anew", stacklevel=2)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             files.write_text(self.path, text)
@@ -129,38 +155,58 @@ class Logger:
         if not self.main:
             return
         self.warn_of(metrics)
-        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}  # JSON has no NaN
+        known = {
+            name: value if math.isfinite(value) else None for name, value in metrics.items()
+        }  # JSON has no NaN
         self.file.write(json.dumps({"step": step, **known}) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
-        self.now |= {name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
-                     for key, name in self.shown.items() if key in metrics}
+        self.now |= {
+            name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
+            for key, name in self.shown.items()
+            if key in metrics
+        }
         self.bar.set_postfix(self.now, refresh=False)
         self.bar.update(1)
-        if self.bar.disable and (step in (self.first, self.steps - 1) or any(key.startswith("eval/") for key in metrics)
-                                 or time.monotonic() - self.last_line > LINES):
+        if self.bar.disable and (
+            step in (self.first, self.steps - 1)
+            or any(key.startswith("eval/") for key in metrics)
+            or time.monotonic() - self.last_line > LINES
+        ):
             self.say(self.line(step + 1))
 
     def warn_of(self, metrics: dict[str, float]):
         """Say what spoils a run without an error."""
         if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
-            warnings.warn("sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
-                          "quite the policy's own", stacklevel=2)
+            warnings.warn(
+                "sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
+                "quite the policy's own",
+                stacklevel=2,
+            )
         if metrics.get("completions/clipped_ratio", 0) > 0.5:
-            self.say(f"warning: most responses are cut at --max-response {self.limit}, before the model has ended them: "
-                     "raise it", once=True)
+            self.say(
+                f"warning: most responses are cut at --max-response {self.limit}, before the model has ended them: "
+                "raise it",
+                once=True,
+            )
         if metrics.get("rewards/groups_left_out", 0) > 0:
-            self.say("warning: groups are left out because no reward function has a verdict on one of their rollouts "
-                     "(rewards/groups_left_out): --no-verdict rollout leaves out the rollout alone", once=True)
+            self.say(
+                "warning: groups are left out because no reward function has a verdict on one of their rollouts "
+                "(rewards/groups_left_out): --no-verdict rollout leaves out the rollout alone",
+                once=True,
+            )
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
         if self.barren == PATIENCE and self.run.cfg.estimator != "supervised":
             # KL, an entropy bonus and maxrl_centered have a gradient all the same.
             zero = metrics.get("grad_norm") == 0
             gradient = "is exactly 0" if zero else "comes from something else"
-            self.say(f"warning: {PATIENCE} steps without a success: all rewards are 0, and the "
-                     f"gradient {gradient}. Look at responses and verdicts (--show-every 1, "
-                     "samples.jsonl), warm up on demonstrations (--estimator supervised), or take "
-                     "easier prompts or more --rollouts", once=True)
+            self.say(
+                f"warning: {PATIENCE} steps without a success: all rewards are 0, and the "
+                f"gradient {gradient}. Look at responses and verdicts (--show-every 1, "
+                "samples.jsonl), warm up on demonstrations (--estimator supervised), or take "
+                "easier prompts or more --rollouts",
+                once=True,
+            )
 
     def line(self, done: int) -> str:
         """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""
@@ -168,7 +214,11 @@ class Logger:
         each = (now - self.last_line) / (done - self.last_line_step)
         self.last_line = now
         self.last_line_step = done
-        parts = [f"step {done}/{self.steps}", *(f"{name} {value}" for name, value in self.now.items()), f"{each:.2g} s"]
+        parts = [
+            f"step {done}/{self.steps}",
+            *(f"{name} {value}" for name, value in self.now.items()),
+            f"{each:.2g} s",
+        ]
         if done < self.steps:
             mean = (now - self.began) / (done - self.first)
             parts.append(f"{duration(mean * (self.steps - done))} left")
@@ -203,10 +253,13 @@ def past(path: Path, resumed: Path | None) -> list[str]:
     found = dict(rows)
     copy = dict(readable(resumed / path.name)) if resumed else {}
     kept = found | copy
-    for what, steps in {"lacked step {}, put back from the checkpoint": sorted(copy.keys() - found),
-                        "had another line for step {}, put right from the checkpoint": [
-                            step for step, line in sorted(found.items()) if copy.get(step, line) != line],
-                        "lacks step {}, which no copy has": sorted(set(range(done)).difference(kept))}.items():
+    for what, steps in {
+        "lacked step {}, put back from the checkpoint": sorted(copy.keys() - found),
+        "had another line for step {}, put right from the checkpoint": [
+            step for step, line in sorted(found.items()) if copy.get(step, line) != line
+        ],
+        "lacks step {}, which no copy has": sorted(set(range(done)).difference(kept)),
+    }.items():
         if steps:
             warnings.warn(f"{path} {what.format(spans(steps))}", stacklevel=2)
     if [step for step, _ in rows] != sorted(found):

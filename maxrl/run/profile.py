@@ -36,10 +36,17 @@ def report(recorder, file):
     recorder.export_chrome_trace(str(file))
     rows = recorder.key_averages()
     # Operations of the host have the time of their kernels too, which are rows of their own.
-    kernels = [row for row in rows if row.device_type == DeviceType.CUDA and not row.is_user_annotation]
+    kernels = [
+        row for row in rows if row.device_type == DeviceType.CUDA and not row.is_user_annotation
+    ]
     kind = "device" if kernels else "cpu"
-    rows = [(getattr(row, f"self_{kind}_time_total"), row.count, row.key) for row in kernels or rows]
+    rows = [
+        (getattr(row, f"self_{kind}_time_total"), row.count, row.key) for row in kernels or rows
+    ]
     total = sum(time for time, _, _ in rows) or 1
     rows = sorted(rows, reverse=True)[:LINES]
-    said = [f"  {time / total:6.1%} {time / 1000:11,.1f} ms {count:9,} x {name[:60]}" for time, count, name in rows]
+    said = [
+        f"  {time / total:6.1%} {time / 1000:11,.1f} ms {count:9,} x {name[:60]}"
+        for time, count, name in rows
+    ]
     say("\n".join([f"wrote {file}; own time on the {kind}:", *said]))

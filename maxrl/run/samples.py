@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from maxrl import distributed
 from maxrl.errors import FAULTS
 from maxrl.io import files
-from maxrl.reward_functions import kind
+from maxrl.parallel import distributed
+from maxrl.rewards.functions import kind
 from maxrl.tasks.base import Task
 
 NAME = "samples.jsonl"
@@ -26,7 +26,9 @@ def write(run, step: int, examples, rollouts, rewards):
     if not run.main:
         return
     # Prompts with different rewards come first: they have more to show. No verdict is neither the best nor the worst one.
-    differ = (rewards.nan_to_num(-torch.inf).amax(1) > rewards.nan_to_num(torch.inf).amin(1)).tolist()
+    differ = (
+        rewards.nan_to_num(-torch.inf).amax(1) > rewards.nan_to_num(torch.inf).amin(1)
+    ).tolist()
     shown = sorted(range(len(examples)), key=lambda i: not differ[i])[:PROMPTS]
     line["prompts"] = [prompt(run.task, examples[i], rollouts, i, rewards[i]) for i in shown]
     run.path.mkdir(parents=True, exist_ok=True)
@@ -40,7 +42,9 @@ def cut(folder: Path, step: int):
     """Takes out the lines from `step` on, which a resumed run writes again."""
     file = folder / NAME
     if file.exists():
-        files.write_text(file, "".join(line for row, line in files.json_lines(file) if row["step"] < step))
+        files.write_text(
+            file, "".join(line for row, line in files.json_lines(file) if row["step"] < step)
+        )
 
 
 def histogram(rewards) -> dict[int, int]:
@@ -59,7 +63,10 @@ def prompt(task, example, rollouts, i: int, rewards) -> dict:
         "prompt": rollouts.row(i, 0)["prompt"],
         "answer": str(example.columns.get("answer", example.answer)),
         "right": int((rewards == 1).sum()),
-        "responses": [response(task, example, rollouts, i, j, float(rewards[j])) for j in dict.fromkeys([best, worst])],
+        "responses": [
+            response(task, example, rollouts, i, j, float(rewards[j]))
+            for j in dict.fromkeys([best, worst])
+        ],
     }
 
 

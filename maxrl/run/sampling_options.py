@@ -13,26 +13,65 @@ from maxrl.io.arguments import check_least, guess, parse, refuse_blanks, split_a
 def add_options(parser: argparse.ArgumentParser, split: str):
     """The options of both scripts; `split` is the default of --split, where it is "" the first that there is."""
     # What else setup.choose_rewards and setup.build_policy ask of a Config.
-    parser.set_defaults(zero_reward_at_limit=False, reward_errors="stop", reward_timeout=0.0, no_verdict="group", out=".",
-                        workers=0, aggregation="sequence")
+    parser.set_defaults(
+        zero_reward_at_limit=False,
+        reward_errors="stop",
+        reward_timeout=0.0,
+        no_verdict="group",
+        out=".",
+        workers=0,
+        aggregation="sequence",
+    )
     add = parser.add_argument
-    add("--split", default=split, choices=("train", "validation", "test"),
-        help=f"({split or 'validation, or train where the task has no other'})")
+    add(
+        "--split",
+        default=split,
+        choices=("train", "validation", "test"),
+        help=f"({split or 'validation, or train where the task has no other'})",
+    )
     add("--task", help="task by name; its options follow as --task.size 9 (the checkpoint's own)")
-    add("--reward", action="extend", type=lambda text: text.split(","), default=[], metavar="FILE.py:F",
-        help="reward function for the task's verdict, package.module:F or accuracy_reward; repeatable")
-    add_list(parser, "--reward-weights", float, "W,W", "what each reward function of --reward counts in "
-             "their sum (the checkpoint's own for its own functions, else 1 each)")
-    add("--max-prompt", type=int, default=0,
-        help="leave out prompts of more tokens and count them (0: all must fit)")
+    add(
+        "--reward",
+        action="extend",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="FILE.py:F",
+        help="reward function for the task's verdict, package.module:F or accuracy_reward; repeatable",
+    )
+    add_list(
+        parser,
+        "--reward-weights",
+        float,
+        "W,W",
+        "what each reward function of --reward counts in "
+        "their sum (the checkpoint's own for its own functions, else 1 each)",
+    )
+    add(
+        "--max-prompt",
+        type=int,
+        default=0,
+        help="leave out prompts of more tokens and count them (0: all must fit)",
+    )
     add("--max-response", type=int, help="longest response in tokens (the checkpoint's own)")
-    add("--temperature", type=float, help="of the sampling (the checkpoint's own eval_temperature, else 1)")
+    add(
+        "--temperature",
+        type=float,
+        help="of the sampling (the checkpoint's own eval_temperature, else 1)",
+    )
     add("--top-k", type=int, default=0, help="sample from the k most probable tokens only (0: all)")
-    add("--top-p", type=float, help="sample from the smallest set of this probability, 1: all tokens (the "
-        "checkpoint's own eval_top_p, else 1)")
+    add(
+        "--top-p",
+        type=float,
+        help="sample from the smallest set of this probability, 1: all tokens (the "
+        "checkpoint's own eval_top_p, else 1)",
+    )
     add("--seed", type=int, default=0, help="of the samples")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    add("--precision", choices=("auto", "float32", "bfloat16"), help="of the forward (the checkpoint's own)")
+    add(
+        "--precision",
+        choices=("auto", "float32", "bfloat16"),
+        help="of the forward (the checkpoint's own)",
+    )
 
 
 def is_number(word: str) -> bool:
@@ -47,10 +86,17 @@ ITEMS = {  # what a further word of a list looks like, where a checkpoint might 
 }
 
 
-def add_list(parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, sentence: str, default=()):
+def add_list(
+    parser: argparse.ArgumentParser, name: str, kind: type, metavar: str, sentence: str, default=()
+):
     """An option whose values have commas between them, as those of train.py have."""
-    parser.add_argument(name, default=default, metavar=metavar, help=sentence,
-                        type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text))
+    parser.add_argument(
+        name,
+        default=default,
+        metavar=metavar,
+        help=sentence,
+        type=lambda text: parse(tuple[kind, ...], name.removeprefix("--"), text),
+    )
 
 
 def read_options(parser: argparse.ArgumentParser, arguments: list[str]):
@@ -61,7 +107,9 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str]):
     args.task_options = {}
     for key, value in split_arguments(rest):
         if key == "rollouts":
-            raise UsageError("--rollouts is the N of training; what is drawn for each prompt here is --samples")
+            raise UsageError(
+                "--rollouts is the N of training; what is drawn for each prompt here is --samples"
+            )
         if not key.startswith("task."):
             raise UsageError(f"--{key} is not an option ({parser.prog} --help lists all)")
         args.task_options[key.removeprefix("task.")] = guess(value)
@@ -95,8 +143,10 @@ def complete(args, path: Path):
         if any(":" in name for name in args.reward):
             code += ["--reward", ",".join(args.reward)]
     if code:
-        raise UsageError(f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
-                         f"as in {shlex.join(['python', *sys.argv, *code])}")
+        raise UsageError(
+            f"{path} was trained with a task or rewards that are code: {shlex.join(code)} says that you trust it, "
+            f"as in {shlex.join(['python', *sys.argv, *code])}"
+        )
     if same:
         args.task = task
         args.task_options = trained["task_options"] | args.task_options
@@ -109,5 +159,7 @@ def complete(args, path: Path):
         if getattr(args, name) is None:
             setattr(args, name, trained.get(f"eval_{name}", 1.0))
     if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
-        raise UsageError(f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
-                         "temperature and top-k must not be negative, top-p lies in (0, 1]")
+        raise UsageError(
+            f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p} is no distribution: "
+            "temperature and top-k must not be negative, top-p lies in (0, 1]"
+        )

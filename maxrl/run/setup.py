@@ -9,21 +9,22 @@ from pathlib import Path
 
 import torch
 
-from maxrl import checkpoint, distributed
+from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
-from maxrl.estimator import check_sizes
 from maxrl.io.arguments import dashed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
+from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy, make_policy
 from maxrl.recipes import RECIPES
-from maxrl.reward_functions import Rewards, Verdicts, probe
+from maxrl.registry import check_sizes
+from maxrl.rewards.functions import Rewards, Verdicts, probe
 from maxrl.run.cli import say, started
 from maxrl.run.trackers import check_trackers
-from maxrl.sampler import check_prompts
+from maxrl.sampling.sampler import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
@@ -50,8 +51,15 @@ def choose_rewards(cfg, *tasks: Task | None) -> Rewards | None:
     classifier's draws. Each task's rewards() become the judge's, 0 for a response that is cut with zero_reward_at_limit."""
     own = None
     if cfg.reward:
-        own = Rewards(cfg.reward, cfg.reward_weights, cfg.reward_errors, cfg.reward_timeout, cfg.out, cfg.no_verdict,
-                      cfg.max_response)
+        own = Rewards(
+            cfg.reward,
+            cfg.reward_weights,
+            cfg.reward_errors,
+            cfg.reward_timeout,
+            cfg.out,
+            cfg.no_verdict,
+            cfg.max_response,
+        )
     judges = []
     for task in tasks:
         if task is not None and not task.classes:
@@ -66,9 +74,21 @@ def build_policy(cfg, model, tokenizer, stop, task, device, **options):
     """The policy with the options of a Config, or of eval.py and sample.py, that it takes by their names."""
     if not task.classes:
         taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
-        options |= {name: value for name, value in vars(cfg).items() if name in taken} | {"max_tokens": cfg.max_response}
+        options |= {name: value for name, value in vars(cfg).items() if name in taken} | {
+            "max_tokens": cfg.max_response
+        }
     autocast = distributed.use_bfloat16(cfg.precision, device)
-    return make_policy(model, tokenizer, stop, task, device, seed=cfg.seed, workers=cfg.workers, autocast=autocast, **options)
+    return make_policy(
+        model,
+        tokenizer,
+        stop,
+        task,
+        device,
+        seed=cfg.seed,
+        workers=cfg.workers,
+        autocast=autocast,
+        **options,
+    )
 
 
 # -------------------------------------------------------- of train.py -----------------------------------------------
@@ -82,10 +102,14 @@ def load(cfg: Config, split: str) -> Task:
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
         if len(task) > MOST:
-            raise UsageError(f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at most {MOST:,} "
-                             "can be shuffled")
+            raise UsageError(
+                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at most {MOST:,} "
+                "can be shuffled"
+            )
         if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
-            raise UsageError(f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init")
+            raise UsageError(
+                f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with --init"
+            )
         # A generated vocabulary has a million prompts, of one length.
         if task.classes or (task.vocabulary and not cfg.max_prompt):
             return task
@@ -99,7 +123,11 @@ def new_tokenizer(task: Task) -> Tokenizer | None:
     """The tokenizer of a model from scratch; a classifier has none."""
     if task.classes:
         return None
-    return Tokenizer.load(task.tokenizer) if task.tokenizer else Tokenizer.from_vocabulary(task.vocabulary)
+    return (
+        Tokenizer.load(task.tokenizer)
+        if task.tokenizer
+        else Tokenizer.from_vocabulary(task.vocabulary)
+    )
 
 
 def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -> Config:
@@ -107,22 +135,32 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if len(task) == 0:
         raise UsageError(f"the training split of task {cfg.task} is empty")
     if validation is not None and len(validation) == 0:
-        raise UsageError(f"the validation split of task {cfg.task} is empty: evaluate never, with --eval-every 0")
+        raise UsageError(
+            f"the validation split of task {cfg.task} is empty: evaluate never, with --eval-every 0"
+        )
     if cfg.prompts % world:
         below = cfg.prompts // world * world
         nearest = [str(n) for n in (below, below + world) if n]
-        raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(nearest)}")
+        raise UsageError(
+            f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(nearest)}"
+        )
     if cfg.prompts // world % cfg.minibatches:
-        raise UsageError(f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank")
+        raise UsageError(
+            f"--minibatches {cfg.minibatches} must divide the {cfg.prompts // world} prompts of a rank"
+        )
     check_names(cfg)
     check_kind(cfg, bool(task.classes))
     if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
         raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
-        probe(task, cfg.reward_errors)  # a package or reward functions that are missing are named before any work
+        probe(
+            task, cfg.reward_errors
+        )  # a package or reward functions that are missing are named before any work
     if cfg.shard and world == 1:
-        raise UsageError("--shard true divides a model over ranks and here is one: start more by torchrun, or leave it out")
+        raise UsageError(
+            "--shard true divides a model over ranks and here is one: start more by torchrun, or leave it out"
+        )
     per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
@@ -135,14 +173,20 @@ def check_names(cfg: Config):
     """Refuse an estimator, a task or rewards that cannot be, without weights, data or the user's code."""
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         given = ",".join(map(str, cfg.rounds))
-        raise UsageError(f"--estimator supervised has one answer per prompt, not --rollouts {given}; use --rollouts 1")
+        raise UsageError(
+            f"--estimator supervised has one answer per prompt, not --rollouts {given}; use --rollouts 1"
+        )
     options = estimator_options(cfg)
-    if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:  # else it is code that was not imported
+    if (
+        ":" not in cfg.estimator or cfg.estimator in ADVANTAGES
+    ):  # else it is code that was not imported
         check_estimator("--estimator", cfg.estimator, cfg.rounds, options)
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
-        raise UsageError(f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
-                         "does not take; use --no-verdict group")
+        raise UsageError(
+            f"--no-verdict rollout changes N from group to group, which {cfg.estimator} with {', '.join(fixed)} "
+            "does not take; use --no-verdict group"
+        )
     if cfg.task in TASKS:
         known = inspect.signature(TASKS[cfg.task]).parameters.keys() - {"split"}
         refuse_unknown(cfg.task, cfg.task_options, sorted(known))
@@ -150,7 +194,11 @@ def check_names(cfg: Config):
         load_task(cfg.task, "train")  # which says what names there are
     if cfg.reward or cfg.reward_weights:
         # A function of the user's is not imported here: another one stands in its place.
-        Rewards([print if ":" in name else name for name in cfg.reward], cfg.reward_weights, timeout=cfg.reward_timeout)
+        Rewards(
+            [print if ":" in name else name for name in cfg.reward],
+            cfg.reward_weights,
+            timeout=cfg.reward_timeout,
+        )
 
 
 def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
@@ -170,7 +218,9 @@ def check_kind(cfg: Config, classifier: bool):
         if (value := getattr(cfg, name)) != getattr(Config, name):
             raise UsageError(f"--{dashed(name)} {value} means nothing to {kind}: leave it out")
     if cfg.eval_every and classifier != (cfg.eval_samples == 0):
-        instead = "its pass@k is exact, use 0" if classifier else "use at least the largest --eval-k"
+        instead = (
+            "its pass@k is exact, use 0" if classifier else "use at least the largest --eval-k"
+        )
         raise UsageError(f"--eval-samples {cfg.eval_samples} does not fit {kind}: {instead}")
 
 
@@ -185,12 +235,16 @@ def start_policy(cfg: Config, task: Task, validation: Task | None, resumed: Path
         policy = build_policy(cfg, model, tokenizer, stop, task, device, **options)
         for prompts in (task, validation):
             if prompts is not None and not task.classes:
-                longest = getattr(prompts, "longest", 0) or len(tokenizer.encode_prompt(prompts[0].prompt))
+                longest = getattr(prompts, "longest", 0) or len(
+                    tokenizer.encode_prompt(prompts[0].prompt)
+                )
                 check_prompts(model, [range(longest)], cfg.max_response)
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
-        fix = f", or make this one: {' '.join(started('train.py'))} {name}" if name in RECIPES else ""
+        fix = (
+            f", or make this one: {' '.join(started('train.py'))} {name}" if name in RECIPES else ""
+        )
         raise UsageError(f"{error}: name another with --init{fix}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -203,7 +257,13 @@ def start_model(cfg: Config, task: Task, resumed: Path | None):
         if not cfg.lora_rank:
             merge(model)  # where --init is an adapter
         elif not resumed:
-            add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, checkpoint.base_name(cfg.init))
+            add_lora(
+                model,
+                cfg.lora_rank,
+                cfg.lora_alpha,
+                cfg.lora_projections,
+                checkpoint.base_name(cfg.init),
+            )
     else:
         labels = {"num_labels": len(task.classes)} if task.classes else {}
         model = from_config(cfg.model | labels)
@@ -217,9 +277,13 @@ def start_model(cfg: Config, task: Task, resumed: Path | None):
 def make_optimizer(cfg: Config, model) -> torch.optim.Optimizer:
     trained = [p for p in model.parameters() if p.requires_grad]
     if cfg.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay)
+        return torch.optim.SGD(
+            trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=cfg.weight_decay
+        )
     # One pass over the numbers without temporaries, on CPUs too.
-    return torch.optim.AdamW(trained, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay, fused=True)
+    return torch.optim.AdamW(
+        trained, lr=cfg.lr, betas=cfg.betas, weight_decay=cfg.weight_decay, fused=True
+    )
 
 
 def estimator_options(cfg: Config, rollouts=None) -> dict:
@@ -228,7 +292,9 @@ def estimator_options(cfg: Config, rollouts=None) -> dict:
     # Of an unknown estimator there are none: check_estimator refuses it.
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
     if "mean_log_probs" in known:
-        options["mean_log_probs"] = rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, max(cfg.rounds))
+        options["mean_log_probs"] = (
+            rollouts.mean_log_probs() if rollouts is not None else torch.zeros(1, max(cfg.rounds))
+        )
     if cfg.allow_fractional and "allow_fractional" in known:
         options["allow_fractional"] = True
     if cfg.no_verdict == "rollout" or len(cfg.rounds) > 1:
@@ -259,7 +325,8 @@ def find_task(args, path: Path) -> Task:
     if task.classes:
         if args.max_prompt or args.max_response or args.top_k or args.top_p != 1:
             raise UsageError(
-                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p")
+                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, --top-k and --top-p"
+            )
         return task
     if not args.reward:
         probe(task)  # a package or reward functions that are missing are named before any sampling
@@ -272,7 +339,9 @@ def find_task(args, path: Path) -> Task:
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from None
         if len(task) == 0:
-            raise UsageError(f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}")
+            raise UsageError(
+                f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}"
+            )
     choose_rewards(args, task)
     return task
 
@@ -284,7 +353,11 @@ def load_policy(args, path: Path, task, device, indices):
         model, tokenizer, stop = load_checked(path)
         policy = build_policy(args, model, tokenizer, stop, task, device)
         if not task.classes:
-            check_prompts(model, [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices], args.max_response)
+            check_prompts(
+                model,
+                [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices],
+                args.max_response,
+            )
         return policy
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None

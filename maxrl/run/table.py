@@ -109,8 +109,11 @@ def where(results: dict) -> str:
 
 def drawn(results: dict) -> str:
     """What was evaluated, and how: prompts that were left out and an unusual distribution are said."""
-    count = f"{results['prompts']:,}" if results["prompts"] == results["of"] else (
-        f"the first {results['prompts']:,} of {results['of']:,}")
+    count = (
+        f"{results['prompts']:,}"
+        if results["prompts"] == results["of"]
+        else (f"the first {results['prompts']:,} of {results['of']:,}")
+    )
     if results["classes"]:
         return f"{count} images, exact"
     cut = []
@@ -120,7 +123,12 @@ def drawn(results: dict) -> str:
         cut.append(f"top-p {results['top_p']}")
     if results.get("no_verdict"):
         cut.append(f"{len(results['no_verdict'])} without a verdict left out")
-    return ", ".join([f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}", *cut])
+    return ", ".join(
+        [
+            f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}",
+            *cut,
+        ]
+    )
 
 
 def print_faults(results: dict):
@@ -128,12 +136,16 @@ def print_faults(results: dict):
     slow = sum(row.get("rewards/verifier_timeouts", 0) for row in results["checkpoints"])
     died = sum(row.get("rewards/verifier_deaths", 0) for row in results["checkpoints"])
     if slow or died:
-        print(f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its processes died")
+        print(
+            f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its processes died"
+        )
 
 
 def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)):
     """Median gradient norm of the prompts whose pass rate lies between two edges."""
-    print(f"{where(results)}: {drawn(results)}; median gradient norm of the prompts with a pass rate up to")
+    print(
+        f"{where(results)}: {drawn(results)}; median gradient norm of the prompts with a pass rate up to"
+    )
     print(f"{'':30}" + "".join(f"{edge:>9g}" for edge in edges))
     for row in results["checkpoints"]:
         bins = np.searchsorted(edges, row["pass_rates"])  # bin i: above edge i-1, up to edge i
@@ -141,7 +153,9 @@ def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1
         print(f"{row['name'] + ', prompts':30}" + "".join(f"{n:9}" for n in counts))
         for name, norms in row["norms"].items():
             norms = np.array(norms)
-            cells = [f"{np.median(norms[bins == i]):.3g}" if n else "-" for i, n in enumerate(counts)]
+            cells = [
+                f"{np.median(norms[bins == i]):.3g}" if n else "-" for i, n in enumerate(counts)
+            ]
             print(f"{row['name'] + ', ' + name:30}" + "".join(f"{cell:>9}" for cell in cells))
 
 
@@ -151,7 +165,11 @@ def curves(results: dict) -> dict[str, dict]:
     result = {}
     for name, values in coverage(results, ks).items():
         mean, se = zip(*map(mean_and_se, values.mean(0).T))
-        result[name] = {"k": ks, "mean": list(mean), "se": [None if math.isnan(error) else error for error in se]}
+        result[name] = {
+            "k": ks,
+            "mean": list(mean),
+            "se": [None if math.isnan(error) else error for error in se],
+        }
     return result
 
 
@@ -164,16 +182,26 @@ def fewer(results: dict, passes: list[int], against: str) -> dict:
         if name != against:
             times, low, high = times_fewer(ks, table[name], table[against]).tolist()
             rows[name] = {"times": times, "low": low, "high": high}
-    return {"of": against, "k": ks, "interval": "95 %, bootstrap over prompts and seeds, paired", "rows": rows}
+    return {
+        "of": against,
+        "k": ks,
+        "interval": "95 %, bootstrap over prompts and seeds, paired",
+        "rows": rows,
+    }
 
 
 def print_fewer(found: dict, passes: list[int], width: int):
     """The result of fewer(). A bound (< or ≥) is said where the samples drawn show no more."""
-    print(f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}]")
+    print(
+        f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}]"
+    )
     for name, row in found["rows"].items():
         cells = []
         for k in passes:
-            times, low, high = (bounded(row[key][found["k"].index(k)], k, found["k"][-1]) for key in ("times", "low", "high"))
+            times, low, high = (
+                bounded(row[key][found["k"].index(k)], k, found["k"][-1])
+                for key in ("times", "low", "high")
+            )
             cells.append(f"{times} [{low}, {high}]" if k > 1 else "")
         print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells).rstrip())
 

@@ -16,12 +16,15 @@ class TensorBoard:
     @staticmethod
     def package():
         from torch.utils.tensorboard import SummaryWriter
+
         return SummaryWriter
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
         in_order(run / "tensorboard", int(time.time()))
         self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
-        self.writer.add_text("recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step)
+        self.writer.add_text(
+            "recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step
+        )
 
     def log(self, step: int, metrics: dict[str, float]):
         for name, value in metrics.items():
@@ -56,6 +59,7 @@ class WandB:
     def package():
         # Not the module: a folder called wandb, which W&B likes to make, can be imported too.
         from wandb import init, login
+
         return init, login
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
@@ -68,17 +72,27 @@ class WandB:
             known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
             mode = None if known else "offline"  # None: W&B decides
             self.run = init(
-                project=own("WANDB_PROJECT", "maxrl"), name=own("WANDB_NAME", run.resolve().name),
-                id=file.read_text().strip(), resume="allow", dir=str(run), config=recipe, mode=mode)
+                project=own("WANDB_PROJECT", "maxrl"),
+                name=own("WANDB_NAME", run.resolve().name),
+                id=file.read_text().strip(),
+                resume="allow",
+                dir=str(run),
+                config=recipe,
+                mode=mode,
+            )
         except Exception as error:  # of a network there are many kinds
-            raise UsageError(f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
-                             "keeps the run here") from None
+            raise UsageError(
+                f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
+                "keeps the run here"
+            ) from None
 
     def log(self, step: int, metrics: dict[str, float]):
         self.run.log(metrics, step=step, commit=True)
 
     def close(self):
         self.run.finish()
+
+
 TRACKERS = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
@@ -88,4 +102,6 @@ def check_trackers(names):
         try:
             TRACKERS[name].package()
         except ImportError:
-            raise UsageError(f'--track {name} needs a package that is not installed: pip install -e ".[track]"') from None
+            raise UsageError(
+                f'--track {name} needs a package that is not installed: pip install -e ".[track]"'
+            ) from None

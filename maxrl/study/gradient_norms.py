@@ -9,7 +9,9 @@ from maxrl.classifier import check_finite
 ESTIMATORS = {"supervised": {}, "maxrl": {}, "grpo": {"ddof": 0}, "reinforce_mean": {}}
 
 
-def gradient_norms(policy, task, prompts: int, names, rollouts: int | None = None, *, progress=None):
+def gradient_norms(
+    policy, task, prompts: int, names, rollouts: int | None = None, *, progress=None
+):
     """Pass rates (prompts,) of the first prompts of a task, and {estimator: gradient norms (prompts,)}, in float64.
 
     A classifier's are exact: an estimator's expected gradient is w(p) grad p, of `rollouts` rollouts, or without them its
@@ -27,7 +29,7 @@ def gradient_norms(policy, task, prompts: int, names, rollouts: int | None = Non
         if progress:
             progress(1)
     policy.model.zero_grad()
-    rates, *norms = torch.tensor(rows, dtype=torch.float64).T.contiguous()                         # (prompts,) each
+    rates, *norms = torch.tensor(rows, dtype=torch.float64).T.contiguous()  # (prompts,) each
     if task.classes:
         # w(p) grad p is w(p) p grad log p.
         norms = [norms[0] * rates * _weight(name, rates, rollouts) for name in names]
@@ -37,9 +39,11 @@ def gradient_norms(policy, task, prompts: int, names, rollouts: int | None = Non
 def _exact(policy, task, i: int) -> list[float]:
     """p and |grad log p|."""
     examples = task.batch([i]).to(policy.device)
-    log_p = policy.logits(examples.images).double().log_softmax(-1)[0, examples.labels[0]]         # ()
+    log_p = policy.logits(examples.images).double().log_softmax(-1)[0, examples.labels[0]]  # ()
     check_finite(log_p)
-    p = log_p.detach().exp().clamp(1e-300, 1 - 1e-16).item()  # GRPO's weight is infinite at both ends
+    p = (
+        log_p.detach().exp().clamp(1e-300, 1 - 1e-16).item()
+    )  # GRPO's weight is infinite at both ends
     policy.model.zero_grad()
     log_p.backward()
     return [p, _norm(policy.model)]
@@ -55,7 +59,7 @@ def _sampled(policy, task, i: int, names, rollouts: int) -> list[float]:
     """K / N, and each estimator's norm."""
     examples = task.batch([i])
     drawn = policy.rollout(examples, rollouts, indices=[i])
-    rewards = task.rewards(examples, drawn)                                                        # (1, N)
+    rewards = task.rewards(examples, drawn)  # (1, N)
     row = [rewards.mean().item()]
     for name in names:
         policy.model.zero_grad()
@@ -65,4 +69,8 @@ def _sampled(policy, task, i: int, names, rollouts: int) -> list[float]:
 
 
 def _norm(model) -> float:
-    return sum(p.grad.double().square().sum() for p in model.parameters() if p.grad is not None).sqrt().item()
+    return (
+        sum(p.grad.double().square().sum() for p in model.parameters() if p.grad is not None)
+        .sqrt()
+        .item()
+    )

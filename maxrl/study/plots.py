@@ -1,8 +1,8 @@
 """The figures.
 
-    python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
-    python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    what estimators weigh
-    python eval.py CHECKPOINT... --plot FILE                              the others
+python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
+python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    what estimators weigh
+python eval.py CHECKPOINT... --plot FILE                              the others
 """
 
 import argparse
@@ -18,25 +18,45 @@ from maxrl.io.files import json_lines
 from maxrl.metrics import samples_to_match
 
 # A method as people call it, and its colour in every figure.
-STYLE = {"maxrl": ("MaxRL", "#c0392b"), "grpo": ("GRPO", "#2471a3"), "rloo": ("RLOO", "#7d8c3a"),
-         "dr_grpo": ("Dr. GRPO", "#16a085"), "reinforce": ("REINFORCE", "#8e5ea2"), "reinforce_mean": ("REINFORCE", "#8e5ea2"),
-         "maxrl_order": ("MaxRL of order T", "#e67e22"), "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
-         "rounds": ("MaxRL in rounds", "#d68910"),
-         "supervised": ("cross-entropy", "#1b1b1b"),
-         "maximum likelihood": ("maximum likelihood", "#1b1b1b"), "base": ("before RL", "#7f7f7f"),
-         "pkpo": ("PKPO", "#d4a017"), "differential_smoothing": ("differential smoothing", "#c2558f"),
-         "self": ("SELF", "#a0785a"), "exact order n": ("exact order N", "#e67e22"),
-         "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
-         "maxrl-128": ("MaxRL", "#e67e22"), "maxrl-16": ("MaxRL", "#f5b041"), "grpo-128": ("GRPO", "#7fb3d5"),
-         "grpo-entropy bonus": ("GRPO", "#7fb3d5"), "maxrl-not clipped": ("MaxRL", "#e67e22"),
-         "grpo-not clipped": ("GRPO", "#7fb3d5"), "maxrl-32x16": ("MaxRL", "#f1948a"),
-         "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"), "grpo-32x16": ("GRPO", "#7fb3d5")}
+STYLE = {
+    "maxrl": ("MaxRL", "#c0392b"),
+    "grpo": ("GRPO", "#2471a3"),
+    "rloo": ("RLOO", "#7d8c3a"),
+    "dr_grpo": ("Dr. GRPO", "#16a085"),
+    "reinforce": ("REINFORCE", "#8e5ea2"),
+    "reinforce_mean": ("REINFORCE", "#8e5ea2"),
+    "maxrl_order": ("MaxRL of order T", "#e67e22"),
+    "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
+    "rounds": ("MaxRL in rounds", "#d68910"),
+    "supervised": ("cross-entropy", "#1b1b1b"),
+    "maximum likelihood": ("maximum likelihood", "#1b1b1b"),
+    "base": ("before RL", "#7f7f7f"),
+    "pkpo": ("PKPO", "#d4a017"),
+    "differential_smoothing": ("differential smoothing", "#c2558f"),
+    "self": ("SELF", "#a0785a"),
+    "exact order n": ("exact order N", "#e67e22"),
+    "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
+    "maxrl-128": ("MaxRL", "#e67e22"),
+    "maxrl-16": ("MaxRL", "#f5b041"),
+    "grpo-128": ("GRPO", "#7fb3d5"),
+    "grpo-entropy bonus": ("GRPO", "#7fb3d5"),
+    "maxrl-not clipped": ("MaxRL", "#e67e22"),
+    "grpo-not clipped": ("GRPO", "#7fb3d5"),
+    "maxrl-32x16": ("MaxRL", "#f1948a"),
+    "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),
+    "grpo-32x16": ("GRPO", "#7fb3d5"),
+}
 OWN = ("C9", "C5", "C7", "C6")  # colours that no method has, for estimators of the user's
-MEANING = {"reward": "mean reward", "frac_reward_zero_mean": "share of prompts without a success", "entropy": "entropy, nats",
-           "eval/top1": "top-1 accuracy, validation", "grad_norm": "gradient norm",
-           "kl": "KL to the reference, nats",
-           "completions/mean_length": "mean response length, tokens",
-           "completions/clipped_ratio": "share of cut responses"}
+MEANING = {
+    "reward": "mean reward",
+    "frac_reward_zero_mean": "share of prompts without a success",
+    "entropy": "entropy, nats",
+    "eval/top1": "top-1 accuracy, validation",
+    "grad_norm": "gradient norm",
+    "kl": "KL to the reference, nats",
+    "completions/mean_length": "mean response length, tokens",
+    "completions/clipped_ratio": "share of cut responses",
+}
 
 
 def require(file: Path | None = None):
@@ -56,10 +76,23 @@ def figure(panels: int, **options):
     """Panels, two a row, in a page's width of 1,290 pixels."""
     require()
     import matplotlib.pyplot as plt
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-                         "grid.alpha": 0.25, "legend.frameon": False, "axes.titlesize": 9, "legend.title_fontsize": 8})
+
+    plt.rcParams.update(
+        {
+            "font.size": 9,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.25,
+            "legend.frameon": False,
+            "axes.titlesize": 9,
+            "legend.title_fontsize": 8,
+        }
+    )
     rows = -(-panels // 2)
-    fig, axes = plt.subplots(rows, 2, figsize=(8.6, 3.2 * rows), layout="constrained", squeeze=False, **options)
+    fig, axes = plt.subplots(
+        rows, 2, figsize=(8.6, 3.2 * rows), layout="constrained", squeeze=False, **options
+    )
     for ax in axes.flat[panels:]:
         ax.set_visible(False)
     return fig, list(axes.flat[:panels])
@@ -69,8 +102,11 @@ def save(fig, lines, file: Path, caption: str, told: str = ""):
     """The figure with one legend below its panels, where it covers no data; the file whole or not at all."""
     import matplotlib.pyplot as plt
     from PIL import Image
+
     if lines:
-        fig.legend(handles=lines, loc="outside lower center", ncols=4, title=textwrap.fill(told, 130))
+        fig.legend(
+            handles=lines, loc="outside lower center", ncols=4, title=textwrap.fill(told, 130)
+        )
     fig.suptitle(textwrap.fill(caption, 130), fontsize=8)
     aside = file.with_stem(f"{file.stem}.incomplete")
     try:
@@ -111,7 +147,9 @@ def coverage(curves: dict, against: str, file: Path, caption: str):
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
-        line, = left.semilogx(ks, mean, "o-", base=2, ms=3, label=called(name), color=colour(name))
+        (line,) = left.semilogx(
+            ks, mean, "o-", base=2, ms=3, label=called(name), color=colour(name)
+        )
         lines[name] = line
         left.fill_between(ks, mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
     left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
@@ -138,7 +176,13 @@ def training(runs: dict, file: Path, caption: str, panels, window: int):
     last = next(iter(runs.values()))[0]
     evaluated = [key for key in set().union(*last) if key.startswith("eval/pass@")]
     evaluated.sort(key=lambda key: int(key.split("@")[1]))
-    panels = panels or ["reward", "frac_reward_zero_mean", "entropy", *evaluated[:1], *evaluated[1:][-1:]]
+    panels = panels or [
+        "reward",
+        "frac_reward_zero_mean",
+        "entropy",
+        *evaluated[:1],
+        *evaluated[1:][-1:],
+    ]
     known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
     for key in panels:
         if key not in known:
@@ -149,19 +193,31 @@ def training(runs: dict, file: Path, caption: str, panels, window: int):
     for ax, key in zip(axes, panels):
         evaluation = key.startswith("eval/")
         for place, (name, seeds) in enumerate(runs.items()):
-            steps, values = over_steps(seeds, key)                                   # (steps,), (seeds, steps)
+            steps, values = over_steps(seeds, key)  # (steps,), (seeds, steps)
             if not len(steps):
                 continue
-            style = {"color": colour(name) or f"C{place}"}  # one for a name, pale and strong, in every panel
+            style = {
+                "color": colour(name) or f"C{place}"
+            }  # one for a name, pale and strong, in every panel
             if window > 1 and len(steps) >= 30 and not evaluation:
                 ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, **style)
                 values = smooth(values, window)
                 what = "step" if np.diff(steps).max() == 1 else "point"
                 told.add(f"pale: each {what}; strong: mean of {window} {what}s")
-            line, = ax.plot(steps, values.mean(0), "o-" if evaluation else "-", ms=3, lw=1.4, label=called(name), **style)
+            (line,) = ax.plot(
+                steps,
+                values.mean(0),
+                "o-" if evaluation else "-",
+                ms=3,
+                lw=1.4,
+                label=called(name),
+                **style,
+            )
             lines.setdefault(name, line)
             if len(values) > 1:
-                ax.fill_between(steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=line.get_color())
+                ax.fill_between(
+                    steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=line.get_color()
+                )
                 told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
         plain = f"{key.removeprefix('eval/')}, validation" if evaluation else key
         ax.set(xlabel="step", ylabel=MEANING.get(key, plain), ylim=(min(0, ax.get_ylim()[0]), None))
@@ -182,7 +238,9 @@ def picture(numbers: dict, file: Path):
     for ax, panel in zip(axes, numbers["panels"]):
         for line in panel["lines"]:
             name = line["name"]
-            x, y, low, high = (np.array(line.get(key, []), float) for key in ("x", "y", "low", "high"))
+            x, y, low, high = (
+                np.array(line.get(key, []), float) for key in ("x", "y", "low", "high")
+            )
             style = {"color": colour(name)}
             if line.get("pale"):
                 ax.plot(x, y, lw=0.7, alpha=0.3, **style)
@@ -191,8 +249,13 @@ def picture(numbers: dict, file: Path):
             if len(x) <= 13:
                 style |= {"marker": "o", "ms": 3}
             if line.get("points"):
-                style |= {"ls": "none", "marker": "o", "mfc": "white", "ms": 3 if len(x) <= 13 else 2}
-            drawn, = ax.plot(x, y, lw=1.4, label=called(name), **style)
+                style |= {
+                    "ls": "none",
+                    "marker": "o",
+                    "mfc": "white",
+                    "ms": 3 if len(x) <= 13 else 2,
+                }
+            (drawn,) = ax.plot(x, y, lw=1.4, label=called(name), **style)
             if len(low):
                 ax.fill_between(x, low, high, alpha=0.2, lw=0, color=drawn.get_color())
             if name not in legend or not line.get("paper"):
@@ -203,9 +266,18 @@ def picture(numbers: dict, file: Path):
             step = float(step)
             side, away = ("right", -3) if step > np.mean(ax.get_xlim()) else ("left", 3)
             ax.axvline(step, ls=":", lw=1, color="#555555")
-            ax.annotate(sentence, (step, 0.02), xycoords=("data", "axes fraction"), xytext=(away, 0),
-                        textcoords="offset points", ha=side, fontsize=7)
-        ax.set(**{key: value for key, value in panel.items() if key not in ("lines", "marks", "zero")})
+            ax.annotate(
+                sentence,
+                (step, 0.02),
+                xycoords=("data", "axes fraction"),
+                xytext=(away, 0),
+                textcoords="offset points",
+                ha=side,
+                fontsize=7,
+            )
+        ax.set(
+            **{key: value for key, value in panel.items() if key not in ("lines", "marks", "zero")}
+        )
         for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
             if scale == "log":
                 axis.set_major_formatter("{x:g}")
@@ -241,8 +313,12 @@ def gradient_norms(rows: list[dict], file: Path, caption: str):
     fig, axes = figure(len(panels), sharey=True)
     for ax, (row, name) in zip(axes, panels):
         ax.plot(row["pass_rates"], row["norms"][name], ".", ms=3, alpha=0.4, color=colour(name))
-        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", xlim=(-0.02, 1.02),
-               title=f"{called(row['name'])}: gradient of {called(name)}")
+        ax.set(
+            xlabel="pass rate",
+            ylabel="gradient norm of a prompt",
+            xlim=(-0.02, 1.02),
+            title=f"{called(row['name'])}: gradient of {called(name)}",
+        )
     save(fig, [], file, caption)
 
 
@@ -267,28 +343,46 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
 def weight_line(ax, rule, rollouts: int, style: dict, **options):
     """The weight w(p) of N rollouts; dashed the limit of many, where that is known."""
     from maxrl.advantages import weight  # needs torch, which a report does without
-    from maxrl.estimator import find
+    from maxrl.registry import find
+
     rule = find(rule)
     reach = max(7, np.log(10 * rollouts))  # below a pass rate of 1/N the weights are flat
     p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
-    line, = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
+    (line,) = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
     if rule.limit:
         ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)
     return line
 
 
 def main(arguments: list[str]):
-    parser = argparse.ArgumentParser("python -m maxrl.plots", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m maxrl.plots",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("runs", nargs="*", metavar="[NAME=]RUN")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--weights", type=lambda text: text.split(","),
-                        metavar="ESTIMATOR,ESTIMATOR",
-                        help="estimators by name, or FILE.py:FUNCTION, instead of runs")
+    parser.add_argument(
+        "--weights",
+        type=lambda text: text.split(","),
+        metavar="ESTIMATOR,ESTIMATOR",
+        help="estimators by name, or FILE.py:FUNCTION, instead of runs",
+    )
     parser.add_argument("--rollouts", type=int, default=16, metavar="N", help="of --weights (16)")
-    parser.add_argument("--panels", default=(), type=lambda text: text.split(","), metavar="METRIC,METRIC",
-                        help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)")
-    parser.add_argument("--smooth", type=int, default=9, metavar="STEPS", help="mean over so many steps, odd (9); 1: none")
+    parser.add_argument(
+        "--panels",
+        default=(),
+        type=lambda text: text.split(","),
+        metavar="METRIC,METRIC",
+        help="of metrics.jsonl (reward, entropy, eval/pass@k, ...)",
+    )
+    parser.add_argument(
+        "--smooth",
+        type=int,
+        default=9,
+        metavar="STEPS",
+        help="mean over so many steps, odd (9); 1: none",
+    )
     parser.add_argument("--caption", default="")
     refuse_blanks(arguments, {"panels": lambda word: "=" not in word})
     args = parser.parse_args(arguments)
@@ -296,7 +390,9 @@ def main(arguments: list[str]):
         raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
     check_least("rollouts", args.rollouts, 1)
     if args.smooth < 1 or args.smooth % 2 == 0:
-        raise UsageError(f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}")
+        raise UsageError(
+            f"--smooth {args.smooth} has no middle step: use an odd number, such as {max(args.smooth, 0) + 1}"
+        )
     if not args.out.parent.is_dir():
         raise UsageError(f"{args.out.parent} is no directory: mkdir -p {args.out.parent}")
     require(args.out)

@@ -29,9 +29,14 @@ import torch
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import UsageError
-from maxrl.estimator import find
+from maxrl.registry import find
 
-METHODS = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}   # name -> options; the options are ours
+METHODS = {
+    "rloo": {},
+    "grpo": {},
+    "maxrl_order": {"order": 4},
+    "maxrl": {},
+}  # name -> options; the options are ours
 EXACT_ML = "maximum likelihood"
 STATISTICS = {  # of pass rates (..., P)
     "mean pass rate": lambda p: p.mean(dim=-1),
@@ -39,37 +44,43 @@ STATISTICS = {  # of pass rates (..., P)
     "p of hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
 }
 OUTCOMES = 8
-RIGHT = 2                                                                      # outcomes 0 and 1 are right
+RIGHT = 2  # outcomes 0 and 1 are right
 
 
 def initial_logits(prompts: int) -> torch.Tensor:
     """Logits (P, 8) with pass rates log-spaced from 1e-3 to 0.5; float64, so that only sampling is noisy."""
-    p = torch.logspace(-3, torch.log10(torch.tensor(0.5)).item(), prompts, dtype=torch.float64)    # (P,)
+    p = torch.logspace(
+        -3, torch.log10(torch.tensor(0.5)).item(), prompts, dtype=torch.float64
+    )  # (P,)
     wrong = OUTCOMES - RIGHT
-    return torch.stack([p / RIGHT] * RIGHT + [(1 - p) / wrong] * wrong, dim=1).log()               # (P, 8)
+    return torch.stack([p / RIGHT] * RIGHT + [(1 - p) / wrong] * wrong, dim=1).log()  # (P, 8)
 
 
 def pass_rate(logits: torch.Tensor) -> torch.Tensor:
     """The pass rates (P,) of logits (P, 8)."""
-    return logits.softmax(dim=1)[:, :RIGHT].sum(dim=1)                         # (P,)
+    return logits.softmax(dim=1)[:, :RIGHT].sum(dim=1)  # (P,)
 
 
 def exact_gradient(logits: torch.Tensor, name: str, **options) -> torch.Tensor:
     """w(p) grad p (P, 8), grad p by autograd. Without rollouts=N it is the limit of many: for maxrl grad log p."""
     logits = logits.detach().requires_grad_()
     p = pass_rate(logits)
-    grad_p, = torch.autograd.grad(p.sum(), logits)                             # (P, 8)
+    (grad_p,) = torch.autograd.grad(p.sum(), logits)  # (P, 8)
     return weight(name, p.detach(), **options)[:, None] * grad_p
 
 
-def sampled_gradient(logits: torch.Tensor, name: str, rollouts: int, generator: torch.Generator) -> torch.Tensor:
+def sampled_gradient(
+    logits: torch.Tensor, name: str, rollouts: int, generator: torch.Generator
+) -> torch.Tensor:
     """(1/N) sum_i A_i grad log m(z_i) (P, 8); for a softmax the score of outcome z is onehot(z) - probabilities."""
-    probabilities = logits.softmax(dim=1)                                                          # (P, 8)
-    outcomes = torch.multinomial(probabilities, rollouts, replacement=True, generator=generator)    # (P, N)
-    rewards = (outcomes < RIGHT).to(logits.dtype)                                                  # (P, N)
-    advantages = ADVANTAGES[name](rewards, **METHODS.get(name, {}))            # (P, N)
-    scores = torch.nn.functional.one_hot(outcomes, OUTCOMES) - probabilities[:, None]              # (P, N, 8)
-    return (advantages[..., None] * scores).mean(dim=1)                                            # Algorithm 1, line 8
+    probabilities = logits.softmax(dim=1)  # (P, 8)
+    outcomes = torch.multinomial(
+        probabilities, rollouts, replacement=True, generator=generator
+    )  # (P, N)
+    rewards = (outcomes < RIGHT).to(logits.dtype)  # (P, N)
+    advantages = ADVANTAGES[name](rewards, **METHODS.get(name, {}))  # (P, N)
+    scores = torch.nn.functional.one_hot(outcomes, OUTCOMES) - probabilities[:, None]  # (P, N, 8)
+    return (advantages[..., None] * scores).mean(dim=1)  # Algorithm 1, line 8
 
 
 def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Tensor:
@@ -116,7 +127,7 @@ def figure(runs: dict, rollouts: int, path: Path):
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise SystemExit('the figure needs matplotlib: pip install matplotlib') from None
+        raise SystemExit("the figure needs matplotlib: pip install matplotlib") from None
     from maxrl.study import plots
 
     fig, (*panels, last) = plots.figure(4)
@@ -127,28 +138,42 @@ def figure(runs: dict, rollouts: int, path: Path):
         label = f"MaxRL, T = {options['order']}" if options else plots.called(Path(name).name)
         for ax, (what, statistic) in zip(panels, STATISTICS.items()):
             ax.set(xlabel="step", ylabel=what)
-            line, = ax.plot(statistic(exact), color=color, label=label)
+            (line,) = ax.plot(statistic(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
-                ax.plot(range(0, len(sampled), every), statistic(sampled)[::every], ".", color=color)
+                ax.plot(
+                    range(0, len(sampled), every), statistic(sampled)[::every], ".", color=color
+                )
         lines.append(line)
         if sampled is not None:
             plots.weight_line(last, ADVANTAGES[name], rollouts, {"color": color}, **options)
     panels[-1].set_yscale("log")
-    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)   # 1/p
-    last.set(xlabel="pass rate p", xscale="log", yscale="log",
-             ylabel=f"weight w(p), N = {rollouts}; dashed: limit")
+    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)  # 1/p
+    last.set(
+        xlabel="pass rate p",
+        xscale="log",
+        yscale="log",
+        ylabel=f"weight w(p), N = {rollouts}; dashed: limit",
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
 
 def main(argv: list | None = None):
     """Runs the simulation from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled")
-    parser.add_argument("--out", type=Path, help="directory for toy.png; numbers only when left out")
-    parser.add_argument("--estimator", default=METHODS, type=lambda text: text.split(","),
-                        metavar="NAME,FILE.py:FUNCTION",
-                        help=f"{','.join(METHODS)} when left out; maxrl_order with T = 4")
+    parser = argparse.ArgumentParser(
+        prog="python -m maxrl.toy", description="MaxRL without a model: exact and sampled"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="directory for toy.png; numbers only when left out"
+    )
+    parser.add_argument(
+        "--estimator",
+        default=METHODS,
+        type=lambda text: text.split(","),
+        metavar="NAME,FILE.py:FUNCTION",
+        help=f"{','.join(METHODS)} when left out; maxrl_order with T = 4",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the sampled runs")
     parser.add_argument("--prompts", type=int, default=200, help="P")
     parser.add_argument("--rollouts", type=int, default=16, help="N")
@@ -156,7 +181,9 @@ def main(argv: list | None = None):
     parser.add_argument("--lr", type=float, default=0.1, help="step size, equal for every method")
     args = parser.parse_args(argv)
     if args.rollouts < 4 and "maxrl_order" in args.estimator:
-        parser.error(f"--rollouts {args.rollouts} is too few for maxrl_order with T = 4; use 4 or more")
+        parser.error(
+            f"--rollouts {args.rollouts} is too few for maxrl_order with T = 4; use 4 or more"
+        )
     for name in args.estimator:
         try:
             ADVANTAGES[name] = find(name)
@@ -164,9 +191,10 @@ def main(argv: list | None = None):
         except (KeyError, TypeError, ValueError, UsageError) as error:
             parser.error(f"--estimator {name}: {error.args[0]}")
     runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
-    print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each\n{table(runs)}")
+    print(
+        f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each\n{table(runs)}"
+    )
     if args.out:
         file = args.out / "toy.png"
         figure(runs, args.rollouts, file)
         print(f"figure: {file}")
-

@@ -15,8 +15,15 @@ from maxrl.tasks.prompts import Prompts
 from maxrl.tasks.reverse_text import ReverseText
 from maxrl.tasks.subset_sum import SubsetSum
 
-TASKS = {"maze": Maze, "images": Images, "gsm8k": Gsm8k, "math": Math, "prompts": Prompts, "subset_sum": SubsetSum,
-         "reverse_text": ReverseText}
+TASKS = {
+    "maze": Maze,
+    "images": Images,
+    "gsm8k": Gsm8k,
+    "math": Math,
+    "prompts": Prompts,
+    "subset_sum": SubsetSum,
+    "reverse_text": ReverseText,
+}
 
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 
@@ -29,9 +36,13 @@ def load_task(name: str, split: str, /, **options) -> Task:
     elif name in TASKS:
         constructor = TASKS[name]
     else:
-        raise UsageError(f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class")
+        raise UsageError(
+            f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
+        )
     if "split" in options:
-        raise UsageError("--task.split is not an option: training takes the train split; eval.py and sample.py have --split")
+        raise UsageError(
+            "--task.split is not an option: training takes the train split; eval.py and sample.py have --split"
+        )
     try:
         known = inspect.signature(constructor).parameters
         if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
@@ -45,11 +56,15 @@ def load_task(name: str, split: str, /, **options) -> Task:
     except FileNotFoundError as error:
         if CLONE or "python -m data." not in str(error):
             raise
-        raise FileNotFoundError(f"{error}, in a clone of the repository: what pip installs makes no data sets") from None
+        raise FileNotFoundError(
+            f"{error}, in a clone of the repository: what pip installs makes no data sets"
+        ) from None
     except UsageError:
         raise
     except (TypeError, ValueError, OSError) as error:
-        raise UsageError(f"task {name}: {error}; its options are set with --task.NAME VALUE") from None
+        raise UsageError(
+            f"task {name}: {error}; its options are set with --task.NAME VALUE"
+        ) from None
     except FAULTS as error:
         raise UsageError(f"task {name} {fault(error)}") from None
 
@@ -59,5 +74,9 @@ def refuse_unknown(task: str, options, known: list[str]):
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1, cutoff=0.4)
-            instead = f"did you mean --task.{near[0]}?" if near else f"it takes {', '.join(known) or 'none'}"
+            instead = (
+                f"did you mean --task.{near[0]}?"
+                if near
+                else f"it takes {', '.join(known) or 'none'}"
+            )
             raise UsageError(f"--task.{option} is not an option of task {task}; {instead}")

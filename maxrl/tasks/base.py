@@ -15,7 +15,9 @@ from maxrl.errors import FAULTS, UsageError
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-CLONE = (ROOT / "data/common.py").exists()  # otherwise the package is installed, without the commands that make data sets
+CLONE = (
+    ROOT / "data/common.py"
+).exists()  # otherwise the package is installed, without the commands that make data sets
 DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
 
@@ -43,11 +45,19 @@ class Task:
     "validation" or "test") and whatever `--task.NAME VALUE` may set.
     """
 
-    vocabulary: tuple[str, ...] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
-    tokenizer: Path | None = None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
-    stop_tokens: tuple[str, ...] = ()  # tokens that end a response, by name; the checkpoint's when empty
+    vocabulary: tuple[
+        str, ...
+    ] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
+    tokenizer: Path | None = (
+        None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
+    )
+    stop_tokens: tuple[
+        str, ...
+    ] = ()  # tokens that end a response, by name; the checkpoint's when empty
     source: str = ""  # where the split is from, for eval.py to say, if that is not plain
-    classes: tuple[str, ...] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
+    classes: tuple[
+        str, ...
+    ] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
     digest: str = ""  # of the data that the examples are made of, by which a resumed run knows them again; "": not known
     # A method final(response) -> str | None of tasks whose responses end in an answer: what a majority vote counts.
     final: Callable[[str], str | None] | None = None
@@ -106,7 +116,9 @@ class Task:
         if self.final:
             verdict = "right" if self.verify(response, example) == 1 else "wrong"
             gold = example.columns.get("answer", example.answer)
-            parts.append(wrapped(f"read {self.final(response) or 'no answer'}, answer {gold}: {verdict}"))
+            parts.append(
+                wrapped(f"read {self.final(response) or 'no answer'}, answer {gold}: {verdict}")
+            )
             if colour:
                 parts[-1] = f"{parts[-1].removesuffix(verdict)}{COLOURS[verdict]}{verdict}\x1b[0m"
         return "\n".join(parts)
@@ -125,7 +137,9 @@ class Within:
         except (UsageError, ValueError):
             raise
         except FAULTS as error:
-            raise UsageError(f"example {len(lengths)} of the task {type(task).__name__} {fault(error)}") from None
+            raise UsageError(
+                f"example {len(lengths)} of the task {type(task).__name__} {fault(error)}"
+            ) from None
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
@@ -154,16 +168,22 @@ def example_of(task: Task, index: int) -> Example:
     except (UsageError, ValueError):
         raise
     except FAULTS as error:
-        raise UsageError(f"example {index} of the task {type(task).__name__} {fault(error)}") from None
+        raise UsageError(
+            f"example {index} of the task {type(task).__name__} {fault(error)}"
+        ) from None
     if not isinstance(example, Example) or not isinstance(example.prompt, (str, list)):
-        raise UsageError(f"example {index} of the task {type(task).__name__} is {str(example)[:80]}: __getitem__ must return "
-                         "an Example(prompt, answer), its prompt a text or a list of messages")
+        raise UsageError(
+            f"example {index} of the task {type(task).__name__} is {str(example)[:80]}: __getitem__ must return "
+            "an Example(prompt, answer), its prompt a text or a list of messages"
+        )
     return example
 
 
 def finished_only(rewards):
     """A task's rewards(), but 0 for responses that were cut by the length limit."""
-    return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished                # (P_local, N)
+    return lambda examples, rollouts: (
+        rewards(examples, rollouts) * rollouts.finished
+    )  # (P_local, N)
 
 
 def check_split(split: str):
@@ -189,7 +209,9 @@ def drawn(make, split: str, seed: int, index: int):
         key, example = make(rng)
         if zlib.crc32(key.encode()) % 100 in shares[split]:
             return example
-    raise ValueError(f"there are too few examples of this size for a {split} split: make them larger")
+    raise ValueError(
+        f"there are too few examples of this size for a {split} split: make them larger"
+    )
 
 
 class Generated(Task):
@@ -214,7 +236,9 @@ class BoxedAnswers(Task):
     verdict: str
 
     def read(self, name: str | Path, split: str):
-        self.rows, self.digest = read_rows(str(name), split, {"problem": (str, list), "answer": (str,)})
+        self.rows, self.digest = read_rows(
+            str(name), split, {"problem": (str, list), "answer": (str,)}
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -222,11 +246,17 @@ class BoxedAnswers(Task):
     def asked(self, row: dict, request: str, system=()) -> list[dict]:
         """The problem and the request as a user's message, after those of the system; chat messages ask as they are."""
         problem = row["problem"]
-        return problem if isinstance(problem, list) else [*system, {"role": "user", "content": problem + request}]
+        return (
+            problem
+            if isinstance(problem, list)
+            else [*system, {"role": "user", "content": problem + request}]
+        )
 
     def demonstration(self, row: dict) -> str:
         # TRL calls the answer itself a solution.
-        solution = f"{row['solution']}\n" if row.get("solution") not in (None, "", row["answer"]) else ""
+        solution = (
+            f"{row['solution']}\n" if row.get("solution") not in (None, "", row["answer"]) else ""
+        )
         return f"{solution}\\boxed{{{row['answer']}}}"
 
     def verify(self, response: str, example: Example) -> float:
@@ -254,7 +284,11 @@ class BoxedAnswers(Task):
 
 def prompt_text(prompt: str | list[dict]) -> str:
     """A prompt for people to read, messages as "role: content"."""
-    return prompt if isinstance(prompt, str) else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+    )
 
 
 COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
@@ -262,7 +296,10 @@ COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
 
 def wrapped(text: str) -> str:
     """A text in lines of at most WIDTH columns; what is no character to print, such as an escape, is shown as a dot."""
-    lines = ("".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4)) for line in text.split("\n"))
+    lines = (
+        "".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4))
+        for line in text.split("\n")
+    )
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 
 

@@ -21,16 +21,22 @@ class Gsm8k(BoxedAnswers):
     training show; then nothing may be chosen by it. verdict: "boxed" (verify_number) or "published" (verify_published).
     """
 
-    def __init__(self, split: str = "train", directory: str | Path | None = None, verdict: str = "boxed"):
+    def __init__(
+        self, split: str = "train", directory: str | Path | None = None, verdict: str = "boxed"
+    ):
         check_split(split)
         self.verdict = check_verdict(verdict)
         folder = Path(directory or "gsm8k")
         folder = folder if directory and (folder / "info.json").exists() else DATA / folder
         name = "word_problems" if folder.name == "word_problems" else "gsm8k"
         if not (folder / "info.json").exists():  # written last: without it the set is not whole
-            raise FileNotFoundError(f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare")
+            raise FileNotFoundError(
+                f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare"
+            )
         fix = command(f"data.{name}.prepare", {"out": folder}, {}) + " --overwrite"
-        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), fix)  # its "test" names the test set
+        self.info = read_info(
+            folder, (f"{split}.", "test.", "tokenizer"), fix
+        )  # its "test" names the test set
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

@@ -23,10 +23,32 @@ from maxrl.errors import UsageError
 from maxrl.io.files import DataError, command, read_info, read_json
 from maxrl.tasks.base import DATA, Example, Task
 
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # not EPS, which would start another program
-DRAWN = {"classes": 200, "size": 32, "train": 30_000, "validation": 2_000, "test": 2_000, "noise": 0.15, "jitter": 0.8,
-         "seed": 0}  # the options of data/glyphs/prepare.py
-CONVERTED = {"size": 256, "quality": 90, "seed": 0, "shard-images": 20_000, "validation-share": 0.1}  # of data/imagenet
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "GIF",
+    "BMP",
+    "WEBP",
+    "TIFF",
+    "PPM",
+)  # not EPS, which would start another program
+DRAWN = {
+    "classes": 200,
+    "size": 32,
+    "train": 30_000,
+    "validation": 2_000,
+    "test": 2_000,
+    "noise": 0.15,
+    "jitter": 0.8,
+    "seed": 0,
+}  # the options of data/glyphs/prepare.py
+CONVERTED = {
+    "size": 256,
+    "quality": 90,
+    "seed": 0,
+    "shard-images": 20_000,
+    "validation-share": 0.1,
+}  # of data/imagenet
 INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
 
 
@@ -41,7 +63,9 @@ class ImageBatch:
         return len(self.labels)
 
     def to(self, device) -> "ImageBatch":
-        return ImageBatch(self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True))
+        return ImageBatch(
+            self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
+        )
 
     def pin_memory(self) -> "ImageBatch":
         return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
@@ -66,11 +90,17 @@ def fix_command(folder: Path) -> str:
     """What to do about a damaged set: the command that makes it again, with the options that info.json still has."""
     drawn = "glyphs" in folder.parts
     info = {}
-    with contextlib.suppress(ValueError, OSError, LookupError, TypeError):  # info.json may be what is damaged
+    with contextlib.suppress(
+        ValueError, OSError, LookupError, TypeError
+    ):  # info.json may be what is damaged
         info = read_json(folder / "info.json")
         drawn |= "drawn" in info
         if drawn:
-            info = {"classes": len(info["classes"]), "size": int(info["shape"][0])} | info["counts"] | info["drawn"]
+            info = (
+                {"classes": len(info["classes"]), "size": int(info["shape"][0])}
+                | info["counts"]
+                | info["drawn"]
+            )
     usual = DRAWN if drawn else CONVERTED
     options = {} if drawn else {"source": "SOURCE"}
     options |= {option: info[key] for option in usual if (key := option.replace("-", "_")) in info}
@@ -87,7 +117,9 @@ class Shards:
         indices = [self.read_index(file) for file in self.files]
         self.index = np.concatenate([np.zeros(0, INDEX), *indices])
         if len(self.index) != count:
-            raise UsageError(f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.fix}")
+            raise UsageError(
+                f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.fix}"
+            )
         if count and not 0 <= self.index["label"].min() <= self.index["label"].max() < classes:
             raise UsageError(f"{directory} has labels beyond its {classes} classes: {self.fix}")
         self.ends = np.cumsum([len(index) for index in indices])
@@ -101,11 +133,15 @@ class Shards:
         except (OSError, ValueError, EOFError) as error:
             raise UsageError(f"{file} cannot be read ({error}): {self.fix}") from None
         if index.dtype != INDEX:
-            raise UsageError(f"{file} is no index of images, or one of an earlier version: {self.fix}")
+            raise UsageError(
+                f"{file} is no index of images, or one of an earlier version: {self.fix}"
+            )
         size = shard.stat().st_size if shard.exists() else 0
         says = index["length"].sum(dtype=np.int64)
         if size != says:
-            raise UsageError(f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.fix}")
+            raise UsageError(
+                f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.fix}"
+            )
         return index
 
     def __getitem__(self, i: int) -> np.ndarray:
@@ -115,8 +151,10 @@ class Shards:
         offset, length, _, crc = self.index[i].item()
         data = self.maps[shard][offset : offset + length]
         if len(data) != length or zlib.crc32(data) != crc:
-            raise UsageError(f"image {i} is not what its checksum says: {self.files[shard].with_suffix('.bin')} is damaged, "
-                             f"{self.fix}")
+            raise UsageError(
+                f"image {i} is not what its checksum says: {self.files[shard].with_suffix('.bin')} is damaged, "
+                f"{self.fix}"
+            )
         return data
 
     def __getstate__(self) -> dict:
@@ -139,18 +177,30 @@ class Images(Task):
     published code. Raw images of that very size, without augmentation, are taken as they are.
     """
 
-    def __init__(self, split: str = "train", directory: str | Path = "imagenet/256", size: int = 224, augment: bool = True):
+    def __init__(
+        self,
+        split: str = "train",
+        directory: str | Path = "imagenet/256",
+        size: int = 224,
+        augment: bool = True,
+    ):
         folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
         name = "glyphs" if "glyphs" in folder.parts else "imagenet"
         if not (folder / "info.json").exists():
-            raise FileNotFoundError(f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
-                                    "(--help says how), or name another with --task.directory")
+            raise FileNotFoundError(
+                f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
+                "(--help says how), or name another with --task.directory"
+            )
         if type(size) is not int or size < 1:
-            raise ValueError(f"the size of an image must be a whole number of at least 1, got {size}")
+            raise ValueError(
+                f"the size of an image must be a whole number of at least 1, got {size}"
+            )
         if type(augment) is not bool:
             raise ValueError(f"augment must be true or false, got {augment!r}")
         try:
-            info = read_info(folder, (f"{split}-",), fix_command(folder).removesuffix(" makes it again"))
+            info = read_info(
+                folder, (f"{split}-",), fix_command(folder).removesuffix(" makes it again")
+            )
             counts = info["counts"]
             self.classes = tuple(info["classes"])
             self.encoding = info["encoding"]
@@ -158,7 +208,9 @@ class Images(Task):
         except DataError as error:
             raise UsageError(f"{error}") from None
         except (KeyError, TypeError) as error:
-            raise UsageError(f"{folder / 'info.json'} is damaged ({error!r}): {fix_command(folder)}") from None
+            raise UsageError(
+                f"{folder / 'info.json'} is damaged ({error!r}): {fix_command(folder)}"
+            ) from None
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
         self.split = split
@@ -167,8 +219,12 @@ class Images(Task):
         self.shards = Shards(folder, split, counts[split], len(self.classes))
         self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
         if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
-            raise UsageError(f"{folder} has raw images of another size than {self.shape}: {fix_command(folder)}")
-        self.as_they_are = self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
+            raise UsageError(
+                f"{folder} has raw images of another size than {self.shape}: {fix_command(folder)}"
+            )
+        self.as_they_are = (
+            self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
+        )
         if not self.as_they_are:
             pillow()
 
@@ -179,14 +235,22 @@ class Images(Task):
         """For people: the class by name, and the image as it is scored, uint8 (H, W, 3)."""
         self.check_index(index)
         label = int(self.shards.index["label"][index])
-        return Example(f"{self.split} image {index}", self.classes[label], {"pixels": self.pixels(index, None), "label": label})
+        return Example(
+            f"{self.split} image {index}",
+            self.classes[label],
+            {"pixels": self.pixels(index, None), "label": label},
+        )
 
     def batch(self, indices, seeds=None) -> ImageBatch:
         """The images; seeds has for each of them what np.random.default_rng takes, and decides its augmentation."""
         seeds = seeds if self.augment and seeds is not None else [None] * len(indices)
-        images = np.stack([self.pixels(int(i), seed) for i, seed in zip(indices, seeds)])      # (P_local, H, W, 3)
-        labels = self.shards.index["label"][np.asarray(indices)].astype(np.int64)              # (P_local,)
-        return ImageBatch(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
+        images = np.stack(
+            [self.pixels(int(i), seed) for i, seed in zip(indices, seeds)]
+        )  # (P_local, H, W, 3)
+        labels = self.shards.index["label"][np.asarray(indices)].astype(np.int64)  # (P_local,)
+        return ImageBatch(
+            torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
+        )
 
     def pixels(self, index: int, seed) -> np.ndarray:
         """One image, uint8 (H, W, 3): augmented where a seed is given."""
@@ -195,14 +259,23 @@ class Images(Task):
             return data.reshape(self.shape)
         Image = pillow()
         try:
-            image = (Image.fromarray(data.reshape(self.shape)) if self.encoding == "raw"
-                     else Image.open(io.BytesIO(data), formats=FORMATS)).convert("RGB")
+            image = (
+                Image.fromarray(data.reshape(self.shape))
+                if self.encoding == "raw"
+                else Image.open(io.BytesIO(data), formats=FORMATS)
+            ).convert("RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UsageError(f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
-                             f"{self.shards.fix}") from None
+            raise UsageError(
+                f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
+                f"{self.shards.fix}"
+            ) from None
         rng = None if seed is None else np.random.default_rng(seed)
         box = centre_box(*image.size) if rng is None else random_box(*image.size, rng)
-        pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0))
+        pixels = np.asarray(
+            image.resize(
+                (self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0
+            )
+        )
         return pixels[:, ::-1] if rng is not None and rng.random() < 0.5 else pixels
 
     def verify(self, response: str, example: Example) -> float:
@@ -210,14 +283,21 @@ class Images(Task):
 
     def show(self, response: str, example: Example, colour: bool) -> str:
         """The image in half blocks, at most 48 columns, where colour is allowed; the class drawn, and the right one."""
-        verdict = f"right: {response}" if response == example.answer else f"wrong: {response}, not {example.answer}"
+        verdict = (
+            f"right: {response}"
+            if response == example.answer
+            else f"wrong: {response}, not {example.answer}"
+        )
         if not colour:
             return verdict
         step = -(-self.size // 48)
         pixels = example.columns["pixels"][::step, ::step].tolist()
         rows = []
         for upper, lower in zip(pixels[::2], pixels[1::2]):
-            blocks = ["\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b) for a, b in zip(upper, lower)]
+            blocks = [
+                "\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b)
+                for a, b in zip(upper, lower)
+            ]
             rows.append("".join([*blocks, "\x1b[0m"]))
         return "\n".join([*rows, verdict])
 

@@ -16,8 +16,14 @@ from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_ver
 from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
-SETS = {"polaris": "polaris/train.jsonl", "aime2024": "aime/2024.jsonl", "aime2025": "aime/2025.jsonl",
-        "beyondaime": "beyondaime/test.jsonl", "math500": "math500/test.jsonl", "minerva": "minerva/test.jsonl"}
+SETS = {
+    "polaris": "polaris/train.jsonl",
+    "aime2024": "aime/2024.jsonl",
+    "aime2025": "aime/2025.jsonl",
+    "beyondaime": "beyondaime/test.jsonl",
+    "math500": "math500/test.jsonl",
+    "minerva": "minerva/test.jsonl",
+}
 
 
 class Math(BoxedAnswers):
@@ -28,8 +34,16 @@ class Math(BoxedAnswers):
     "boxed" (verify_math on the last box) or "published" (verify_published on the whole response).
     """
 
-    def __init__(self, split: str = "train", train: str = "polaris", validation: str = "math500", test: str = "aime2025",
-                 system: str = REQUEST, directory: str | Path = DATA, verdict: str = "boxed"):
+    def __init__(
+        self,
+        split: str = "train",
+        train: str = "polaris",
+        validation: str = "math500",
+        test: str = "aime2025",
+        system: str = REQUEST,
+        directory: str | Path = DATA,
+        verdict: str = "boxed",
+    ):
         check_split(split)
         self.verdict = check_verdict(verdict)
         self.source = {"train": train, "validation": validation, "test": test}[split]
@@ -37,13 +51,20 @@ class Math(BoxedAnswers):
         if name in SETS:
             file = Path(directory) / SETS[name]
             if not file.exists():
-                raise FileNotFoundError(f"there is no file {file}: run python -m data.{file.parent.name}.prepare")
-            fix = command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {}) + " --overwrite"
+                raise FileNotFoundError(
+                    f"there is no file {file}: run python -m data.{file.parent.name}.prepare"
+                )
+            fix = (
+                command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {})
+                + " --overwrite"
+            )
             read_info(file.parent, (file.name,), fix)
             name = str(file)
         elif Path(name).suffix not in FILES and "/" not in name:
-            raise ValueError(f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a file that ends in "
-                             f"{', '.join(FILES)}")
+            raise ValueError(
+                f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a file that ends in "
+                f"{', '.join(FILES)}"
+            )
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.read(name, split)
 

@@ -39,12 +39,16 @@ def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
     For 17x17 that gives paths of 29.05 moves (sd 2.09) and 22.05 dead ends (sd 2.15), start and goal among them (Prim
     over frontier walls: 29.2 and 20.7; over cells from a random start: 30.1 and 22.7). All M mazes grow together.
     """
-    state = np.full((count, size + 1, size), OUTSIDE, np.uint8)  # a row too many: no cell's neighbour is beyond it
+    state = np.full(
+        (count, size + 1, size), OUTSIDE, np.uint8
+    )  # a row too many: no cell's neighbour is beyond it
     state[:, 1:size:2, 1::2] = UNTOUCHED
     flat = state.reshape(count, -1)
     rows = np.arange(count)
     steps = np.array([down * size + right for down, right in MOVES.values()])
-    frontier = np.zeros((count, size * size // 4), np.int32)  # a list of cells per maze, in its first `waiting` places
+    frontier = np.zeros(
+        (count, size * size // 4), np.int32
+    )  # a list of cells per maze, in its first `waiting` places
     waiting = np.zeros(count, np.int64)
     cell = np.full(count, size + 1)
     for turn in range((size - 1) ** 2 // 4):
@@ -140,7 +144,12 @@ def _grid(prompt: str) -> dict[tuple[int, int], str] | None:
     body = squares(prompt)
     rows = [row.split() for row in " ".join(body).split("NEWLINE")]
     unknown = {*body} - {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
-    if unknown or len({len(row) for row in rows}) != 1 or body.count("START") != 1 or body.count("GOAL") != 1:
+    if (
+        unknown
+        or len({len(row) for row in rows}) != 1
+        or body.count("START") != 1
+        or body.count("GOAL") != 1
+    ):
         return None
     return {(r, q): cell for r, row in enumerate(rows) for q, cell in enumerate(row)}
 
@@ -185,21 +194,29 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
     """
     P, n, _ = walls.shape
     if tokens.ndim != 3 or tokens.shape[0] != P or lengths.shape != tokens.shape[:2]:
-        raise ValueError(f"got walls {(*walls.shape,)}, tokens {(*tokens.shape,)}, lengths {(*lengths.shape,)}, "
-                         "expected (P, n, n), (P, N, L), (P, N)")
+        raise ValueError(
+            f"got walls {(*walls.shape,)}, tokens {(*tokens.shape,)}, lengths {(*lengths.shape,)}, "
+            "expected (P, n, n), (P, N, L), (P, N)"
+        )
     n += 2  # a ring of walls, so that no step leaves the grid, whatever its border is
     blocked = pad(walls, (1, 1, 1, 1), value=True).flatten(1)  # (P, n * n)
     start = 2 * n + 2
     goal = n * n - 2 * n - 3
-    written = torch.arange(tokens.shape[2], device=tokens.device) < lengths.unsqueeze(2)  # (P, N, L)
+    written = torch.arange(tokens.shape[2], device=tokens.device) < lengths.unsqueeze(
+        2
+    )  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
-    before = done.cumsum(2) == 0  # (P, N, L), before the first DONE; where none is written the verdict is 0 anyway
+    before = (
+        done.cumsum(2) == 0
+    )  # (P, N, L), before the first DONE; where none is written the verdict is 0 anyway
     step = torch.zeros_like(tokens)  # (P, N, L), in flat squares; 0 = not a move
     for move, (down, right) in MOVES.items():
         step += (tokens == ID[move]) * (down * n + right)
     well_formed = done.any(2) & ~(before & (step == 0)).any(2)  # (P, N)
     here = torch.full_like(lengths, start)  # (P, N)
-    walking = torch.ones_like(lengths, dtype=torch.bool)  # (P, N), neither in a wall nor at the goal
+    walking = torch.ones_like(
+        lengths, dtype=torch.bool
+    )  # (P, N), neither in a wall nor at the goal
     for move in (step * before).unbind(2):  # (P, N)
         here = here + move * walking
         walking = walking & ~blocked.gather(1, here) & (here != goal)
@@ -218,7 +235,9 @@ def fix_command(folder: Path, size: int) -> str:
         else:
             counts = {name: int(info["counts"][name]) for name in ("train", "test", "validation")}
             options |= counts | {"seed": int(info["seed"])}
-    remains = folder.is_dir() and any(file.name == "info.json" or file.suffix == ".npy" for file in folder.iterdir())
+    remains = folder.is_dir() and any(
+        file.name == "info.json" or file.suffix == ".npy" for file in folder.iterdir()
+    )
     return command("data.maze.prepare", options | {"out": folder}, usual) + " --overwrite" * remains
 
 
@@ -237,7 +256,9 @@ class Maze(Task):
         info = folder / "info.json"  # without it, written last, it is half a set
         fix = fix_command(folder, size)
         if not file.exists() or not info.exists():
-            raise FileNotFoundError(f"there is no complete {size}x{size} maze set in {folder}: run {fix}")
+            raise FileNotFoundError(
+                f"there is no complete {size}x{size} maze set in {folder}: run {fix}"
+            )
         info = read_info(folder, (file.name,), fix)
         if (found := info.get("size")) != size:
             raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
@@ -271,7 +292,11 @@ class Maze(Task):
 
 
 PLAIN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": "..", "failed": "xx"}
-COLOURED = PLAIN | {"WALL": "\u2588\u2588", "walked": "\x1b[42m  \x1b[0m", "failed": "\x1b[1;31mxx\x1b[0m"}
+COLOURED = PLAIN | {
+    "WALL": "\u2588\u2588",
+    "walked": "\x1b[42m  \x1b[0m",
+    "failed": "\x1b[1;31mxx\x1b[0m",
+}
 
 
 def draw(prompt: str, response: str, colour: bool) -> str:

@@ -3,7 +3,7 @@
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
 A prompt is a text or chat messages; TRL's `messages` are one too, with the assistant's last as the answer. The reward
-functions (maxrl/reward_functions.py) get the further columns by name. A column `answer`, or else `solution`, if it is text,
+functions (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`, if it is text,
 is also the demonstration of the supervised warm-up.
 """
 
@@ -19,8 +19,10 @@ class Prompts(Task):
         check_split(split)
         name = {"train": train, "validation": validation, "test": test}[split]
         if not name:
-            raise NoSplit(f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) or a data set of the hub: "
-                          f"--task.{split} FILE")
+            raise NoSplit(
+                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) or a data set of the hub: "
+                f"--task.{split} FILE"
+            )
         self.rows, self.digest = read_rows(str(name), split, {"prompt": (str, list)})
 
     def __len__(self) -> int:
@@ -32,4 +34,6 @@ class Prompts(Task):
         return Example(row["prompt"], answer if isinstance(answer, str) else "", row)
 
     def verify(self, response: str, example: Example) -> float:
-        raise UsageError("the task prompts judges nothing by itself: name a reward function with --reward FILE.py:FUNCTION")
+        raise UsageError(
+            "the task prompts judges nothing by itself: name a reward function with --reward FILE.py:FUNCTION"
+        )

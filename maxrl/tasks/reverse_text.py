@@ -22,12 +22,21 @@ class ReverseText(Generated):
     a model trained from scratch.
     """
 
-    def __init__(self, split: str = "train", size: int = 10_000, words: int = 2, syllables: int = 2, seed: int = 0,
-                 plain: bool = False):
+    def __init__(
+        self,
+        split: str = "train",
+        size: int = 10_000,
+        words: int = 2,
+        syllables: int = 2,
+        seed: int = 0,
+        plain: bool = False,
+    ):
         check_split(split)
         if not 1 <= words <= 1000 or not 1 <= syllables <= 100 or size < 1:
-            raise ValueError(f"reverse_text takes 1 to 1000 words of 1 to 100 syllables, size of at least 1; not words "
-                             f"{words}, syllables {syllables}, size {size}")
+            raise ValueError(
+                f"reverse_text takes 1 to 1000 words of 1 to 100 syllables, size of at least 1; not words "
+                f"{words}, syllables {syllables}, size {size}"
+            )
         self.split = split
         self.size = size
         self.words = words
@@ -35,7 +44,16 @@ class ReverseText(Generated):
         self.seed = seed
         self.plain = plain
         if plain:
-            self.vocabulary = ("<pad>", "<bos>", "<eos>", "<unk>", "reversed", "_", *CONSONANTS, *VOWELS)
+            self.vocabulary = (
+                "<pad>",
+                "<bos>",
+                "<eos>",
+                "<unk>",
+                "reversed",
+                "_",
+                *CONSONANTS,
+                *VOWELS,
+            )
             self.stop_tokens = ("<eos>",)
 
     def example(self, text: str) -> Example:
@@ -44,11 +62,17 @@ class ReverseText(Generated):
             letters, answer = (" ".join(t.replace(" ", "_")) for t in (text, text[::-1]))
             return Example(f"<bos> {letters} reversed", f"{answer} <eos>", columns)
         request = "Reverse this text letter by letter and put the result within <reversed_text></reversed_text>:"
-        return Example([{"role": "user", "content": f"{request}\n{text}"}], f"<reversed_text>{text[::-1]}</reversed_text>",
-                       columns)
+        return Example(
+            [{"role": "user", "content": f"{request}\n{text}"}],
+            f"<reversed_text>{text[::-1]}</reversed_text>",
+            columns,
+        )
 
     def draw(self, rng):
-        words = ("".join(rng.choice(CONSONANTS) + rng.choice(VOWELS) for _ in range(self.syllables)) for _ in range(self.words))
+        words = (
+            "".join(rng.choice(CONSONANTS) + rng.choice(VOWELS) for _ in range(self.syllables))
+            for _ in range(self.words)
+        )
         text = " ".join(words)
         return text, text
 

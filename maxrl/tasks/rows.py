@@ -7,7 +7,11 @@ from maxrl.io.hub_files import data_files
 from maxrl.io.tables import read_table
 
 # What stands for a column that a row lacks: other tasks, TRL and data sets on the hub call it so.
-OTHERS = {"prompt": ("problem", "question"), "problem": ("prompt", "question"), "answer": ("solution",)}
+OTHERS = {
+    "prompt": ("problem", "question"),
+    "problem": ("prompt", "question"),
+    "answer": ("solution",),
+}
 
 
 def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tuple[list[dict], str]:
@@ -17,7 +21,9 @@ def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tup
     wrong, FileNotFoundError where there is no such set.
     """
     files = data_files(name, split)
-    found = [(checked(row, needed, where), where) for file in files for row, where in read_table(file)]
+    found = [
+        (checked(row, needed, where), where) for file in files for row, where in read_table(file)
+    ]
     check_answers(found)
     return [row for row, _ in found], " ".join(map(checksum, files))
 
@@ -26,8 +32,10 @@ def check_answers(found: list[tuple[dict, str]]):
     """Warn of rows without an answer where others have one: its name may be misspelt, and then no response is right."""
     without = [where for row, where in found if row.keys().isdisjoint(["answer", "solution"])]
     if 0 < len(without) < len(found):
-        warnings.warn(f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', the first is {without[0]}",
-                      stacklevel=2)
+        warnings.warn(
+            f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', the first is {without[0]}",
+            stacklevel=2,
+        )
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
@@ -37,7 +45,9 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             if row.get(name) is None and row.get(other) is not None:
                 row[name] = row[other]
         if name not in row:
-            raise DataError(f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}")
+            raise DataError(
+                f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}"
+            )
         if not isinstance(row[name], types):
             wanted = " or ".join({str: "text", list: "a list"}[t] for t in types)
             raise DataError(f"{where}: {name!r} must be {wanted}, not {str(row[name])[:40]!r}")
@@ -46,14 +56,20 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
         if isinstance(row[name], list):
             check_messages(row[name], where)
         elif row[name].lstrip().startswith('[{"role"'):
-            raise DataError(f"{where}: {name!r} has chat messages written as a text: a CSV file cannot have them, JSONL can")
+            raise DataError(
+                f"{where}: {name!r} has chat messages written as a text: a CSV file cannot have them, JSONL can"
+            )
     return row
 
 
 def with_prompt(row: dict, where: str) -> dict:
     """A row of whole conversations as a prompt: its messages up to the assistant's last, which is the answer if it has none."""
     messages = row.get("messages")
-    if not isinstance(messages, list) or not messages or not row.keys().isdisjoint(["prompt", *OTHERS["prompt"]]):
+    if (
+        not isinstance(messages, list)
+        or not messages
+        or not row.keys().isdisjoint(["prompt", *OTHERS["prompt"]])
+    ):
         return row
     check_messages(messages, where)
     *before, last = messages
@@ -65,5 +81,9 @@ def with_prompt(row: dict, where: str) -> dict:
 def check_messages(messages: list, where: str):
     """DataError unless these are chat messages with a role and a text each."""
     for message in messages:
-        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise DataError(f"{where}: a message must have a role and a content, both text, unlike {str(message)[:60]!r}")
+        if not isinstance(message, dict) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise DataError(
+                f"{where}: a message must have a role and a content, both text, unlike {str(message)[:60]!r}"
+            )

@@ -22,8 +22,12 @@ def chosen(response: str) -> list[int] | None:
 def verify(numbers: list[int], target: int, response: str, elements: int = 0) -> float:
     """1.0 when the response chooses some of the numbers, none more often than it occurs, that add up to the target."""
     picked = chosen(response)
-    return float(picked is not None and sum(picked) == target and Counter(picked) <= Counter(numbers)
-                 and elements in (0, len(picked)))
+    return float(
+        picked is not None
+        and sum(picked) == target
+        and Counter(picked) <= Counter(numbers)
+        and elements in (0, len(picked))
+    )
 
 
 class SubsetSum(Generated):
@@ -31,12 +35,27 @@ class SubsetSum(Generated):
     model trained from scratch, answered by numbers alone; otherwise they ask for a \boxed{} list in words.
     """
 
-    def __init__(self, split: str = "train", size: int = 10_000, numbers: int = 6, largest: int = 20, elements: int = 0,
-                 seed: int = 0, plain: bool = False):
+    def __init__(
+        self,
+        split: str = "train",
+        size: int = 10_000,
+        numbers: int = 6,
+        largest: int = 20,
+        elements: int = 0,
+        seed: int = 0,
+        plain: bool = False,
+    ):
         check_split(split)
-        if not 1 <= numbers <= 64 or not 1 <= largest <= 10**6 or not 0 <= elements <= numbers or size < 1:
-            raise ValueError(f"subset_sum takes 1 to 64 numbers up to 10**6, elements among them, size of at least 1; not "
-                             f"numbers {numbers}, largest {largest}, elements {elements}, size {size}")
+        if (
+            not 1 <= numbers <= 64
+            or not 1 <= largest <= 10**6
+            or not 0 <= elements <= numbers
+            or size < 1
+        ):
+            raise ValueError(
+                f"subset_sum takes 1 to 64 numbers up to 10**6, elements among them, size of at least 1; not "
+                f"numbers {numbers}, largest {largest}, elements {elements}, size {size}"
+            )
         self.split = split
         self.size = size
         self.numbers = numbers
@@ -45,7 +64,9 @@ class SubsetSum(Generated):
         self.seed = seed
         self.plain = plain
         if plain and largest * numbers > 10_000:
-            raise ValueError(f"a plain subset_sum has a word for every sum, up to 10,000, not {largest * numbers}")
+            raise ValueError(
+                f"a plain subset_sum has a word for every sum, up to 10,000, not {largest * numbers}"
+            )
         if plain:
             words = (str(n) for n in range(1, largest * numbers + 1))
             self.vocabulary = ("<pad>", "<bos>", "<eos>", "<unk>", "target", "take", *words)
@@ -66,10 +87,18 @@ class SubsetSum(Generated):
         if self.plain:
             take = f" take {self.elements}" if self.elements else ""
             return Example(f"<bos> {listed} target {target}{take}", f"{answer} <eos>", columns)
-        text = (f"Numbers: {listed}\nTarget: {target}\nChoose {how_many} of the numbers that add up to the target. A number "
-                "may be used as often as it is listed. Put the numbers that you choose, separated by commas, within \\boxed{}.")
-        return Example([{"role": "user", "content": text}], f"\\boxed{{{', '.join(map(str, subset))}}}", columns)
+        text = (
+            f"Numbers: {listed}\nTarget: {target}\nChoose {how_many} of the numbers that add up to the target. A number "
+            "may be used as often as it is listed. Put the numbers that you choose, separated by commas, within \\boxed{}."
+        )
+        return Example(
+            [{"role": "user", "content": text}],
+            f"\\boxed{{{', '.join(map(str, subset))}}}",
+            columns,
+        )
 
     def verify(self, response: str, example: Example) -> float:
         columns = example.columns
-        return verify(columns["numbers"], columns["target"], response.removesuffix("<eos>"), self.elements)
+        return verify(
+            columns["numbers"], columns["target"], response.removesuffix("<eos>"), self.elements
+        )

@@ -1,6 +1,6 @@
 """The tables of README.md, from eval.py's JSON files beside it.
 
-    PYTHONPATH=. python results/gradient_norms/summarise.py results/gradient_norms
+PYTHONPATH=. python results/gradient_norms/summarise.py results/gradient_norms
 """
 
 import sys
@@ -11,7 +11,11 @@ import numpy as np
 from results.reading import evaluated
 from results.summarise import head, line
 
-STUDIES = {"words": "word problems", "maze_strong": "mazes, strong base", "maze_weak": "mazes, weak base"}
+STUDIES = {
+    "words": "word problems",
+    "maze_strong": "mazes, strong base",
+    "maze_weak": "mazes, weak base",
+}
 NAMES = {"maxrl": "MaxRL", "grpo": "GRPO", "reinforce_mean": "REINFORCE"}
 UP_TO = (0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1 - 1e-9, 1)
 CALLED = ("0", ".02", ".05", ".1", ".2", ".3", ".5", ".7", ".9", "below 1", "1")
@@ -25,7 +29,9 @@ def there(folder: Path) -> dict[str, str]:
 def read(folder: Path, study: str):
     """Pass rates (prompts,) and {estimator: norms (prompts,)}, of all seeds."""
     rows = evaluated(folder / f"{study}.json")["checkpoints"]
-    norms = {name: np.concatenate([row["norms"][name] for row in rows]) for name in rows[0]["norms"]}
+    norms = {
+        name: np.concatenate([row["norms"][name] for row in rows]) for name in rows[0]["norms"]
+    }
     return np.concatenate([row["pass_rates"] for row in rows]), norms
 
 
@@ -59,7 +65,10 @@ def ratios(folder: Path, study: str) -> dict[str, float]:
     p = p[some]
     plain = norms["reinforce_mean"][some]
     wanted = {"maxrl": 1 / p, "grpo": (p * (1 - p)) ** -0.5}
-    return {name: np.abs(norms[name][some] / plain / weight - 1).max() for name, weight in wanted.items()}
+    return {
+        name: np.abs(norms[name][some] / plain / weight - 1).max()
+        for name, weight in wanted.items()
+    }
 
 
 def main(folder: Path):

@@ -19,7 +19,10 @@ from results.summarise import coverage, differences, head, levels, line, over_se
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 STEPS, BLOCK, KEPT = 1000, 100, 5
-PANELS = {"pass@1": lambda row: row["reward"], "pass@32": lambda row: 1 - row["frac_reward_zero_mean"]}
+PANELS = {
+    "pass@1": lambda row: row["reward"],
+    "pass@32": lambda row: 1 - row["frac_reward_zero_mean"],
+}
 WHEN = [f"{i}-{i + BLOCK}" for i in range(0, STEPS, BLOCK)]
 
 
@@ -45,7 +48,10 @@ def blocks(rows: list[dict], value) -> np.ndarray:
 def over_blocks(runs: dict, value) -> dict[str, np.ndarray]:
     """{method: (seeds, blocks)} of the seeds that all methods have."""
     seeds = set.intersection(*(set(runs[method]) for method in METHODS))
-    return {method: np.stack([blocks(runs[method][seed], value) for seed in sorted(seeds)]) for method in METHODS}
+    return {
+        method: np.stack([blocks(runs[method][seed], value) for seed in sorted(seeds)])
+        for method in METHODS
+    }
 
 
 def mean_curves(table: dict, name: str):
@@ -54,13 +60,18 @@ def mean_curves(table: dict, name: str):
     head(f"{name}, {seeds} seeds", *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO")
     for i, when in enumerate(WHEN):
         cells = [over_seeds(table[method][:, i]) for method in METHODS]
-        gaps = [over_seeds(table["maxrl"][:, i] - table[method][:, i], "+") for method in ("grpo", "rloo")]
+        gaps = [
+            over_seeds(table["maxrl"][:, i] - table[method][:, i], "+")
+            for method in ("grpo", "rloo")
+        ]
         line([when, *cells, *gaps])
 
 
 def seed_curves(tables: dict, seeds: list[int]):
     """Every seed: pass@1 / pass@32 of the methods."""
-    head("pass@1 / pass@32", *(f"seed {seed}: {name}" for seed in seeds for name in METHODS.values()))
+    head(
+        "pass@1 / pass@32", *(f"seed {seed}: {name}" for seed in seeds for name in METHODS.values())
+    )
     for i, when in enumerate(WHEN):
         cells = []
         for place in range(len(seeds)):
@@ -81,24 +92,53 @@ def crossings(tables: dict, seeds: list[int]):
     columns = [f"{METHODS[method]}, {name}" for name in tables for method in ("grpo", "rloo")]
     head("MaxRL ahead from step ... on, of", *columns)
     for place, seed in enumerate(seeds):
-        line([f"seed {seed}", *(ahead_from(table["maxrl"][place], table[method][place])
-                                for table in tables.values() for method in ("grpo", "rloo"))])
-    line(["mean over seeds", *(ahead_from(table["maxrl"].mean(0), table[method].mean(0))
-                               for table in tables.values() for method in ("grpo", "rloo"))])
+        line(
+            [
+                f"seed {seed}",
+                *(
+                    ahead_from(table["maxrl"][place], table[method][place])
+                    for table in tables.values()
+                    for method in ("grpo", "rloo")
+                ),
+            ]
+        )
+    line(
+        [
+            "mean over seeds",
+            *(
+                ahead_from(table["maxrl"].mean(0), table[method].mean(0))
+                for table in tables.values()
+                for method in ("grpo", "rloo")
+            ),
+        ]
+    )
 
 
 def per_run(runs: dict, seeds: list[int], base: str):
     """Of every run: clipped steps, seconds, and entropy and response length in the last block."""
-    head(f"{base} base", "steps clipped", "seconds per step, median", "lower decile", "entropy at the end", "tokens at the end")
+    head(
+        f"{base} base",
+        "steps clipped",
+        "seconds per step, median",
+        "lower decile",
+        "entropy at the end",
+        "tokens at the end",
+    )
     for seed in seeds:
         for method, name in METHODS.items():
             rows = runs[method][seed]
             last = rows[-BLOCK // KEPT :]
             seconds = [row["seconds"] for row in rows]
-            line([f"seed {seed} {name}", f"{statistics.mean(row['clipped'] for row in rows):.0%}",
-                  f"{statistics.median(seconds):.2f}", f"{np.quantile(seconds, 0.1):.2f}",
-                  f"{statistics.mean(row['entropy'] for row in last):.3f}",
-                  f"{statistics.mean(row['completions/mean_length'] for row in last):.1f}"])
+            line(
+                [
+                    f"seed {seed} {name}",
+                    f"{statistics.mean(row['clipped'] for row in rows):.0%}",
+                    f"{statistics.median(seconds):.2f}",
+                    f"{np.quantile(seconds, 0.1):.2f}",
+                    f"{statistics.mean(row['entropy'] for row in last):.3f}",
+                    f"{statistics.mean(row['completions/mean_length'] for row in last):.1f}",
+                ]
+            )
 
 
 def decile(rows: list[dict]) -> np.ndarray:
@@ -115,11 +155,21 @@ def everything(rows: list[dict]) -> np.ndarray:
 def equal_seconds(runs: dict, seeds: list[int]):
     """MaxRL when as many seconds have passed as the other took for all of its steps, by two clocks."""
     ours = ("MaxRL's steps", "MaxRL's pass@1 / pass@32")
-    head("in the seconds of", "minutes", "its pass@1 / pass@32", *ours, *(f"by all seconds: {name}" for name in ours))
+    head(
+        "in the seconds of",
+        "minutes",
+        "its pass@1 / pass@32",
+        *ours,
+        *(f"by all seconds: {name}" for name in ours),
+    )
     for seed in seeds:
         for method in ("grpo", "rloo"):
             theirs, ours = runs[method][seed], runs["maxrl"][seed]
-            cells = [f"seed {seed} {METHODS[method]}", f"{decile(theirs)[-1] / 60:.1f}", at_the_end(theirs)]
+            cells = [
+                f"seed {seed} {METHODS[method]}",
+                f"{decile(theirs)[-1] / 60:.1f}",
+                at_the_end(theirs),
+            ]
             for clock in (decile, everything):
                 done = int((clock(ours) <= clock(theirs)[-1]).sum())
                 cells += [str(KEPT * done), at_the_end(ours[:done])]
@@ -134,9 +184,14 @@ def at_the_end(rows: list[dict]) -> str:
 
 def clipping(clipped: dict, unclipped: dict):
     """One seed of the weak base with and without clipping at norm 1: pass@1 / pass@32."""
-    seed, = unclipped["maxrl"]
-    head(f"weak base, seed {seed}", *(f"{METHODS[method]}{how}" for method in unclipped for how in ("", ", not clipped")))
-    columns = [rows for method in unclipped for rows in (clipped[method][seed], unclipped[method][seed])]
+    (seed,) = unclipped["maxrl"]
+    head(
+        f"weak base, seed {seed}",
+        *(f"{METHODS[method]}{how}" for method in unclipped for how in ("", ", not clipped")),
+    )
+    columns = [
+        rows for method in unclipped for rows in (clipped[method][seed], unclipped[method][seed])
+    ]
     values = [[blocks(rows, value) for value in PANELS.values()] for rows in columns]
     for i, when in enumerate(WHEN):
         line([when, *(f"{one[i]:.3f} / {many[i]:.2f}" for one, many in values)])
@@ -146,7 +201,11 @@ def tested(results: dict, runs: Path, base: str, seeds: list[int]):
     """pass@k on the test mazes, and the samples that one method needs for the pass@k of another (Figure 5)."""
     ks = [1, 8, 64, 256, 512]
     table = coverage(results, ks)
-    levels(table, ks, lambda i, name: runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}")
+    levels(
+        table,
+        ks,
+        lambda i, name: runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}",
+    )
     differences(table, ks)
     powers = [2**i for i in range(10)]  # straight lines between them
     curves = coverage(results, powers)

@@ -1,6 +1,6 @@
 """The tables of README.md, from the JSON files of this folder:
 
-    PYTHONPATH=. python results/images_1000/summarise.py results/images_1000
+PYTHONPATH=. python results/images_1000/summarise.py results/images_1000
 """
 
 import json
@@ -15,15 +15,30 @@ from results import images
 from results.images import BINS, RESULTS, columns, seeds_table
 from results.summarise import head, line, over_seeds
 
-METHODS = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "grpo-128", "reinforce_mean-1024")
+METHODS = (
+    "supervised",
+    "maxrl-1024",
+    "maxrl-128",
+    "maxrl-16",
+    "grpo-1024",
+    "grpo-128",
+    "reinforce_mean-1024",
+)
 KS = (1, 2, 8, 32, 128, 512)
 
 
 def rates(curves: dict):
-    found = {run["lr"]: run for name, run in curves.items() if name.startswith("seed100/supervised")}
+    found = {
+        run["lr"]: run for name, run in curves.items() if name.startswith("seed100/supervised")
+    }
     head("cross-entropy, seed 100, validation, rate", *(f"{rate:g}" for rate in sorted(found)))
     for key in ("pass@1", "pass@128", "top1"):
-        line([key.replace("top1", "top-1"), *(f"{found[rate][key][-1]:.3f}" for rate in sorted(found))])
+        line(
+            [
+                key.replace("top1", "top-1"),
+                *(f"{found[rate][key][-1]:.3f}" for rate in sorted(found)),
+            ]
+        )
 
 
 def paper() -> dict:
@@ -48,7 +63,9 @@ def comparison(test: Path):
     for name in METHODS[1:]:
         ours = over_seeds(table[name][0] / table["supervised"][0])
         method = "reinforce-1024" if name.startswith("reinforce") else name
-        line([called(name), ours, f"{theirs[method]['pass@1'] / theirs['supervised']['pass@1']:.3f}"])
+        line(
+            [called(name), ours, f"{theirs[method]['pass@1'] / theirs['supervised']['pass@1']:.3f}"]
+        )
 
 
 def coverage(test: Path):
@@ -64,13 +81,14 @@ def lost(test: Path):
     rows = json.loads(test.read_text())["checkpoints"]
     head("share of test images with pass rate", "below .001", ".001 to .5", "above .5")
     for name in METHODS:
-        p = np.array([row["pass_rates"] for row in rows if row["name"] == name])                  # (seeds, images)
+        p = np.array([row["pass_rates"] for row in rows if row["name"] == name])  # (seeds, images)
         parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
         line([called(name), *(over_seeds(part.mean(1)) for part in parts)])
 
 
 def complete(curves: dict, chosen: float) -> list[int]:
     """The seeds whose methods have all come to the last step."""
+
     def ended(seed, method):
         run = curves.get(f"seed{seed}/{method}-lr{chosen}")
         return run is not None and run["steps"][-1] == 2000
@@ -94,14 +112,24 @@ def lower(curves: dict):
     for method in ("maxrl-1024", "maxrl-128"):
         for name, run in sorted(curves.items()):
             if name in (f"seed0/{method}-lr1.0", f"earlier/seed0/{method}-lr3.0"):
-                line([called(method), f"{run['lr']:g}", *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1"))])
+                line(
+                    [
+                        called(method),
+                        f"{run['lr']:g}",
+                        *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1")),
+                    ]
+                )
 
 
 def seconds(curves: dict, rate: float):
     """Means over seeds."""
     head("seconds of 2,000 steps", *map(called, METHODS))
-    means = [statistics.mean(curves[f"seed{seed}/{name}-lr{rate}"]["seconds"] for seed in complete(curves, rate))
-             for name in METHODS]
+    means = [
+        statistics.mean(
+            curves[f"seed{seed}/{name}-lr{rate}"]["seconds"] for seed in complete(curves, rate)
+        )
+        for name in METHODS
+    ]
     line(["mean over seeds", *(f"{mean:.0f}" for mean in means)])
 
 
@@ -109,8 +137,14 @@ def norms(study: Path, step: str):
     """Medians of the gradient norms in bins of the pass rate, each model's under its own objective, and the paper's."""
     rows = images.norms(study, step)
     series = json.loads((RESULTS / "paper/figure08.json").read_text())["series"]
-    theirs = {name: np.array(series[f"medians | {name}"]) for name in ("supervised", "maxrl", "grpo")}
-    head(f"step {int(step):,}: pass rate up to", *map(called, METHODS), *(f"paper: {called(name)}" for name in theirs))
+    theirs = {
+        name: np.array(series[f"medians | {name}"]) for name in ("supervised", "maxrl", "grpo")
+    }
+    head(
+        f"step {int(step):,}: pass rate up to",
+        *map(called, METHODS),
+        *(f"paper: {called(name)}" for name in theirs),
+    )
     for low, high in zip(BINS, BINS[1:]):
         cells = []
         for name in METHODS:
@@ -125,7 +159,11 @@ def norms(study: Path, step: str):
 
 def main(study: Path):
     curves = json.loads((study / "curves.json").read_text())
-    chosen = max((run["pass@1"][-1], run["lr"]) for name, run in curves.items() if name.startswith("seed100/"))[1]
+    chosen = max(
+        (run["pass@1"][-1], run["lr"])
+        for name, run in curves.items()
+        if name.startswith("seed100/")
+    )[1]
     rates(curves)
     validation(curves, chosen)
     if (study / "test.json").exists():

@@ -82,7 +82,9 @@ def make_policy(seed: int) -> SequencePolicy:
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(noise * 0.3 + float("norm" in name))
     tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
-    return SequencePolicy(model, tokenizer, [END], max_tokens=LONGEST, aggregation="sequence", seed=seed)
+    return SequencePolicy(
+        model, tokenizer, [END], max_tokens=LONGEST, aggregation="sequence", seed=seed
+    )
 
 
 def listed(policy: SequencePolicy, prompt: str) -> Rollouts:
@@ -157,7 +159,7 @@ def facts(seed: int) -> dict:
 # ------------------------------------------- what an estimator makes of it ------------------------------------------
 def advantages_of(name: str, options: dict, N: int):
     """(N + 1,) each: the advantage of a success and of a failure where K = 0, ..., N rollouts succeed."""
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)               # row K: K ones first
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # row K: K ones first
     advantages = ADVANTAGES[name](rewards, **options)
     return advantages[:, 0], advantages[:, -1]
 
@@ -169,14 +171,19 @@ def moments(name: str, options: dict, N: int, p, gram, success, failure):
     """
     of_success, of_failure = advantages_of(name, options, N)
     K = torch.arange(N + 1, dtype=torch.float64)
-    p = p[:, None]                                                             # (P, 1)
-    chance = torch.distributions.Binomial(N, p).log_prob(K).exp()              # (P, N + 1)
+    p = p[:, None]  # (P, 1)
+    chance = torch.distributions.Binomial(N, p).log_prob(K).exp()  # (P, N + 1)
     # Given K the gradient is, in expectation, this multiple of grad p ...
     multiple = (K * of_success / p - (N - K) * of_failure / (1 - p)) / N
     w = (chance * multiple).sum(1)
     # ... and around that its K successes and N - K failures scatter on their own.
-    around = (K * of_success.square() * success[:, None] + (N - K) * of_failure.square() * failure[:, None]) / N**2
-    between = (chance * (multiple - w[:, None]).square()).sum(1) * p[:, 0].square() * gram.diagonal()
+    around = (
+        K * of_success.square() * success[:, None]
+        + (N - K) * of_failure.square() * failure[:, None]
+    ) / N**2
+    between = (
+        (chance * (multiple - w[:, None]).square()).sum(1) * p[:, 0].square() * gram.diagonal()
+    )
     return w, (chance * around).sum(1) + between
 
 
@@ -184,7 +191,7 @@ def live(name: str, options: dict, N: int, p):
     """(P,), the expected share of a group's rollouts that have an advantage: no others are trained on."""
     of_success, of_failure = advantages_of(name, options, N)
     K = torch.arange(N + 1, dtype=torch.float64)
-    chance = torch.distributions.Binomial(N, p[:, None]).log_prob(K).exp()     # (P, N + 1)
+    chance = torch.distributions.Binomial(N, p[:, None]).log_prob(K).exp()  # (P, N + 1)
     return (chance * (K * (of_success != 0) + (N - K) * (of_failure != 0))).sum(1) / N
 
 
@@ -192,7 +199,7 @@ def batch(w, trace, p, gram) -> dict:
     """cosine, length and noise of the mean gradient of all prompts."""
     P = len(p)
     of_log = torch.ones(P, dtype=torch.float64)
-    expected = w * p                                                           # grad p = p grad log p
+    expected = w * p  # grad p = p grad log p
     target = (of_log @ gram @ of_log).sqrt()
     length = (expected @ gram @ expected).sqrt()
     return {
@@ -260,7 +267,7 @@ def control(seed: int, policy: dict) -> list[dict]:
         for name in gradients:
             weights = torch.zeros(batches, len(right), dtype=torch.float64)
             weights.scatter_add_(1, outcomes, ADVANTAGES[name](rewards) / N)
-            gradients[name] = gradients[name] + weights @ scores               # (batches, parameters)
+            gradients[name] = gradients[name] + weights @ scores  # (batches, parameters)
     return [compared(name, gradient, target, policy) for name, gradient in gradients.items()]
 
 
@@ -270,7 +277,10 @@ def compared(name: str, gradients, target, policy: dict) -> dict:
     values = {"signal": gradients @ target / size**2, "square": (gradients / size).square().sum(1)}
     w, trace = moments(name, {}, CONTROL["rollouts"], **policy)
     exact = batch(w, trace, policy["p"], policy["gram"])
-    expected = {"signal": exact["length"] * exact["cosine"], "square": exact["length"] ** 2 + exact["noise"] ** 2}
+    expected = {
+        "signal": exact["length"] * exact["cosine"],
+        "square": exact["length"] ** 2 + exact["noise"] ** 2,
+    }
     result = {"method": name}
     for key, sample in values.items():
         se = sample.std() / len(sample) ** 0.5
@@ -283,7 +293,11 @@ def main(file: str):
     exact = [facts(seed) for seed in SEEDS]
     policies = [tensors(policy) for policy in exact]
     rows = [row(method, *rule, N, policies) for method, rule in METHODS.items() for N in ROLLOUTS]
-    orders = [row("maxrl_order", "maxrl_order", {"order": T}, N, policies) for N, some in ORDERS.items() for T in some]
+    orders = [
+        row("maxrl_order", "maxrl_order", {"order": T}, N, policies)
+        for N, some in ORDERS.items()
+        for T in some
+    ]
     result = {
         "policies": [{key: rounded(values) for key, values in policy.items()} for policy in exact],
         "rows": rows,

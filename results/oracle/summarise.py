@@ -1,6 +1,6 @@
 """The tables of README.md, from results.json beside it.
 
-    PYTHONPATH=. python results/oracle/summarise.py results/oracle
+PYTHONPATH=. python results/oracle/summarise.py results/oracle
 """
 
 import json
@@ -47,7 +47,7 @@ RARE = {  # baseline -> estimator, as functions of N: all of order N - 1 but the
 def numbers(row: dict) -> dict[str, np.ndarray]:
     """What follows from a row's cosine, length and noise, (policies,) each."""
     cosine, length, noise = (np.array(row[key]) for key in ("cosine", "length", "noise"))
-    signal = cosine * length                                                   # along grad log p
+    signal = cosine * length  # along grad log p
     return {
         "cosine": cosine,
         "length": length,
@@ -84,7 +84,11 @@ def with_error(values: np.ndarray, form: str = ".3f") -> str:
 
 def best_group(rows: list[dict], budget: int, best_step: bool = True) -> str:
     """Into groups of which size are so many rollouts a prompt best divided? The error, and that N."""
-    found = {row["rollouts"]: error(row, budget, best_step).mean() for row in rows if row["rollouts"] <= budget}
+    found = {
+        row["rollouts"]: error(row, budget, best_step).mean()
+        for row in rows
+        if row["rollouts"] <= budget
+    }
     N = min(found, key=found.get)
     # Without a baseline the mean of two groups is one group: only rounding is left to choose by.
     size = f"N = {N}" if max(found.values()) - found[N] > 1e-6 else "any N"
@@ -104,9 +108,20 @@ def noisier(rows: list[dict], more: list[dict]):
     head("scatter", "method", *columns)
     for factor in (1, *run.NOISIER["factors"]):
         for method in run.NOISIER["methods"]:
-            own = [row for row in rows + more if row["method"] == method and row.get("factor", 1) == factor]
+            own = [
+                row
+                for row in rows + more
+                if row["method"] == method and row.get("factor", 1) == factor
+            ]
             cells = [f"{error(row).mean():.3f}" for row in own if row["rollouts"] in SHOWN[1:]]
-            line([f"x {factor}", NAMES[method], *cells, *(best_group(own, budget) for budget in LONG_BUDGETS)])
+            line(
+                [
+                    f"x {factor}",
+                    NAMES[method],
+                    *cells,
+                    *(best_group(own, budget) for budget in LONG_BUDGETS),
+                ]
+            )
 
 
 def by_policy(rows: list[dict]):
@@ -133,12 +148,18 @@ def orders(rows: list[dict]):
 def pairs(policies: list[dict]):
     """Algorithm 1 against the exact orders: the weights, and one prompt's variance relative to Algorithm 1's."""
     rates = [f"p = {run.TARGETS[i]:g}" for i in SOME_PROMPTS]
-    head("N", "estimator", "order of its weight", "largest relative difference", *(f"variance, {rate}" for rate in rates))
+    head(
+        "N",
+        "estimator",
+        "order of its weight",
+        "largest relative difference",
+        *(f"variance, {rate}" for rate in rates),
+    )
     for N in (2, 4, 8):
         reference = None
         for name, rule in PAIRS.items():
             found = [run.moments(*rule(N), N, **run.tensors(policy)) for policy in policies]
-            w = np.stack([w.numpy() for w, _ in found])                        # (policies, P)
+            w = np.stack([w.numpy() for w, _ in found])  # (policies, P)
             variance = np.stack([trace.numpy() for _, trace in found])
             reference = variance if reference is None else reference
             p = np.array([policy["p"] for policy in policies])
@@ -156,16 +177,30 @@ def rare_side(policies: list[dict], N: int = 32) -> dict[str, tuple]:
     that have an advantage; (P,) each, means over the policies."""
     exact = [run.tensors(policy) for policy in policies]
     rules = {name: rule(N) for name, rule in RARE.items()}
-    variance = {name: np.stack([run.moments(*rule, N, **one)[1] for one in exact]) for name, rule in rules.items()}
-    rows = {name: np.stack([run.live(*rule, N, one["p"]) for one in exact]) for name, rule in rules.items()}
-    return {name: ((variance[name] / variance["Algorithm 1"]).mean(0), rows[name].mean(0)) for name in RARE}
+    variance = {
+        name: np.stack([run.moments(*rule, N, **one)[1] for one in exact])
+        for name, rule in rules.items()
+    }
+    rows = {
+        name: np.stack([run.live(*rule, N, one["p"]) for one in exact])
+        for name, rule in rules.items()
+    }
+    return {
+        name: ((variance[name] / variance["Algorithm 1"]).mean(0), rows[name].mean(0))
+        for name in RARE
+    }
 
 
 def rare_table(policies: list[dict]):
     found = rare_side(policies)
     head("baseline, N = 32", *found)
     for i, target in enumerate(run.TARGETS):
-        line([f"p = {target:g}", *(f"{variance[i]:.3f}, {rows[i]:.3f}" for variance, rows in found.values())])
+        line(
+            [
+                f"p = {target:g}",
+                *(f"{variance[i]:.3f}, {rows[i]:.3f}" for variance, rows in found.values()),
+            ]
+        )
 
 
 def one_prompt(policies: list[dict], N: int = 128):
@@ -181,7 +216,9 @@ def one_prompt(policies: list[dict], N: int = 128):
 
 
 def sampled(rows: list[dict]):
-    head("control, N = 16, policy 0", "signal, sampled", "exact", "squared length, sampled", "exact")
+    head(
+        "control, N = 16, policy 0", "signal, sampled", "exact", "squared length, sampled", "exact"
+    )
     for row in rows:
         cells = []
         for key in ("signal", "square"):
@@ -194,9 +231,12 @@ def main(folder: Path):
     results = json.loads((folder / "results.json").read_text())
     rows = results["rows"]
     print(f"{len(results['policies'])} policies, torch {results['torch']}, {results['seconds']} s")
-    for key, form, title in (("cosine", ".3f", "cosine with grad log p"), ("length", ".3f", "length of the expectation"),
-                             ("needed", ".0f", "rollouts a prompt until noise = signal"),
-                             ("error", ".3f", "error of one group, best step")):
+    for key, form, title in (
+        ("cosine", ".3f", "cosine with grad log p"),
+        ("length", ".3f", "length of the expectation"),
+        ("needed", ".0f", "rollouts a prompt until noise = signal"),
+        ("error", ".3f", "error of one group, best step"),
+    ):
         print(f"\n{title}")
         by_rollouts(rows, key, form)
     for best_step in (True, False):

@@ -1,6 +1,6 @@
 """The tables of README.md, from curves.json and test.json:
 
-    PYTHONPATH=. python results/order/summarise.py results/order
+PYTHONPATH=. python results/order/summarise.py results/order
 """
 
 import json
@@ -29,13 +29,24 @@ def title(name: str) -> str:
 
 def paths(table: dict):
     orders = [f"order-{T}-of-1024" for T in ORDERS]
-    seeds_table(table, ["rloo-1024", *orders, "maxrl-1024", "supervised"], 25, "from scratch", title)
-    seeds_table(table, ["base", *(f"from-base-{name}" for name in (*orders, "supervised"))], 25,
-                "from a model with pass@1 near .2", title)
+    seeds_table(
+        table, ["rloo-1024", *orders, "maxrl-1024", "supervised"], 25, "from scratch", title
+    )
+    seeds_table(
+        table,
+        ["base", *(f"from-base-{name}" for name in (*orders, "supervised"))],
+        25,
+        "from a model with pass@1 near .2",
+        title,
+    )
 
 
 def few(table: dict):
-    names = [name for N in (2, 4, 8) for name in (f"maxrl-{N}", f"order-{N - 1}-of-{N}", f"order-{N}-of-{N}")]
+    names = [
+        name
+        for N in (2, 4, 8)
+        for name in (f"maxrl-{N}", f"order-{N - 1}-of-{N}", f"order-{N}-of-{N}")
+    ]
     seeds_table(table, ["base", *(f"few-{name}" for name in names)], 25, "few rollouts", title)
     head("Algorithm 1 minus, ± over seeds", "pass@1", "pass@25", "top-1")
     for N in (2, 4, 8):
@@ -55,11 +66,15 @@ def same(curves: dict):
     """How far order 1 is from RLOO, whose formula is another."""
     early, late = [], []
     for seed in range(3):
-        one, other = (curves[f"seed{seed}/{name}"]["pass@1"] for name in ("order-1-of-1024", "rloo-1024"))
+        one, other = (
+            curves[f"seed{seed}/{name}"]["pass@1"] for name in ("order-1-of-1024", "rloo-1024")
+        )
         gaps = [abs(a - b) for a, b in zip(one, other)]
         early += gaps[:3]
         late += gaps[3:]
-    print(f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, {max(late):.1g} later.")
+    print(
+        f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, {max(late):.1g} later."
+    )
 
 
 def noises():
@@ -71,8 +86,15 @@ def noises():
         rows.append((f"maxrl-{N}", "maxrl", N, {}))
         rows += [(f"order-{T}-of-{N}", "maxrl_order", N, {"order": T}) for T in (N - 1, N)]
     for run, name, N, options in rows:
-        line([title(run), *(f"{weight(name, p, rollouts=N, **options):.3g} / {noise(name, p, N, CLASSES, **options):.3g}"
-                            for p in ps)])
+        line(
+            [
+                title(run),
+                *(
+                    f"{weight(name, p, rollouts=N, **options):.3g} / {noise(name, p, N, CLASSES, **options):.3g}"
+                    for p in ps
+                ),
+            ]
+        )
 
 
 def main(study: Path):

@@ -26,7 +26,7 @@ def live(name: str, N: int, p: float) -> tuple[float, float]:
     """The share of groups with a live row, and the rows with an advantage of a group, both in expectation."""
     import torch
 
-    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)       # K successes in row K
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # K successes in row K
     rows = (ADVANTAGES[name](rewards) != 0).sum(1).tolist()
     chances = [math.comb(N, K) * p**K * (1 - p) ** (N - K) for K in range(N + 1)]
     groups = sum(chance for chance, n in zip(chances, rows) if n)

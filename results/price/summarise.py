@@ -40,7 +40,11 @@ PAIRS = [  # what is compared with what
 ]
 TIMED = (4, 5)  # the seeds whose runs had a core for themselves
 KS = [1, 8, 64, 512]
-T = {2: 12.706, 3: 4.303, 4: 3.182}  # the 97.5 % quantile of Student's t with so many values, less one degree of freedom
+T = {
+    2: 12.706,
+    3: 4.303,
+    4: 3.182,
+}  # the 97.5 % quantile of Student's t with so many values, less one degree of freedom
 
 
 def read(study: Path = STUDY) -> dict[str, dict[int, list[dict]]]:
@@ -96,37 +100,63 @@ def at(rows: list[dict], what: str, budget: float) -> float:
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
     timed = ", ".join(map(str, TIMED))
-    head("arm", "seeds", "rollouts a step: first, last 100", f"seconds a step, median of seeds {timed}",
-         "minutes in all", "pass@1 of the last 100 steps", "with a success")
+    head(
+        "arm",
+        "seeds",
+        "rollouts a step: first, last 100",
+        f"seconds a step, median of seeds {timed}",
+        "minutes in all",
+        "pass@1 of the last 100 steps",
+        "with a success",
+    )
     for arm, seeds in found.items():
         rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)
         last = [rows[-BLOCK // KEPT :] for rows in seeds.values()]
         timed = [rows for seed, rows in seeds.items() if seed in TIMED]
         seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([curve(rows, "seconds")[0][-1] for rows in timed]) / 60
-        line([ARMS[arm], str(len(seeds)), f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
-              f"{seconds:.2f}", f"{minutes:.1f}",
-              interval([np.mean([row["reward"] for row in rows]) for rows in last]),
-              f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}"])
+        line(
+            [
+                ARMS[arm],
+                str(len(seeds)),
+                f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
+                f"{seconds:.2f}",
+                f"{minutes:.1f}",
+                interval([np.mean([row["reward"] for row in rows]) for rows in last]),
+                f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}",
+            ]
+        )
 
 
 def by_seed(found: dict):
     """pass@1 / share with a success, and tokens of a response, of the last 100 steps of every run."""
-    head("last 100 steps: pass@1 / with a success, tokens", *(f"seed {seed}" for seed in found["maxrl-16x32"]))
+    head(
+        "last 100 steps: pass@1 / with a success, tokens",
+        *(f"seed {seed}" for seed in found["maxrl-16x32"]),
+    )
     for arm, seeds in found.items():
         cells = []
         for seed in found["maxrl-16x32"]:
             rows = seeds.get(seed, [])[-BLOCK // KEPT :]
             keys = ("reward", "frac_reward_zero_mean", "completions/mean_length")
             means = [np.mean([row[key] for row in rows]) for key in keys if rows]
-            cells.append(f"{means[0]:.3f} / {1 - means[1]:.2f}, {means[2]:.0f}" if rows else "not run")
+            cells.append(
+                f"{means[0]:.3f} / {1 - means[1]:.2f}, {means[2]:.0f}" if rows else "not run"
+            )
         line([ARMS[arm], *cells])
 
 
 def budgets(found: dict) -> dict[str, float]:
     """What all arms have used at least: rollouts of all seeds, seconds of the timed ones."""
+
     def least(what, seeds):
-        return min(curve(rows, what)[0][-1] for arm in found.values() for seed, rows in arm.items() if seed in seeds)
+        return min(
+            curve(rows, what)[0][-1]
+            for arm in found.values()
+            for seed, rows in arm.items()
+            if seed in seeds
+        )
+
     everyone = set(found["maxrl-16x32"])
     return {"rollouts": least("rollouts", everyone), "seconds": least("seconds", TIMED)}
 
@@ -134,13 +164,24 @@ def budgets(found: dict) -> dict[str, float]:
 def equal(found: dict):
     """pass@1 of training after equal steps, rollouts and seconds: as much as every arm has used."""
     limits = budgets(found)
-    head("pass@1 of training", f"after {STEPS} steps", f"after {limits['rollouts'] / 1000:.0f},000 rollouts",
-         f"after {limits['seconds']:.0f} s (seeds {', '.join(map(str, TIMED))})")
+    head(
+        "pass@1 of training",
+        f"after {STEPS} steps",
+        f"after {limits['rollouts'] / 1000:.0f},000 rollouts",
+        f"after {limits['seconds']:.0f} s (seeds {', '.join(map(str, TIMED))})",
+    )
     for arm, seeds in found.items():
-        timed = [at(rows, "seconds", limits["seconds"]) for seed, rows in seeds.items() if seed in TIMED]
-        line([ARMS[arm], interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
-              interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
-              " / ".join(f"{value:.3f}" for value in timed)])
+        timed = [
+            at(rows, "seconds", limits["seconds"]) for seed, rows in seeds.items() if seed in TIMED
+        ]
+        line(
+            [
+                ARMS[arm],
+                interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
+                interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
+                " / ".join(f"{value:.3f}" for value in timed),
+            ]
+        )
 
 
 def tested(found: dict):
@@ -148,12 +189,20 @@ def tested(found: dict):
     head("test", "seeds", *(f"pass@{k}" for k in KS))
     for name, seeds in found.items():
         said = ", ".join(map(str, seeds))
-        line([ARMS.get(name, "before RL"), said, *(interval(column) for column in np.array(list(seeds.values())).T)])
+        line(
+            [
+                ARMS.get(name, "before RL"),
+                said,
+                *(interval(column) for column in np.array(list(seeds.values())).T),
+            ]
+        )
     head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "ahead on")))
     for ours, theirs in PAIRS:
         gaps = paired(found.get(ours, {}), found.get(theirs, {}))
         if len(gaps):
-            cells = [cell for column in gaps.T for cell in (interval(column, "+"), positive(column))]
+            cells = [
+                cell for column in gaps.T for cell in (interval(column, "+"), positive(column))
+            ]
             line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
 
 
@@ -163,11 +212,24 @@ def images(file: Path, k: int):
     if results is None:
         return
     curves = {name: values.mean(1) for name, values in table.coverage(results, [1, k]).items()}
-    head(f"{file.stem.removeprefix('test')} classes, {len(curves['maxrl-1024'])} seeds", "pass@1", f"pass@{k}",
-         "pass@1 minus MaxRL's", "ahead on")
+    head(
+        f"{file.stem.removeprefix('test')} classes, {len(curves['maxrl-1024'])} seeds",
+        "pass@1",
+        f"pass@{k}",
+        "pass@1 minus MaxRL's",
+        "ahead on",
+    )
     for name, values in curves.items():
         gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
-        line([name, interval(values[:, 0]), interval(values[:, 1]), interval(gaps, "+"), positive(gaps)])
+        line(
+            [
+                name,
+                interval(values[:, 0]),
+                interval(values[:, 1]),
+                interval(gaps, "+"),
+                positive(gaps),
+            ]
+        )
 
 
 def main(study: Path = STUDY):

@@ -57,12 +57,20 @@ def main():
     head("task", "model", *(f"pass@{k}" for k in KS), "steps clipped")
     for task, table in tables.items():
         for name, seeds in table.items():
-            line(f"`{task}`", called(name), *(over_seeds(values) for values in seeds.mean(1).T), steps_clipped(task, name))
+            line(
+                f"`{task}`",
+                called(name),
+                *(over_seeds(values) for values in seeds.mean(1).T),
+                steps_clipped(task, name),
+            )
     head("MaxRL minus GRPO", *(f"pass@{k}" for k in KS))
     for task, table in tables.items():
         gaps = table["maxrl"] - table["grpo"]  # (seeds, prompts, ks), paired over prompts
         for seed, gap in enumerate(gaps):
-            line(f"`{task}`, seed {seed}", *("{:+.3f} ± {:.3f}".format(*mean_and_se(values)) for values in gap.T))
+            line(
+                f"`{task}`, seed {seed}",
+                *("{:+.3f} ± {:.3f}".format(*mean_and_se(values)) for values in gap.T),
+            )
         line(f"`{task}`, ± over seeds", *(over_seeds(values, "+") for values in gaps.mean(1).T))
 
 

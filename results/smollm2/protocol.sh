@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1 PYTHONPATH=.
 mkdir -p $out
 
 verdicts() { # checkpoint, name, temperature, top-p, further options
-    $python results/smollm2/verdicts.py "$1" "$out/$2-$3.jsonl" --prompts 128 --temperature "$3" --top-p "$4" "${@:5}"
+    $python results/smollm2/verdicts.py "$1" "$out/$2-$3.jsonl" --temperature "$3" --top-p "$4" "${@:5}"
 }
 
 case $1 in
@@ -22,15 +22,13 @@ model)
     $python -m data.gsm8k.prepare ${GSM8K:+--source "$GSM8K/train.jsonl" --test "$GSM8K/test.jsonl"}
     ;;
 before)
-    for sampling in "0.6 0.95" "1.0 1.0"; do
-        verdicts data/smollm2/135m-instruct before $sampling --samples 8 --max-response 256
-    done
+    verdicts data/smollm2/135m-instruct before 0.6 0.95 --prompts 64 --samples 8 --max-response 256
+    verdicts data/smollm2/135m-instruct before 1.0 1.0 --prompts 32 --samples 8 --max-response 256
     ;;
 warmup)
-    $python train.py gsm8k_smollm2_135m_sft --steps 40 --out $out/base --resume auto
-    for sampling in "0.6 0.95" "1.0 1.0"; do
-        verdicts $out/base base $sampling --samples 16 --max-response 192
-    done
+    $python train.py gsm8k_smollm2_135m_sft --steps 30 --out $out/base --resume auto
+    verdicts $out/base base 0.6 0.95 --prompts 128 --samples 16 --max-response 192
+    verdicts $out/base base 1.0 1.0 --prompts 64 --samples 16 --max-response 192
     ;;
 norms)
     $python eval.py $out/base --split train --gradient-norms --prompts 32 --samples 64 --json $out/norms.json --plot $out/norms.png
@@ -44,7 +42,7 @@ run)
 test)
     for run in $out/seed*; do
         if [ "$(cat "$run/latest" 2>/dev/null)" = step-000060 ]; then
-            verdicts "$run" "$(basename "$run")" 0.6 0.95 --samples 16 --max-response 192
+            verdicts "$run" "$(basename "$run")" 0.6 0.95 --prompts 128 --samples 16 --max-response 192
         fi
     done
     ;;

@@ -25,7 +25,9 @@ TEXTS = 16  # prompts whose responses are kept
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--split", default="test")
@@ -50,7 +52,9 @@ def verdicts(task: Gsm8k, index: int, responses: list[str], rollouts, i: int) ->
         "with_box": sum(last_boxed(response) is not None for response in responses),
         "cut": int((~rollouts.finished[i]).sum()),
         "tokens": round(float(rollouts.lengths[i].float().mean()), 1),
-        "majority": float(majority_vote([[task.final(response) for response in responses]], right)[0]),
+        "majority": float(
+            majority_vote([[task.final(response) for response in responses]], right)[0]
+        ),
     }
     if index < TEXTS:
         for name, value in (("right", 1.0), ("wrong", 0.0)):
@@ -71,8 +75,13 @@ def main():
         places = range(done, min(done + at_once, args.prompts))
         with torch.no_grad():
             rollouts = policy.rollout(
-                [task[i] for i in places], args.samples, indices=places, seed=0,
-                temperature=args.temperature, top_p=args.top_p)
+                [task[i] for i in places],
+                args.samples,
+                indices=places,
+                seed=0,
+                temperature=args.temperature,
+                top_p=args.top_p,
+            )
         lines = []
         for i, responses in enumerate(task.responses(rollouts)):
             lines.append(json.dumps(verdicts(task, places[i], responses, rollouts, i)) + "\n")

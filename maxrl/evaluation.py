@@ -1,0 +1,81 @@
+"""How many rollouts of each prompt succeed."""
+
+import math
+
+import torch
+
+from maxrl.metrics import majority_vote, pass_at_k_table
+from maxrl.parallel import distributed
+
+
+def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
+    """Return how many rollouts of each prompt succeed (reward 1): (len(indices),); arguments as in judge_samples.
+
+    -1 if one of them has no verdict (NaN): such a prompt is neither right nor wrong.
+    """
+    return judge_samples(policy, task, indices, samples, **options)[0]
+
+
+@torch.no_grad()
+def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
+    """Sample and judge. The ranks share the prompts and all get all results.
+
+    policy    a SequencePolicy
+    task      whose rewards() judges
+    indices   the prompts, places in the task
+    samples   rollouts per prompt
+    seed      of the noise, which depends on (seed, place in `indices`, rollout, position)
+    progress  is called with the number of prompts after each wave
+    sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
+
+    Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
+    (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.
+    """
+    # Here, because a rank may be left without a prompt.
+    policy.unsharded_model()
+    results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
+    at_once = max(1, policy.wave_rows // samples)
+    mine = range(distributed.rank(), len(indices), distributed.world_size())
+    for i in range(0, len(mine), at_once):
+        places = mine[i : i + at_once]
+        examples = [task[int(indices[place])] for place in places]
+        rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
+        rewards = task.rewards(examples, rollouts)  # (places, samples)
+        right = rewards == 1
+        judged = rewards.isfinite().all(1)  # (places,)
+        results[0, list(places)] = right.sum(1).to(results).where(judged, -1)
+        if task.final:
+            answers = []
+            for group in task.responses(rollouts):
+                answers.append([task.final(response) for response in group])
+            results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
+        if progress:
+            progress(len(places))
+    counts, majority = distributed.sum_tensor(results)
+    return counts.long(), majority if task.final else None
+
+
+def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
+    """Return {"pass@1": ...} for each k of ks, over the prompts that have a verdict, and how many have none.
+
+    The other arguments as in judge_samples; the noise is the same every time. NaN if no prompt has a verdict.
+    """
+    counts = count_successes(policy, task, indices, samples, **sampling)
+    judged = counts[counts >= 0]
+    stats = {f"pass@{k}": math.nan for k in ks}
+    if len(judged):
+        for k, (mean, _) in pass_at_k_table(judged, samples, ks).items():
+            stats[f"pass@{k}"] = mean
+    stats["groups_left_out"] = float(len(counts) - len(judged))
+    return stats
+
+
+def evaluation(cfg, step: int, policy, task) -> dict:
+    """Return what the recipe evaluates on its validation prompts, as metrics; nothing if none is due after this step."""
+    if not cfg.evaluates(step):
+        return {}
+    sampling = {}
+    if not task.classes:
+        sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
+    found = policy.evaluate(task, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
+    return {f"eval/{name}": value for name, value in found.items()}

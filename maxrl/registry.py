@@ -1,0 +1,248 @@
+"""The registry of estimators, and the checks of what they are given."""
+
+import difflib
+import functools
+import inspect
+
+import torch
+from torch import Tensor
+
+
+# --------------------------------------------------- the registry ---------------------------------------------------
+class _Registry(dict):
+    def __missing__(self, name):
+        near = difflib.get_close_matches(str(name), self, n=3, cutoff=0.4) or sorted(self)
+        raise KeyError(f"no estimator is called {name!r}; the nearest names are {', '.join(near)}")
+
+
+ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
+
+
+def estimator(
+    takes: str,
+    limit=None,
+    group: bool = False,
+    name: str = "",
+    rounds: bool = False,
+    count: str = "",
+    registry=ADVANTAGES,
+):
+    """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
+
+    takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
+    limit   its weight w(p) for many rollouts; None if that is not known here, False if it has no
+            weight, because it depends on more than r_i and K
+    group   whether it compares a rollout with others, so that N = 1 is refused
+    name    in ADVANTAGES: the formula's own if empty
+    rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
+            may be sampled in rounds (maxrl/rounds.py)
+    count   its option that is an int from 1 to N; where it is given, rewards are binary
+    registry  what it is put into
+    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and known options.
+    """
+
+    def register(formula):
+        called = name or formula.__name__
+        _, *parameters = inspect.signature(formula).parameters.values()
+        known = {}  # name -> required
+        for parameter in parameters:
+            if parameter.kind == parameter.VAR_KEYWORD:
+                raise TypeError(
+                    f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused"
+                )
+            known[parameter.name] = parameter.default is parameter.empty
+        if takes == "unit":
+            known["allow_fractional"] = False
+
+        @functools.wraps(formula)
+        def checked(rewards: Tensor, **options) -> Tensor:
+            if options.pop("allow_missing", False):
+                return among_judged(checked, rewards, options)
+            rewards = check_shape(called, rewards, group)
+            check_options(called, known, options, count, rewards.shape[1])
+            domain = "fractional" if options.pop("allow_fractional", False) else takes
+            if options.get(count):
+                domain = "binary"
+            check_values(called, rewards, domain)
+            return formula(rewards, **options)
+
+        checked.__name__ = called
+        checked.known = known
+        checked.limit = limit
+        checked.rounds = rounds
+        checked.count = count
+        registry[called] = checked
+        return checked
+
+    return register
+
+
+def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
+    """Advantages (P, N) of rewards that are NaN where a group has no rollout, or one without a verdict.
+
+    A group with n rewards gets the advantages of n rollouts, times N / n: their mean over N is that over n. The others get 0.
+    """
+    N = rewards.shape[1]
+    judged = rewards.isfinite()  # (P, N)
+    counts = judged.sum(dim=1)  # (P,)  n of each group
+    advantages = torch.zeros_like(rewards)
+    for n in counts.unique().tolist():
+        chosen = judged & (counts == n)[:, None]  # (P, N)
+        values = rule(rewards[chosen].view(-1, n), **options)  # (groups of n, n)
+        advantages[chosen] = (values * (N / n)).flatten()
+    return advantages
+
+
+# ----------------------------------------------------- the checks ---------------------------------------------------
+class RewardError(ValueError):
+    """A reward that the estimator does not take."""
+
+
+def add_own(name: str, formula) -> None:
+    """Puts an estimator of the user's into ADVANTAGES."""
+    ADVANTAGES[name] = own(name, formula)
+
+
+def find(rule):
+    """The estimator of a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"."""
+    if callable(rule):
+        return rule if hasattr(rule, "known") else own(getattr(rule, "__name__", "this rule"), rule)
+    if rule in ADVANTAGES or ":" not in str(rule):
+        return ADVANTAGES[rule]
+    from maxrl.io.user_code import imported
+
+    return own(rule, imported(rule, "the estimator"))
+
+
+def own(name: str, formula):
+    """A user's function f(rewards (P, N), **options) as an estimator, for any finite rewards; one under
+    an `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+
+    @functools.wraps(formula)
+    def checked(rewards: Tensor, **options) -> Tensor:
+        try:
+            advantages = formula(
+                rewards.clone(), **options
+            )  # it may write into them, and the metrics come from ours
+        except RewardError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever their code does
+            raise RewardError(
+                f"the estimator {name} raised {type(error).__name__}: {error}"
+            ) from None
+        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
+            what = (
+                tuple(advantages.shape)
+                if isinstance(advantages, Tensor)
+                else type(advantages).__name__
+            )
+            raise RewardError(
+                f"the estimator {name} must return finite advantages of the rewards' shape "
+                f"{tuple(rewards.shape)}, not {what}"
+            )
+        bad = ~advantages.isfinite()  # (P, N)
+        if bad.any():
+            group = rewards[bad.any(dim=1)][0]  # (N,)
+            values = " and ".join(f"{value:g}" for value in group.unique()[:4].tolist())
+            raise RewardError(
+                f"the estimator {name} must return finite advantages, not {advantages[bad][0].item()} for a "
+                f"group of {len(group)} rewards of {values}"
+            )
+        return advantages.to(rewards)
+
+    checked.__name__ = name
+    return checked if hasattr(formula, "known") else estimator(takes="any", registry={})(checked)
+
+
+def check_shape(name: str, rewards, group: bool) -> Tensor:
+    """The rewards (P, N) without gradient, in float32 or float64. TypeError or ValueError for anything else, and for N = 1
+    if the estimator compares the rollouts of a group."""
+    if not isinstance(rewards, Tensor) or rewards.is_complex():
+        kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
+        raise TypeError(
+            f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; use torch.tensor(rewards)"
+        )
+    if rewards.ndim != 2 or rewards.numel() == 0:
+        raise ValueError(
+            f"{name} takes rewards of shape (P, N), one row of N >= 1 rollouts per prompt, "
+            f"not {tuple(rewards.shape)}; use rewards.view(P, N)"
+        )
+    if group and rewards.shape[1] == 1:
+        raise ValueError(
+            f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce, which is all that "
+            "one rollout allows"
+        )
+    return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
+
+
+def check_options(name: str, known: dict, options: dict, count: str, rollouts=None) -> None:
+    """TypeError or ValueError for an option that is unknown or missing, or for the count if it is
+    no int from 1 to `rollouts`, the N where that is known."""
+    for key, value in options.items():
+        if key not in known:
+            instead = (
+                "maxrl_order or maxrl_success"
+                if key == "order"
+                else ", ".join(known) or "no option at all"
+            )
+            raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
+        if key == count and value is not None:
+            if type(value) is not int:
+                raise TypeError(
+                    f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N"
+                )
+            if not 1 <= value <= (rollouts or value):
+                top = f" <= N = {rollouts}" if rollouts else ""
+                raise ValueError(
+                    f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range"
+                )
+    for key, required in known.items():
+        if required and options.get(key) is None:
+            raise TypeError(
+                f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do"
+            )
+
+
+def check_sizes(rule, sizes: tuple, options: dict) -> None:
+    """ValueError unless an estimator takes rounds of these sizes; every one takes a single round."""
+    name = rule.__name__
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        raise ValueError(
+            f"{name} got rollouts={sizes!r}; use an int of at least 1, or the sizes of rounds"
+        )
+    if len(sizes) == 1:
+        return
+    if not rule.rounds:
+        exact = [key for key, other in ADVANTAGES.items() if other.rounds]
+        raise ValueError(
+            f"{name} does not have weight w_N from N rollouts for every N, so that the order of rounds "
+            f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}"
+        )
+    given = [key for key in ("order", "allow_fractional") if options.get(key)]
+    if given:
+        raise ValueError(
+            f"{name} in rounds {sizes} has the sum of their sizes as its order and stops at a success; "
+            f"leave out {' and '.join(given)}"
+        )
+
+
+def check_values(name: str, rewards: Tensor, domain: str) -> None:
+    """RewardError for a reward outside the domain: any finite value, fractional ([0, 1]), unit or binary (0 and 1)."""
+    bad = rewards[~rewards.isfinite()]
+    if bad.numel():
+        raise RewardError(
+            f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
+            "use 0 for a failure and leave out the whole group of a rollout that has no reward"
+        )
+    if domain == "any":
+        return
+    bad = rewards[
+        (rewards < 0) | (rewards > 1) if domain == "fractional" else (rewards != 0) & (rewards != 1)
+    ]
+    if bad.numel():
+        allowed = "[0, 1]" if domain == "fractional" else "{0, 1}"
+        hint = ", or allow_fractional=True" if domain == "unit" and 0 < bad[0] < 1 else ""
+        raise RewardError(
+            f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
+            f"use rloo or grpo, which take any finite reward{hint}"
+        )

@@ -1,0 +1,73 @@
+"""How much is sampled at once: as many rollouts as there is memory for."""
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+from maxrl.models.attention import Cache, CacheFull
+from maxrl.sampling.sampler import Samples
+
+
+def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, int]:
+    """Sample P = `prompts` groups of N = `rollouts` in waves that fit into memory.
+
+    sample    sample(groups, columns), two slices, gives the Samples of a part
+    prompts   P
+    rollouts  N
+    rows      the most rows of a wave
+
+    Returns the Samples of all, and how many rows there was memory for. When a wave runs out of memory the next ones are
+    half as large, down to slices of a group: the noise rule keeps the rollouts the same. A budget that was full (CacheFull)
+    halves them too, but says nothing of memory: with shorter responses all rows may fit again.
+    """
+    waves = []
+    fitting = rows
+    g = 0
+    while g < prompts:
+        groups = slice(g, min(g + max(1, rows // rollouts), prompts))
+        width = min(rows, rollouts)
+        columns = [slice(n, n + width) for n in range(0, rollouts, width)]
+        try:
+            waves.append(joined([sample(groups, part) for part in columns], 1))
+            g = groups.stop
+            continue
+        except RuntimeError as error:
+            full = isinstance(error, CacheFull)
+            if rows == 1 or not (full or out_of_memory(error)):
+                raise
+        # Not within `except`, where the error still holds the tensors of the call that failed.
+        rows = max(1, min(rows, (groups.stop - g) * rollouts) // 2)
+        if full:
+            continue
+        fitting = rows
+        warnings.warn(
+            f"out of memory in sampling: at most {rows} rollouts at once from now on", stacklevel=2
+        )
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return joined(waves, 0), fitting
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says so, of a GPU or of a CPU, whose error is no class of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def joined(parts: list[Samples], dim: int) -> Samples:
+    """Return Samples of several groups (dim 0) or of several rows of the same groups (dim 1) as one."""
+    L = max(part.tokens.shape[-1] for part in parts)
+    result = {}
+    for name in vars(parts[0]):
+        values = [getattr(part, name) for part in parts]
+        if values[0].dim() == 3:
+            values = [F.pad(v, (0, L - v.shape[-1])) for v in values]  # (P, N, L)
+        result[name] = torch.cat(values, dim)
+    return Samples(**result)
+
+
+def cache_bytes(config, max_tokens: int, element_size: int) -> int:
+    """Return the bytes of one row's keys and values after max_tokens own tokens, its group's prompt not counted."""
+    per_token = 2 * config.num_key_value_heads * config.head_dim * element_size
+    slots = -(-max_tokens // Cache.BLOCK) * Cache.BLOCK
+    return config.num_hidden_layers * per_token * slots

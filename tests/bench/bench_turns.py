@@ -1,0 +1,150 @@
+"""What the rows of bench.py have in common: turns, seconds, peak memory, counted FLOPs, and the machine's limits."""
+
+import contextlib
+import time
+from unittest import mock
+
+import torch
+from torch.nn.attention.bias import CausalBias
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from maxrl.models import linear
+from maxrl.parallel import distributed
+
+device = torch.device("cpu")
+
+
+def start(threads: int, name: str):
+    """Before a row: this process's threads and device."""
+    global device
+    torch.set_num_threads(threads)
+    device = distributed.setup(name)[2]
+    torch.manual_seed(0)
+
+
+def now() -> tuple[float, float]:
+    """The clock and this process's CPU seconds, when the device has done all that it was told to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter(), time.process_time()
+
+
+def timed(function) -> tuple[float, float]:
+    """Wall and CPU seconds of a call."""
+    wall, cpu = now()
+    function()
+    later, after = now()
+    return later - wall, after - cpu
+
+
+class Times(dict):
+    """{who: {"wall": [seconds], "cpu": [seconds]}}."""
+
+    def note(self, who: str, wall: float, cpu: float):
+        times = self.setdefault(who, {"wall": [], "cpu": []})
+        times["wall"].append(wall)
+        times["cpu"].append(cpu)
+
+
+def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
+    """Seconds of every contestant in A B C A B C ..., each warmed up once before, and the FLOPs of the first one."""
+    first, *others = contestants.values()
+    flops = counted(first)
+    for function in others:
+        function()
+    times = Times()
+    for _ in range(turns):
+        for who, function in contestants.items():
+            times.note(who, *timed(function))
+    return times, flops
+
+
+def counted(function) -> int:
+    """The FLOPs of a call: 2 for a multiplication and addition of a matrix product; all pairs of an attention, seen or not."""
+    aten = torch.ops.aten
+
+    def attention_backward(gradient, q, k, v, *rest, **named):
+        return sdpa_backward_flop_count(gradient, q, k, v)
+
+    # The counter knows torch's own products alone.
+    plain_products = mock.patch.object(linear, "mkl_is_slow", lambda: False)
+    with (
+        whole_biases(),
+        plain_products,
+        FlopCounterMode(
+            display=False,
+            custom_mapping={
+                aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *rest, **named: (
+                    sdpa_flop_count(q, k, v)
+                ),
+                aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
+            },
+        ) as counter,
+    ):
+        function()
+    return counter.get_total_flops()
+
+
+@contextlib.contextmanager
+def whole_biases():
+    """Under a dispatch mode torch cannot make a CausalBias, a tensor in name only: here it is made outside of the mode."""
+
+    def made(cls, *sizes):
+        with _disable_current_modes():
+            return torch.Tensor.__new__(cls)
+
+    CausalBias.__new__ = made
+    try:
+        yield
+    finally:
+        del CausalBias.__new__
+
+
+def peak_gb() -> float:
+    return distributed.peak_memory(device)["memory/peak_gb"]
+
+
+def limits(turns: int) -> dict:
+    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy, read and written, and of a
+    sum, read."""
+    contestants, work = {}, {}
+    fast = 1 if device.type == "cpu" else 100
+    for shape in ((2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)):
+        for dtype in ("float32", "bfloat16"):
+            rows, inner, columns = shape
+            a = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
+            b = torch.randn(inner, columns, device=device).to(a.dtype)
+            repeats = fast * 3 * 2048**3 // (rows * inner * columns)
+            who = f"[{rows},{inner}]x[{inner},{columns}] {dtype}"
+            contestants[who] = lambda a=a, b=b, repeats=repeats: (
+                [a @ b for _ in range(repeats)] and None
+            )
+            work[who] = 2 * rows * inner * columns * repeats
+    for megabytes in (256, 1):
+        source = torch.ones(megabytes * 2**18, device=device)
+        target = torch.empty_like(source)
+        repeats = fast * 1024 // megabytes
+        who = f"copy of {megabytes} MiB"
+        contestants[who] = lambda a=source, b=target, repeats=repeats: (
+            [b.copy_(a) for _ in range(repeats)] and None
+        )
+        work[who] = 2 * source.nbytes * repeats
+        who = f"sum of {megabytes} MiB"
+        contestants[who] = lambda a=source, repeats=repeats: (
+            [a.sum() for _ in range(repeats)] and None
+        )
+        work[who] = source.nbytes * repeats
+    times, _ = take_turns(contestants, turns)
+    return row("FLOP/s, bytes/s", times, work, "FLOP")
+
+
+def row(what: str, times: Times, work, unit: str, **more) -> dict:
+    """A row of the table. work: done by each contestant in a turn, or the same by all; more: rivals, dtype, flops, peaks."""
+    work = work if isinstance(work, dict) else dict.fromkeys(times, work)
+    return {"what": what, "times": times, "work": work, "unit": unit, "peak_gb": peak_gb()} | more
+
+
+def low() -> bool:
+    """Whether this machine takes bfloat16 by itself."""
+    return distributed.use_bfloat16("auto", device)

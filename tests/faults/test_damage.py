@@ -1,0 +1,71 @@
+"""Damaged checkpoints: every one is recognised, and the run goes on from the one before."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from runs import timeless, weights
+from trained import TOKENIZER, trained
+from wholeness import damages, unnoticed, unsound
+
+from maxrl import checkpoint
+from maxrl.models.lora import add_lora
+
+RUN = ("tiny_sft", "--steps", 4, "--save-every", 2)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_every_damage_is_recognised(tmp_path, merged):
+    """Every file cut at 20 places, gone, or with one of 100 bits turned; also in the folder lora/ of a merged checkpoint."""
+    model, optimizer = trained()
+    if merged:
+        optimizer = torch.optim.AdamW(add_lora(model, 2, 4.0, base="base").parameters())
+    checkpoint.save(
+        tmp_path / "a",
+        model,
+        TOKENIZER,
+        [7, 2],
+        recipe={"recipe": "x"},
+        optimizer=optimizer,
+        state={"step": 2},
+        merge=merged,
+    )
+    assert checkpoint.first_problem(tmp_path / "a") == ""
+    tried, missed = unnoticed(tmp_path / "a", random.Random(0))
+    print(f"{tried} damages, {len(missed)} not recognised")
+    assert tried == 121 * (12 if merged else 10) and missed == []
+
+
+def test_what_is_added_later_is_no_damage(tmp_path):
+    """An adapter's README or a converted copy beside the weights."""
+    model, optimizer = trained()
+    checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2])
+    (tmp_path / "a" / "README.md").write_text("mine")
+    assert checkpoint.first_problem(tmp_path / "a") == ""
+
+
+def test_the_run_goes_on_from_the_checkpoint_before(shell):
+    """Each file of the newest one is damaged in some way: the file and the checkpoint are said, and the end is the same."""
+    assert shell("train.py", *RUN, "--out", "whole")[0] == 0
+    rng, newest = random.Random(1), Path("whole/step-000004")
+    for number, file in enumerate(sorted(f.name for f in newest.iterdir())):
+        shutil.copytree("whole", "run")
+        bad = Path("run/step-000004") / file
+        what, left = rng.choice([*damages(bad.read_bytes(), rng, flips=20), ("taken away", None)])
+        bad.unlink() if left is None else bad.write_bytes(left)
+        code, said = shell(
+            "train.py", *RUN, "--out", "run", "--resume", ("yes", "auto")[number % 2]
+        )
+        assert code == 0 and "going on from step-000002" in said, (file, what, said)
+        assert (
+            file in said or file == "checksums.json"
+        )  # which may have got the name of another file wrong
+        shutil.rmtree("run/step-000004.damaged")
+        assert unsound(Path("run")) == [], (file, what)
+        assert timeless("run") == timeless("whole") and weights("run") == weights("whole"), (
+            file,
+            what,
+        )
+        shutil.rmtree("run")

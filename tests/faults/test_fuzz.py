@@ -1,0 +1,334 @@
+"""Arbitrary texts, files and arguments: verifiers give 0.0 or 1.0, everything else works or refuses in one sentence."""
+
+import json
+import random
+
+import pytest
+from hostile import NUMBERS, TEXTS, TIMES, VALUES, Clock, many, nested
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import CORRIDOR, OPEN
+
+import eval as evaluation
+import sample
+from data import text_sets as converter
+from maxrl import verifiers
+from maxrl.advantages import ADVANTAGES
+from maxrl.checkpoint import recorded
+from maxrl.config import Config, holds, with_overrides
+from maxrl.errors import UsageError
+from maxrl.io import chat_template
+from maxrl.recipes import RECIPES
+from maxrl.tasks import load_task
+from maxrl.tasks.maze import draw, verify
+from maxrl.tasks.rows import read_rows
+from maxrl.verifiers import verify_math_batch, verify_number
+
+LATEX = [r"\boxed{", "}", "{", "\\", "$", r"\frac", r"\text{", "1", "23", ",", ".", "/", "=", "^", "-", " ", "½", "%", "\0",
+         "\n", r"\sqrt", "x", "π", r"\times", "^{2}", "9" * 60, r"\left(", ")", "{,}", "\ud800", "٣", "²"]  # fmt: skip
+FORMULA = st.lists(st.sampled_from(LATEX), max_size=14).map("".join)
+BOXED = st.one_of(
+    FORMULA, FORMULA.map(r"so \boxed{{{}}}.".format), st.text(max_size=40), st.sampled_from(TEXTS)
+)
+
+
+def test_verify_number():
+    clock = Clock("verify_number")
+
+    @many(400)
+    @given(BOXED, BOXED)
+    def fuzz(response, answer):
+        assert clock.run((response, answer), lambda: verify_number(response, answer)) in (0.0, 1.0)
+
+    fuzz()
+    for unit in LATEX:  # long ones of every kind: the time must not grow with the square
+        clock.run(unit, lambda unit=unit: verify_number(unit * 20_000, r"\boxed{" + unit * 20_000))
+    clock.report()
+    assert clock.slowest < 20, "not linear"
+
+
+def test_verify_math(monkeypatch):
+    """In batches, as training does; what takes long counts as wrong after SECONDS."""
+    pytest.importorskip("math_verify")
+    monkeypatch.setattr(verifiers, "SECONDS", 0.5)
+    clock = Clock("verify_math, batches of 8")
+
+    @many(6)
+    @given(st.lists(st.tuples(BOXED, BOXED), min_size=8, max_size=8))
+    def fuzz(pairs):
+        verdicts = clock.run(pairs, lambda: verify_math_batch(*map(list, zip(*pairs))))
+        assert len(verdicts) == 8 and {*verdicts} <= {0.0, 1.0}
+
+    fuzz()
+    clock.report()
+
+
+def test_mazes():
+    """Prompts and responses with any token anywhere."""
+    clock = Clock("maze.verify, draw")
+    words = [
+        "DONE",
+        "UP",
+        "RIGHT",
+        "WALL",
+        "PATH",
+        "GOAL",
+        "START",
+        "NEWLINE",
+        "GRID_END",
+        "",
+        "\n",
+    ]
+
+    @many(300)
+    @given(
+        st.sampled_from([CORRIDOR, OPEN]), st.randoms(use_true_random=False), st.text(max_size=20)
+    )
+    def fuzz(prompt, rng, text):
+        tokens = prompt.split(" ")
+        for _ in range(rng.randrange(4)):
+            tokens[rng.randrange(len(tokens))] = rng.choice([*words, text])
+        response = " ".join(rng.choice([*words, text]) for _ in range(rng.randrange(9)))
+        prompt = " ".join(tokens)
+        assert clock.run((prompt, response), lambda: verify(prompt, response)) in (0.0, 1.0)
+        clock.run((prompt, response), lambda: draw(prompt, response, False))
+
+    fuzz()
+    for long in ("RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5):
+        assert clock.run(long[:9], lambda long=long: verify(OPEN, long)) in (0.0, 1.0)
+        assert clock.run(
+            long[:9], lambda long=long: verify(f"GRID_START {long} GRID_END", "DONE")
+        ) in (0.0, 1.0)
+    clock.report()
+
+
+ROWS = [b'{"prompt": "a", "answer": "1"}', b'{"prompt": [{"role": "user", "content": "b"}]}',
+        b'{"problem": "a", "answer": 2.0}',
+        b"[" * 100_000, b'{"a":' * 50_000, b'{"prompt": NaN}', b'{"prompt": "a", "prompt": 3}', b'{"prompt": "\\ud800"}',
+        b"9" * 5000,
+        b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}", b"null", b"[]", b"3", b'"a"', b"\xff\xfe", b"\0", b"", b" ", b"PAR1",
+        b'{"prompt": "' + b"a" * 10**6 + b'"}', json.dumps({"prompt": "a", "deep": nested(200)}).encode(),
+        b'{"prompt": [{"role": "user", "content": 3}]}', b'{"prompt": [[]]}', b"\xef\xbb\xbf{}"]  # fmt: skip
+
+
+def test_jsonl_files(tmp_path, capsys):
+    """Lines of every kind and bytes of any value, for training and for the converters: file and line are named."""
+    clock, file = Clock("JSONL"), tmp_path / "x.jsonl"
+    row = st.one_of(st.sampled_from(ROWS[:3]), st.sampled_from(ROWS), st.binary(max_size=20),
+                    st.dictionaries(st.sampled_from(["prompt", "problem", "answer"]), VALUES).map(
+                        lambda value: json.dumps(value).encode()))  # fmt: skip
+
+    @many(200)
+    @given(st.lists(row, max_size=4), st.integers(0, 60), st.binary(max_size=2))
+    def fuzz(rows, here, extra):
+        content = b"\n".join(rows)
+        here = here if extra else len(content)
+        file.write_bytes(content[:here] + extra + content[here:])
+
+        def use():
+            try:
+                return read_rows(str(file), "train", {"prompt": (str, list)})[0]
+            except ValueError as error:
+                assert str(file) in str(error)
+                assert any(
+                    words in str(error)
+                    for words in (", line ", ", row ", " is not ", "holds no rows")
+                )
+                raise
+
+        for found in clock.run(content[:60], use, ValueError) or ():
+            assert found["prompt"] and isinstance(found["prompt"], (str, list))
+            json.dumps(found, ensure_ascii=False).encode()
+        clock.run(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
+        clock.run(
+            content[:60],
+            lambda: converter.layout(converter.read(file), converter.Source("s", ""), "x"),
+            SystemExit,
+        )
+
+    fuzz()
+    printed = capsys.readouterr().err
+    assert "Traceback" not in printed and all(
+        line.startswith("prepare.py: ") for line in printed.splitlines() if line
+    )
+    clock.report()
+
+
+NAMES = [f"--{name.replace('_', '-')}" for name in Config.__dataclass_fields__] + [
+    "--task.size",
+    "--task.",
+    "--estimator.order",
+    "--",
+    "---",
+    "--=",
+    "--model=",
+    "--gpus",
+    "-h",
+    "--lr=",
+    "x",
+    "--a.b.c",
+    "--temperature",
+    "--top-k",
+    "--top-p",
+]
+ARGUMENTS = st.lists(st.one_of(st.sampled_from(NAMES), st.sampled_from([*map(str, NUMBERS), *TEXTS, "true", "1,2", "yes", "cpu",
+                                                                         "grpo", "cosine", "1_0", "1e5", "٣", ",", "-"]),
+                               st.text(max_size=6)), max_size=5)  # fmt: skip
+
+
+def test_the_command_line():
+    """train.py's options as lists of words, and eval.py's and sample.py's."""
+    clock = Clock("command line")
+
+    @many(800)
+    @given(ARGUMENTS, st.sampled_from(sorted(RECIPES)))
+    def fuzz(arguments, recipe):
+        made = clock.run(
+            arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError
+        )
+        assert made is None or json.loads(json.dumps(made.to_dict()))
+
+    fuzz()
+    clock.report()
+
+
+def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
+    """argparse itself ends with code 2 and its own words."""
+    monkeypatch.chdir(tmp_path)
+    clock = Clock("eval.py, sample.py")
+    options = [
+        "--samples",
+        "--k",
+        "--prompts",
+        "--split",
+        "--task",
+        "--task.size",
+        "--top-p",
+        "--seed",
+        "--json",
+        "--plot",
+        "--against",
+        "--gradient-norms",
+        "--rollouts",
+        "--estimators",
+        "--first",
+        "--temperature",
+        "--workers",
+    ]
+    words = st.one_of(
+        st.sampled_from(options), ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
+    )
+    words = words.filter(
+        lambda word: word.isprintable()
+    )  # argparse repeats them, which pytest's capturing must be able to
+
+    @many(150)
+    @given(st.lists(words, max_size=6))
+    def fuzz(arguments):
+        for script in (evaluation, sample):
+            try:
+                clock.run(arguments, lambda: script.read_arguments(arguments), UsageError, OSError)
+            except SystemExit as end:
+                assert end.code in (0, 2)
+
+    fuzz()
+    assert "Traceback" not in capsys.readouterr().err
+    clock.report()
+
+
+def test_recipe_json(tmp_path):
+    """recorded() gives every field of Config, of its own type, whatever the file holds."""
+    clock, names = Clock("recipe.json"), sorted(Config.__dataclass_fields__)
+
+    @many(250)
+    @given(
+        st.dictionaries(st.one_of(st.sampled_from(names), st.text(max_size=5)), VALUES, max_size=4)
+        | VALUES,
+        st.booleans(),
+    )
+    def fuzz(value, within):
+        (tmp_path / "recipe.json").write_text(json.dumps({"config": value} if within else value))
+        found = clock.run(value, lambda: recorded(tmp_path), ValueError)
+        assert (
+            found is None
+            or found.keys() == Config().to_dict().keys()
+            and isinstance(found["task"], str)
+        )
+
+    fuzz()
+    clock.report()
+    assert (
+        holds(tuple[int, ...], [1, 2])
+        and not holds(tuple[int, ...], [1, "2"])
+        and not holds(tuple[int, ...], 1)
+    )
+    assert (
+        holds(float, 1)
+        and not holds(int, 1.0)
+        and not holds(int, True)
+        and not holds(float, "1")
+        and not holds(str, None)
+    )
+
+
+PIECES = ["{{", "}}", "{%", "%}", "for i in range(99)", "endfor", "if", "endif", "messages", "[0]", ".content", "|", " ", "1",
+          "attr('x')", "''.__class__", ".__mro__", "cycler.__init__.__globals__", "raise_exception('x')", "self", "loop",
+          "set ns = namespace(a=1)", "ns.a", "* 10 ** 9", "~", "'a' * 10 ** 10", "| center(10 ** 10)", "macro f(x)", "f(f)",
+          "endmacro", "range(10 ** 12)", "'{0.__class__}'.format(1)", "| map('x')", "| list", "| tojson(indent=10**9)",
+          "(", ")",
+          "\ud800", "#}", "{#", "generation", "include '/etc/passwd'", "dict(a=1)", "joiner", "lipsum(10 ** 9)", "| join",
+          "break"]  # fmt: skip
+
+
+def test_chat_templates(monkeypatch):
+    """Templates of pieces that do harm, for messages of any text: rendered or refused, within SECONDS."""
+    monkeypatch.setattr(chat_template, "SECONDS", 1.0)
+    clock, secret = Clock("chat templates"), "root:"
+    options = {"add_generation_prompt": True, "bos_token": "<s>"}
+
+    @many(250)
+    @given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), st.text(max_size=20),
+                     st.sampled_from(PIECES).map("{{{{ messages {} }}}}".format),
+                     st.sampled_from(PIECES).map("{{{{ {} }}}}".format)),
+           st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]))  # fmt: skip
+    def fuzz(template, content):
+        messages = [{"role": "user", "content": content}]
+        text = clock.run(
+            template,
+            lambda: chat_template.render(template, messages=messages, **options),
+            ValueError,
+        )
+        assert (
+            text is None
+            or isinstance(text, str)
+            and len(text) <= chat_template.CHARACTERS
+            and secret not in text
+        )
+        assert messages == [{"role": "user", "content": content}]
+
+    fuzz()
+    clock.report()
+    for content in (
+        "{{ 7 * 7 }}",
+        "{% endfor %}",
+        "{{ ''.__class__ }}",
+    ):  # data, also where it looks like jinja
+        assert (
+            chat_template.render(
+                "{{ messages[0].content }}", messages=[{"role": "user", "content": content}]
+            )
+            == content
+        )
+
+
+def test_estimators_options():
+    """--estimator.NAME VALUE of any kind."""
+    import torch
+
+    clock, rng = Clock("estimator options"), random.Random(0)
+    for name, estimator in ADVANTAGES.items():
+        for option in [*getattr(estimator, "known", ()), "order", "k", "ddof", "x"]:
+            for value in [*NUMBERS, True, "a", None, [], *(rng.random() for _ in range(TIMES - 1))]:
+                clock.run((name, option, value), lambda: ADVANTAGES[name](torch.ones(2, 4), **{option: value}),
+                          KeyError, ValueError, TypeError)  # what train.py's check turns into a sentence  # fmt: skip
+    clock.report()

@@ -1,0 +1,22 @@
+"""Shared by tests."""
+
+import itertools
+
+import torch
+
+F64 = torch.float64
+
+
+PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
+
+
+def all_outcomes(N):
+    return torch.tensor(list(itertools.product((0.0, 1.0), repeat=N)), dtype=F64)  # (2^N, N)
+
+
+def expected_gradient(rewards, advantages, p):
+    """sum over outcomes of prob * (1/N) sum_i A_i * score_i, score = d/dp log prob, so grad p = 1."""
+    p = p[:, None, None]  # (M, 1, 1)
+    prob = torch.where(rewards == 1, p, 1 - p).prod(dim=2)  # (M, 2^N)
+    score = rewards / p - (1 - rewards) / (1 - p)  # (M, 2^N, N)
+    return (prob * (advantages * score).mean(dim=2)).sum(dim=1)  # (M,)

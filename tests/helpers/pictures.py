@@ -1,0 +1,42 @@
+"""Shared by tests."""
+
+import numpy as np
+
+from data.maze import prepare
+from maxrl.tasks.maze import (
+    generate,
+    unpack,
+)
+
+
+def mazes(size, count, seed=0):
+    return unpack(generate(size, count, np.random.default_rng(seed)), size)  # (M, n, n)
+
+
+def picture(text):
+    """A prompt from a drawing: # wall, . path, S, G."""
+    names = {"#": "WALL", ".": "PATH", "S": "START", "G": "GOAL"}
+    rows = [" ".join(names[c] for c in line) for line in text.split()]
+    return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
+
+
+def run(capsys, *args):
+    """Exit code and what was said of one run of prepare.py."""
+    code = 0
+    try:
+        prepare.main([str(arg) for arg in args])
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return code, said.out + said.err
+
+
+def splits(out):
+    return {split: np.load(out / f"{split}.npy") for split in prepare.SPLITS}
+
+
+CORRIDOR = picture("##### #S.## ##.## ##.G# #####")  # RIGHT DOWN DOWN RIGHT
+
+
+OPEN = picture("S.. ... ..G")  # no border: stepping off it is a failure like a wall

@@ -1,0 +1,47 @@
+"""Shared by tests."""
+
+import json
+from pathlib import Path
+
+import tiny
+
+from maxrl import checkpoint
+from maxrl.policy import SequencePolicy
+
+SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)
+
+
+def metrics(run):
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(run):
+    return [
+        {k: v for k, v in row.items() if "second" not in k and "memory" not in k}
+        for row in metrics(run)
+    ]
+
+
+def weights(run):
+    return (checkpoint.find(run) / "model.safetensors").read_bytes()
+
+
+def refused(result, *words):
+    """The script ended with code 2 and one sentence that holds these words, without a traceback."""
+    code, said = result
+    assert code == 2 and "Traceback" not in said
+    last = said.strip().splitlines()[-1]
+    assert all(str(word) in last for word in words), last
+
+
+def die(at):
+    """A backward that is interrupted at its at-th call."""
+    calls, backward = [], SequencePolicy.backward
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) == at:
+            raise tiny.Killed
+        return backward(self, *arguments)
+
+    return dying

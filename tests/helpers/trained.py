@@ -1,0 +1,21 @@
+"""Shared by tests."""
+
+import tiny
+import torch
+
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.tasks.maze import VOCABULARY
+
+TOKENIZER = Tokenizer.from_vocabulary(VOCABULARY)
+
+
+def trained(seed=0, **changes):
+    """A model and an AdamW that has state."""
+    model = tiny.model(torch.float32, seed=seed, **changes)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.arange(6)[None, None]).square().sum().backward()
+        model.lm_head.weight.grad = torch.randn_like(model.lm_head.weight)
+        optimizer.step()
+    return model, optimizer

@@ -1,0 +1,537 @@
+"""A classifier as a policy: expected gradients by enumeration, cross-entropy as the limit, exact pass@k, train.py on images.
+
+The proofs run in float64 on models small enough to sum over everything that can be drawn.
+"""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from runs import metrics, refused, timeless, weights
+from safetensors.torch import load_file
+
+from maxrl import checkpoint
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.classifier import ClassifierPolicy, Draws, noise
+from maxrl.config import with_overrides
+from maxrl.errors import UsageError
+from maxrl.models import from_config
+from maxrl.models.resnet import ResNet, ResNetConfig
+from maxrl.recipes import RECIPES
+from maxrl.tasks.images import ImageBatch, Images
+
+LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes
+
+
+class Table(torch.nn.Module):
+    """The logits of image i are row i of a table: the gradient of the table is the gradient of the logits."""
+
+    def __init__(self, logits=LOGITS):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.tensor(logits, dtype=torch.float64))
+
+    def forward(self, images):
+        return self.logits[images[:, 0, 0, 0].long()]
+
+
+class Plain(torch.nn.Module):
+    """Without batch-norm: the images of a batch do not know each other."""
+
+    def __init__(self, classes=5, size=8):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = torch.nn.Sequential(
+            torch.nn.Flatten(),
+            torch.nn.Linear(3 * size * size, 16),
+            torch.nn.Tanh(),
+            torch.nn.Linear(16, classes),
+        )
+        self.double()
+
+    def forward(self, images):
+        return self.net(images.double() / 128 - 1)
+
+
+def pictures(count, size=8, seed=0):
+    return torch.randint(
+        0,
+        256,
+        (count, 3, size, size),
+        generator=torch.Generator().manual_seed(seed),
+        dtype=torch.uint8,
+    )
+
+
+def batch(count, classes=5, seed=0):
+    return ImageBatch(pictures(count, seed=seed), torch.arange(count) % classes)
+
+
+def gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+# --------------------------------------------------- expectations ---------------------------------------------------
+def outcomes(probabilities, N):
+    """All that N draws can give, by counts: (probability, drawn classes (N,))."""
+    for drawn in itertools.combinations_with_replacement(range(len(probabilities)), N):
+        counts = [drawn.count(c) for c in range(len(probabilities))]
+        ways = math.factorial(N) / math.prod(map(math.factorial, counts))
+        yield ways * math.prod(p**n for p, n in zip(probabilities, counts)), torch.tensor(drawn)
+
+
+RULES = [
+    *(
+        ("reinforce", {}),
+        ("reinforce_mean", {}),
+        ("rloo", {}),
+        ("dr_grpo", {}),
+        ("grpo", {"ddof": 0}),
+        ("grpo", {}),
+    ),
+    *(("maxrl", {}), ("maxrl_success", {}), ("maxrl_centered", {}), ("maxrl_order", {"order": 2})),
+]
+
+
+@pytest.mark.parametrize("N", [2, 5])
+@pytest.mark.parametrize("name, options", RULES, ids=str)
+@pytest.mark.parametrize("image, label", [(0, 0), (0, 1), (1, 0), (1, 2)])
+def test_expected_logit_gradient_is_weight_times_grad_p(name, options, N, image, label):
+    """Through backward() itself, for p of .05 to .9: sum over outcomes of P(outcome) gradient = w_N(p) dp/dlogits."""
+    model = Table()
+    policy = ClassifierPolicy(model, "abc")
+    pi = model.logits[image].softmax(0)
+    p = pi[label].item()
+    expected = torch.autograd.grad(pi[label], model.logits)[0] * weight(
+        name, p, rollouts=N, **options
+    )
+    total = torch.zeros_like(expected)
+    example = ImageBatch(torch.full((1, 3, 1, 1), image, dtype=torch.uint8), torch.tensor([label]))
+    for probability, drawn in outcomes(pi.tolist(), N):
+        rollouts = Draws(drawn[None], policy.logits(example.images), example.labels, policy.classes)
+        model.zero_grad()
+        policy.backward(rollouts, ADVANTAGES[name]((drawn[None] == label).double(), **options))
+        total -= probability * model.logits.grad  # a loss goes down
+    torch.testing.assert_close(total, expected, atol=1e-13, rtol=1e-9)
+    if name == "maxrl" and N == 2:
+        of_order_two = expected / weight("maxrl", p, order=1) * weight("maxrl", p, order=2)
+        assert (total - of_order_two).norm() > 0.01 * expected.norm(), (
+            "Algorithm 1 has order N - 1, not N"
+        )
+
+
+def test_supervised_is_cross_entropy():
+    examples, model = batch(7), Plain()
+    policy = ClassifierPolicy(model, "abcde")
+    stats = policy.backward(
+        policy.demonstrate(examples), ADVANTAGES["supervised"](torch.ones(7, 1))
+    )
+    ours = gradient(model)
+    model.zero_grad()
+    loss = F.cross_entropy(model(examples.images), examples.labels)
+    loss.backward()
+    torch.testing.assert_close(ours, gradient(model), atol=1e-14, rtol=1e-10)
+    assert stats["loss"] == pytest.approx(loss.item()) and stats["images"] == 7
+
+
+def expected_gradient(model, examples, coefficients):
+    """Gradient of -mean_i w_i p_i with the weights w_i held fixed: an estimator's expectation over draws."""
+    p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
+    model.zero_grad()
+    (-(coefficients(p.detach()) * p).mean()).backward()
+    return gradient(model)
+
+
+def test_maxrl_becomes_cross_entropy():
+    """The gradient of a whole network over images of many pass rates: direction and length against cross-entropy's."""
+    model, examples = Plain(classes=5), batch(40)
+    with torch.no_grad():  # pass rates from 4e-4 to .99, as in the middle of training
+        model.net[-1].weight *= 12
+    p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
+    print(
+        f"\n40 images, pass rates {p.min():.1e} to {p.max():.3f}, median {p.median():.3f}; cosine and ratio to cross-entropy"
+    )
+    exact = expected_gradient(model, examples, lambda p: 1 / p)
+    table = {}
+    for name in ("maxrl", "grpo", "reinforce_mean"):
+        options = {"ddof": 0} if name == "grpo" else {}
+        for N in (2, 16, 128, 1024):
+            g = expected_gradient(model, examples, lambda p: weight(name, p, rollouts=N, **options))  # noqa: B023
+            table[name, N] = (
+                F.cosine_similarity(g, exact, dim=0).item(),
+                (g.norm() / exact.norm()).item(),
+            )
+            print(
+                f"  {name:15} N = {N:5}: cosine {table[name, N][0]:.4f}, ratio {table[name, N][1]:.4f}"
+            )
+    g = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=10**7))
+    assert (
+        F.cosine_similarity(g, exact, dim=0) > 0.999999 and abs(g.norm() / exact.norm() - 1) < 1e-3
+    )
+    for a, b in ((2, 16), (16, 128), (128, 1024)):
+        assert table["maxrl", a] < table["maxrl", b] < (1, 1)
+    assert table["maxrl", 1024][0] > 0.9 > table["grpo", 1024][0] > table["reinforce_mean", 1024][0]
+    assert table["reinforce_mean", 1024] == pytest.approx(table["reinforce_mean", 128], rel=0.02), (
+        "rollouts do not help it"
+    )
+
+
+def test_draws_estimate_the_expectation():
+    """rollout, rewards, maxrl, backward with 16,384 real draws: within sampling error of the enumerated weight."""
+    model, examples = Plain(), batch(6)
+    policy = ClassifierPolicy(model, "abcde")
+    rollouts = policy.rollout(examples, 16_384, step=3)
+    rewards = (rollouts.drawn == examples.labels[:, None]).float()
+    policy.backward(rollouts, ADVANTAGES["maxrl"](rewards))
+    sampled = gradient(model)
+    exact = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=16_383))
+    assert (sampled - exact).norm() < 0.03 * exact.norm()
+
+
+# ------------------------------------------------------- draws -------------------------------------------------------
+def test_a_draw_depends_on_seed_step_place_and_logits_alone():
+    model, examples = Plain(), batch(6)
+    policy = ClassifierPolicy(model, "abcde", seed=5)
+    whole = policy.rollout(examples, 50, step=2, indices=range(10, 16)).drawn
+    for chosen in ([3], [5, 0], [1, 2, 4]):
+        part = ImageBatch(examples.images[chosen], examples.labels[chosen])
+        drawn = policy.rollout(part, 50, step=2, indices=[10 + i for i in chosen]).drawn
+        assert torch.equal(drawn, whole[chosen])
+    for other in ({"step": 3}, {"indices": range(11, 17)}, {"seed": 6}):
+        assert not torch.equal(
+            policy.rollout(examples, 50, **{"step": 2, "indices": range(10, 16)} | other).drawn,
+            whole,
+        )
+
+
+def test_frequencies_equal_probabilities():
+    """Chi-square over 100,000 draws of each image, 5 standard deviations; a temperature changes them as it should."""
+    model = Table()
+    policy = ClassifierPolicy(model, "abc")
+    images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
+    for temperature in (1.0, 2.0):
+        drawn = policy.rollout(
+            ImageBatch(images, torch.zeros(2).long()), 100_000, temperature=temperature
+        ).drawn
+        for row, logits in zip(drawn, model.logits.detach()):
+            want = (logits / temperature).softmax(0) * 100_000
+            assert ((row.bincount(minlength=3) - want) ** 2 / want).sum() < 2 + 5 * 2
+
+
+def test_statistics_are_exact():
+    """pass_rate does not depend on what was drawn; entropy in nats."""
+    model, labels = Table(), torch.tensor([2, 1])
+    images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
+    stats = ClassifierPolicy(model, "abc").rollout(ImageBatch(images, labels), 1).statistics()
+    pi = model.logits.detach().softmax(1)
+    assert stats == pytest.approx({
+        "pass_rate": (pi[0, 2] + pi[1, 1]).item() / 2, "top1": 0.5, "entropy": -(pi * pi.log()).sum().item() / 2,
+    })  # fmt: skip
+
+
+def test_exact_pass_at_k(set_of_glyphs):
+    """Against one image at a time in eval mode; more images than a batch of the evaluation, the last one uneven."""
+    task = Images("validation", set_of_glyphs, 12)
+    torch.manual_seed(0)
+    model = ResNet(ResNetConfig(12, "basic", (1, 1), 8))
+    policy = ClassifierPolicy(model, task.classes)
+    for _ in range(3):
+        policy.logits(task.batch(range(64)).images)  # batch-norm has seen something
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    result = policy.evaluate(task, 10_000, (1, 3, 40))
+    assert model.training and all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    model.eval()
+    with torch.no_grad():
+        pi = torch.cat([model(task.batch([i]).images) for i in range(300)]).double().softmax(1)
+    labels = torch.tensor([task[i].columns["label"] for i in range(300)])
+    p = pi[range(300), labels]
+    expected = {f"pass@{k}": (1 - (1 - p) ** k).mean().item() for k in (1, 3, 40)}
+    assert result == pytest.approx(
+        expected | {"top1": (pi.argmax(1) == labels).double().mean().item()}, abs=1e-6
+    )
+    batch_statistics = (
+        ClassifierPolicy(model.train(), task.classes)
+        .rollout(task.batch(range(300)), 1)
+        .statistics()
+    )
+    assert abs(batch_statistics["pass_rate"] - expected["pass@1"]) > 1e-5, (
+        "train mode would be another number"
+    )
+
+
+def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
+    """`--estimator supervised` is SGD on F.cross_entropy with a cosine, written here without anything of the loop's."""
+    code, said = shell(
+        "train.py", "glyphs", "--estimator", "supervised", "--steps", 6, "--out", "ours"
+    )
+    assert code == 0, said
+    task = Images("train", set_of_glyphs, 12, augment=False)
+    torch.manual_seed(0)
+    model = from_config(recipe.model | {"num_labels": 12}).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=1.0, momentum=0.9, weight_decay=1e-4, nesterov=False
+    )
+    order = np.random.default_rng([1, 0, 0, 3]).permutation(600)
+    for step in range(6):
+        lr = 0.1 * ((step + 1) / 4 if step < 4 else (1 + math.cos(math.pi * (step - 4) / 2)) / 2)
+        optimizer.param_groups[0]["lr"] = lr
+        examples = task.batch(order[step * 32 : step * 32 + 32])
+        loss = F.cross_entropy(model(examples.images), examples.labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert metrics("ours")[step]["loss"] == pytest.approx(loss.item(), rel=1e-4)
+    for name, tensor in load_file(checkpoint.find("ours") / "model.safetensors").items():
+        torch.testing.assert_close(tensor, model.state_dict()[name], atol=2e-5, rtol=1e-4)
+
+
+def test_two_objectives_through_the_front_doors(recipe, shell):
+    """The same initial weights and the same images for both; for what they learn see test_maxrl_becomes_cross_entropy."""
+    for name in ("supervised", "maxrl"):
+        code, said = shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name)
+        assert code == 0, said
+    first = [metrics(name)[0] for name in ("supervised", "maxrl")]
+    assert first[0]["pass_rate"] == first[1]["pass_rate"]
+    # 32 x 64 draws, right with the p of their image: within five standard errors, whose variance p (1 - p) is at most .25
+    assert (
+        first[0]["reward"] == 1
+        and abs(first[1]["reward"] - first[1]["pass_rate"]) < 5 * 0.5 / (32 * 64) ** 0.5
+    )
+    code, said = shell(
+        "eval.py", "supervised", "maxrl", "--k", "1,2", "--json", "out.json", "--plot", "out.png"
+    )
+    assert code == 0 and "60 images, exact" in said and "top-1" in said and Path("out.png").exists()
+    results = json.loads(Path("out.json").read_text())
+    for row in results["checkpoints"]:
+        p, curve = np.array(row["pass_rates"]), results["pass@k"][row["name"]]
+        assert len(p) == 60 and curve["k"] == [1, 2, 4, 8]
+        assert curve["mean"] == pytest.approx(
+            [np.mean(1 - (1 - p) ** k) for k in curve["k"]], abs=1e-5
+        )
+    code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
+    assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
+    code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")
+    assert code == 0 and "\u2580" in said
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_interrupted_and_resumed_equals_uninterrupted(recipe, shell, monkeypatch, at):
+    """Weights, batch-norm's averages, momentum and metrics, bit for bit."""
+    run = ("glyphs", "--steps", 5, "--save-every", 2, "--eval-every", 2)
+    assert shell("train.py", *run, "--out", "whole")[0] == 0
+    calls, backward = [], ClassifierPolicy.backward
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) == at:
+            raise tiny.Killed
+        return backward(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(ClassifierPolicy, "backward", dying)
+        shell("train.py", *run, "--out", "cut")
+    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+    assert code == 0, said
+    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
+    momenta = [load_file(f"{name}/step-000005/optimizer.safetensors") for name in ("cut", "whole")]
+    assert len(momenta[0]) == len(list(from_config(recipe.model | {"num_labels": 12}).parameters()))
+    assert all(torch.equal(momenta[0][key], value) for key, value in momenta[1].items())
+
+
+def test_estimators_get_the_recipes_options(recipe):
+    """GRPO divides by N in the image recipes, as the paper's Appendix D says, unless told otherwise."""
+    for name in ("imagenet", "images_laptop"):
+        chosen = with_overrides(RECIPES[name](), ["--estimator", "grpo"])
+        assert chosen.estimator_options == {"ddof": 0} and chosen.rollouts == 1024
+        assert with_overrides(
+            RECIPES[name](), ["--estimator", "grpo", "--estimator.ddof", "1"]
+        ).estimator_options == {"ddof": 1}
+        assert with_overrides(RECIPES[name](), ["--estimator", "rloo"]).estimator_options == {}
+        assert with_overrides(RECIPES[name](), ["--estimator", "supervised"]).rollouts == 1
+    assert with_overrides(RECIPES["maze17"](), ["--estimator", "grpo"]).estimator_options == {}, (
+        "divisor N - 1"
+    )
+
+
+def test_steps_replace_the_recipes_epochs():
+    """`--steps 100` on a recipe that counts in epochs was once ignored."""
+    changed = with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--warmup-steps", "7"])
+    assert (changed.steps, changed.epochs, changed.warmup_steps, changed.warmup_epochs) == (
+        100,
+        0,
+        7,
+        0,
+    )
+    with pytest.raises(UsageError, match="--steps and --epochs say the same thing twice"):
+        with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
+
+
+@pytest.fixture(scope="module")
+def jpegs(tmp_path_factory):
+    """What `data.imagenet.prepare` makes of 3 + 2 JPEGs, some of them upright, in each of 4 class folders."""
+    Image = pytest.importorskip("PIL.Image")
+    from data.imagenet import prepare
+
+    folder, out, rng = *map(tmp_path_factory.mktemp, ("jpegs", "shards")), np.random.default_rng(0)
+    for split, count in (("train", 3), ("val", 2)):
+        for name in ("ant", "bee", "cat", "dog"):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 256, (7, 5 + i, 3), dtype=np.uint8)
+                Image.fromarray(pixels).resize((90, 120), 2).save(
+                    folder / split / name / f"{i}.JPEG"
+                )
+    prepare.main(["--source", str(folder), "--out", str(out), "--size", "72", "--workers", "1"])
+    return out
+
+
+def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch):
+    """The recipe itself on 12 JPEGs: ResNet-50, random crops by a worker. The resumed run, whose augmentation is made by
+    no worker at all, ends with the same bytes: what is random in an image is a function of (seed, step, place)."""
+    run = ("imagenet", "--task.directory", jpegs, "--task.size", 32, "--epochs", 1, "--prompts", 4, "--rollouts", 16,
+           "--eval-every", 3, "--save-every", 2, "--precision", "float32")  # fmt: skip
+    code, said = shell("train.py", *run, "--workers", 1, "--out", "whole")
+    assert code == 0 and len(metrics("whole")) == 3, said
+    assert {"eval/pass@1", "eval/pass@128", "eval/top1"} <= set(metrics("whole")[-1])
+    calls, backward = [], ClassifierPolicy.backward
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise tiny.Killed
+        return backward(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(ClassifierPolicy, "backward", dying)
+        shell("train.py", *run, "--workers", 1, "--out", "cut")
+    code, said = shell("train.py", *run, "--workers", 0, "--out", "cut", "--resume", "auto")
+    assert code == 0, said
+    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
+    config = json.loads((checkpoint.find("cut") / "config.json").read_text())
+    assert config["num_labels"] == 4 and config["depths"] == [3, 4, 6, 3]
+    code, said = shell("eval.py", "cut", "--k", "1,2")
+    refused((code, said), "no test split", "--split train or validation")
+    code, said = shell("eval.py", "cut", "--split", "validation", "--k", "1,2")
+    assert code == 0 and "8 images, exact" in said
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--micro-batch-tokens", 100], ["--micro-batch-tokens 100", "a classifier"]),
+        (["--max-response", 10], ["--max-response 10", "a classifier"]),
+        (["--zero-reward-at-limit", "true"], ["--zero-reward-at-limit"]),
+        (["--eval-every", 5, "--eval-samples", 4], ["--eval-samples 4", "exact"]),
+        (["--sync-batch-norm", "true"], ["--sync-batch-norm", "CUDA"]),
+        (["--task.directory", "nowhere"], ["nowhere", "python -m data."]),
+        (["--task.size", 0], ["at least 1"]),
+        (["--momentum", 1.5], ["--momentum 1.5"]),
+        (["--optimizer", "lion"], ["--optimizer lion", "adamw, sgd"]),
+        (["--workers", -1], ["--workers -1"]),
+        (["--estimator", "supervised", "--rollouts", 8], ["use --rollouts 1"]),
+    ],
+)
+def test_refusals_come_before_any_work(recipe, shell, arguments, words):
+    refused(shell("train.py", "glyphs", "--out", "no", *arguments), *words)
+    assert not Path("no").exists()
+
+
+def test_models_and_tasks_that_do_not_fit(recipe, shell, warm, tmp_path):
+    refused(shell("train.py", "glyphs", "--init", warm, "--out", "no"), "language model")
+    torch.manual_seed(0)
+    checkpoint.save(tmp_path / "seven", ResNet(ResNetConfig(7, "basic", (1, 1), 8)), recipe={})
+    refused(
+        shell("train.py", "glyphs", "--init", tmp_path / "seven", "--out", "no"), "7 classes", "12"
+    )
+    refused(shell("train.py", "tiny", "--init", tmp_path / "seven", "--out", "no"), "classifier")
+    refused(
+        shell("train.py", "tiny", "--init", warm, "--sync-batch-norm", "true", "--out", "no"),
+        "a language model",
+    )
+    none = ("--eval-every", 1, "--eval-samples", 0)
+    refused(shell("train.py", "tiny", "--init", warm, *none, "--out", "no"), "--eval-samples 0")
+    assert not Path("no").exists()
+
+
+def test_a_run_that_diverged(recipe, shell):
+    """Not finite logits end training, evaluation and the study of gradients in a sentence, not in an index error."""
+    code, said = shell("train.py", "glyphs", "--lr", "1e30", "--warmup-steps", 0, "--out", "no")
+    assert (
+        code == 2
+        and "is not finite: 5 steps in a row" in said
+        and "a lower --lr" in said
+        and "Traceback" not in said
+    )
+    torch.manual_seed(0)
+    model = ResNet(ResNetConfig(12, "basic", (1, 1), 8))
+    model.fc.bias.data[3] = math.nan
+    checkpoint.save("bad", model, recipe={"config": recipe.to_dict()})
+    refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
+    refused(shell("eval.py", "bad", "--gradient-norms"), "logits are not finite")
+
+
+def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
+    assert shell("train.py", "glyphs", "--steps", 1, "--out", "run")[0] == 0
+    refused(shell("eval.py", "run", "--samples", 8), "exact", "--samples")
+    refused(shell("eval.py", "run", "--temperature", 0.5), "exact", "--temperature")
+
+
+def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, monkeypatch):
+    """The forward of a bad image has moved the running averages by then: the run could not even evaluate any more."""
+    rollout, calls = ClassifierPolicy.rollout, []
+
+    def spoilt(self, examples, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            examples.images = examples.images.float().fill_(float("nan"))
+        return rollout(self, examples, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassifierPolicy, "rollout", spoilt)
+        code, said = shell(
+            "train.py", "glyphs", "--steps", 3, "--save-every", 1, "--eval-every", 3, "--out", "run"
+        )
+    assert code == 0 and "its update is left out" in said, said
+    assert [row["skipped_updates"] for row in metrics("run")] == [0, 1, 0]
+    one, two, three = (Path(f"run/step-00000{i}/model.safetensors").read_bytes() for i in (1, 2, 3))
+    assert one == two != three
+
+
+def test_noise_is_that_of_independent_draws():
+    """A function of seed, step and place alone; put in order, numbers of one rollout are uniform, those of two independent."""
+    one, order = noise(1, 2, [5], 6)
+    assert (
+        one.shape == (1, 6)
+        and one.dtype == torch.float64
+        and (one.diff() > 0).all()
+        and 0 <= one.min() < one.max() < 1
+    )
+    some, same = noise(1, 2, [3, 5, 0], 6)
+    assert (
+        torch.equal(some[1], one[0])
+        and torch.equal(same, order)
+        and len({*some.flatten().tolist()}) == 18
+    )
+    assert sorted(order.tolist()) == list(range(6))
+    for other in ((2, 2), (1, 3), (2, 1)):
+        assert not torch.equal(noise(*other, [5], 6)[0], one)
+    drawn = torch.stack(
+        [
+            uniforms[0, order]
+            for uniforms, order in (noise(0, step, [1], 3) for step in range(20_000))
+        ]
+    )
+    for column in drawn.T:
+        counts = torch.histc(column, 20, 0, 1)
+        assert float(((counts - 1000) ** 2 / 1000).sum()) < 19 + 5 * math.sqrt(
+            38
+        )  # chi-square with 19 degrees, 5 sd
+    assert drawn.T.corrcoef().fill_diagonal_(0).abs().max() < 5 / math.sqrt(20_000)
+    squares = (drawn[:, 0] * 5).long() * 5 + (drawn[:, 1] * 5).long()
+    counts = squares.bincount(minlength=25)
+    assert float(((counts - 800.0) ** 2 / 800).sum()) < 24 + 5 * math.sqrt(48)

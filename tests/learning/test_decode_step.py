@@ -1,0 +1,140 @@
+"""A step of sampling asks the host for nothing, so that a GPU can repeat it, in few kernels; a token is drawn in two levels."""
+
+import pytest
+import tiny
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from maxrl.sampling.drawing import BLOCK, distribution, draw, inverse_cdf
+from maxrl.sampling.sampler import decode_step, noise, prefill
+
+VIEWS = {"view", "_unsafe_view", "expand", "transpose", "permute", "unsqueeze", "squeeze", "slice", "select", "split", "t",
+         "alias", "detach", "as_strided", "unbind", "split_with_sizes", "_reshape_alias", "promote_types"}  # fmt: skip
+
+
+class Kernels(TorchDispatchMode):
+    """Notes every operation that is no view, and refuses those that bring numbers to the host or from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        name = function.overloadpacket.__name__
+        assert name not in (
+            "_local_scalar_dense",
+            "nonzero",
+            "lift_fresh",
+            "masked_select",
+            "unique",
+            "equal",
+        ), name
+        if name in ("index", "index_put", "index_put_"):
+            assert all(index is None or index.dtype == torch.long for index in arguments[1]), (
+                "a boolean index"
+            )
+        if name not in VIEWS:
+            self.names.append(name)
+        return function(*arguments, **(options or {}))
+
+    def count(self) -> int:
+        """With a norm as one: it is one kernel on a GPU, and here a power, a mean, a sum, a root and two products."""
+        return len(self.names) - 5 * self.names.count("rsqrt")
+
+
+def step(model, prompts, low):
+    """The kernels of a step of 4 rollouts a prompt, after the first, whose casts of weights are kept."""
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+        slots = prefill(model, prompts, 4, noise(0, 0, range(len(prompts)), 4, 9))
+        slots.cache.reserve(9)
+        decode_step(model, slots)
+        with Kernels() as kernels:
+            decode_step(model, slots)
+    assert slots.log_probs[:, 1].all() and not slots.log_probs[:, 2:].any()
+    return kernels.count()
+
+
+@pytest.mark.parametrize("low, family, a_layer", [
+    (True, "qwen2", 30), (True, "llama", 30), (True, "qwen3", 36),
+    (False, "qwen2", 27), (False, "llama", 27), (False, "qwen3", 29)])  # fmt: skip
+def test_a_step_asks_the_host_for_nothing_in_few_kernels(low, family, a_layer):
+    """17x17's model is a qwen2, SmolLM2 a llama. Prompts of different lengths cost nothing; more words than a block do."""
+    for vocabulary, outside in ((32, 29), (2 * BLOCK, 43)):
+        counts = []
+        for layers in (1, 2, 5):
+            model = tiny.model(
+                torch.float32,
+                num_hidden_layers=layers,
+                model_type=family,
+                head_dim=8,
+                vocab_size=vocabulary,
+            )
+            same, other = (
+                step(model, tiny.prompts(lengths), low) for lengths in ((9, 9, 9), (9, 5, 1))
+            )
+            assert same == other
+            counts.append(same)
+        each = counts[1] - counts[0]
+        print(
+            f"{family}, {vocabulary} words, {low and 'bfloat16'}: {each} a layer, {counts[0] - each} outside"
+        )
+        assert counts[2] - counts[1] == 3 * each
+        assert each <= a_layer and counts[0] - each <= outside
+
+
+def distributions(V):
+    """Rows (5, V) whose sums are exact in every precision, multiples of 1 / 4096: of random, of rare tokens, of one, of all."""
+    generator = torch.Generator().manual_seed(V)
+    rows = torch.zeros(5, V, dtype=torch.float64)
+    for row, tokens in zip(
+        rows, (torch.arange(V), torch.arange(3, V, 16), torch.tensor([0]), torch.tensor([V - 1]))
+    ):
+        drawn = tokens[torch.randint(len(tokens), (4096,), generator=generator)]
+        row += torch.bincount(drawn, minlength=V) / 4096
+    rows[4, : min(V, 4096) // 32 * 32] = 1.0
+    return rows
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("V, count", [(32, 100_000), (200, 100_000), (49_152, 200)])
+def test_two_levels_draw_the_token_of_one(V, count, dtype):
+    """Any uniform gives the same token, which has a probability."""
+    corners = torch.tensor([0.0, 2**-53, 0.25, 0.5, 1 - 2**-52, 1 - 2**-53], dtype=torch.float64)
+    uniforms = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    uniforms = torch.cat([corners, uniforms])
+    for p in distributions(V).to(dtype).float():
+        p = p.to(torch.promote_types(dtype, torch.float32))
+        drawn = draw(p.expand(len(uniforms), V), uniforms)
+        assert torch.equal(drawn, inverse_cdf(p, uniforms)) and (p[drawn] > 0).all()
+
+
+def test_two_levels_of_any_probabilities():
+    """Of logits as a model has them: in float64 the same tokens, in float32 their neighbours at most where sums are rounded."""
+    logits = (
+        torch.randn(2000, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 3
+    )
+    uniforms = noise(0, 0, [0], 1, 2000).flatten()
+    p = distribution(logits, top_p=0.999).exp()
+    expected = inverse_cdf(p, uniforms[:, None]).squeeze(1)
+    assert torch.equal(draw(p, uniforms), expected)
+    drawn = draw(p.float(), uniforms)
+    assert (p.gather(1, drawn[:, None]) > 0).all()
+    upper = p.cumsum(1).gather(1, drawn[:, None]).squeeze(1) / p.sum(1)
+    lower = upper - p.gather(1, drawn[:, None]).squeeze(1) / p.sum(1)
+    assert (uniforms < upper + 1e-5).all() and (uniforms > lower - 1e-5).all()
+    assert (draw(torch.full((1, 1000), torch.nan), torch.tensor([0.5])) < 1024).all(), (
+        "no error here: the loss will say so"
+    )
+
+
+def test_at_the_edge_of_a_block():
+    """Sums of blocks are rounded: what is left of a point may be below 0 or past the last token of its block that can be."""
+    p = torch.rand(4000, 3 * BLOCK, generator=torch.Generator().manual_seed(2)).unflatten(
+        -1, (3, BLOCK)
+    )
+    p[..., :2] = p[..., -2:] = 0
+    sums = p.sum(-1).cumsum(-1, dtype=torch.float64)
+    for step in (-1e-15, 0.0, 1e-15):
+        uniforms = sums[:, 0] / sums[:, -1] + step
+        drawn = draw(p.flatten(1), uniforms)
+        assert (p.flatten(1).gather(1, drawn[:, None]) > 0).all()

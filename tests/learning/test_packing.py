@@ -1,0 +1,192 @@
+"""Micro-batches: every row once, within the budget, little padding, and the gradient of the plain form."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from maxrl.advantages import ADVANTAGES
+from maxrl.losses import normaliser, policy_gradient_loss
+from maxrl.models.lora import add_lora
+from maxrl.packing import rectangles
+from maxrl.recipes import RECIPES
+
+
+def lognormal(rng, shape, mean, cv, cap):
+    """Lengths of responses: integers from 1 to cap, the mean before they are cut."""
+    spread = np.sqrt(np.log(1 + cv**2))
+    lengths = np.exp(np.log(mean) - spread**2 / 2 + spread * rng.standard_normal(shape))
+    return np.clip(np.ceil(lengths), 1, cap).astype(int)
+
+
+def size(prompts, lengths, groups, columns) -> int:
+    """Padded tokens of a rectangle."""
+    rows = lengths[groups, columns]
+    return len(groups) * (prompts[groups].max() + rows.shape[1] * rows.max())
+
+
+@pytest.mark.parametrize("live", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("G, M", [(1, 1), (1, 7), (6, 1), (5, 8), (40, 3)])
+@pytest.mark.parametrize("budget", [1, 60, 300, 10**6])
+def test_every_row_stands_once_within_the_budget(G, M, budget, live):
+    """Of rows with a length; one without stands at most once, beside others."""
+    rng = np.random.default_rng(G + M)
+    lengths = lognormal(rng, (G, M), 20, 0.8, 90) * (rng.random((G, M)) < live)
+    lengths = -np.sort(-lengths, 1)
+    prompts = rng.integers(0, 40, G)
+    times = np.zeros((G, M), int)
+    for groups, columns in rectangles(prompts, lengths, budget):
+        times[groups, columns] += 1
+        rows = lengths[groups, columns]
+        assert size(prompts, lengths, groups, columns) <= budget or rows.size == 1
+        assert rows[:, 0].all() and rows[:, -1].any()
+    assert (times[lengths > 0] == 1).all() and (times <= 1).all()
+
+
+@pytest.mark.parametrize(
+    "prompt, mean, spread, cap", [(310, 45, 0.5, 180), (94, 14, 0.3, 48), (100, 200, 0.6, 1024)]
+)
+def test_the_cut_follows_the_counts(prompt, mean, spread, cap):
+    """64 groups with one row to run, 32 of them beside 32 with twenty: none is padded to twenty."""
+    rng = np.random.default_rng(0)
+    rows = -np.sort(-lognormal(rng, (64, 64), mean, spread, cap), 1)
+
+    def computed(counts):
+        counts = np.array(counts)
+        lengths = rows[: len(counts)] * (np.arange(64) < counts[:, None])
+        prompts = np.full(len(counts), prompt)
+        tokens = sum(
+            size(prompts, lengths, *rectangle) for rectangle in rectangles(prompts, lengths, 32768)
+        )
+        return tokens, prompts.sum() + lengths.sum()
+
+    tokens, needed = computed([1] * 64)
+    assert tokens <= 1.3 * needed
+    mixed, _ = computed([20] * 32 + [1] * 32)
+    apart, _ = computed([20] * 32)
+    assert mixed <= 1.1 * (apart + tokens / 2)
+
+
+# Prompts of a rank, tokens of a prompt and their spread, mean, cv and cap of the responses.
+LENGTHS = {
+    "maze17": (32, 310, 0, 45, 0.5, 180),
+    "maze17_sft": (32, 310, 0, 31, 0.2, 180),
+    "maze9_laptop": (16, 94, 0, 14, 0.3, 48),
+    "maze9_laptop_sft": (32, 94, 0, 14, 0.3, 48),
+    "gsm8k_smollm2": (32, 100, 30, 200, 0.6, 2048),
+    "gsm8k_smollm2_24gb": (32, 100, 30, 200, 0.6, 1024),
+    "subset_sum": (16, 14, 1, 5, 0.3, 8),
+    "subset_sum_sft": (32, 14, 1, 5, 0.3, 8),
+    "reverse_text": (16, 16, 2, 10, 0.2, 12),
+    "reverse_text_sft": (32, 16, 2, 10, 0.2, 12),
+    "gsm8k_laptop": (32, 40, 8, 25, 0.4, 48),
+    "gsm8k_laptop_sft": (64, 40, 8, 25, 0.4, 48),
+    "polaris_qwen3_1_7b": (8, 150, 60, 1400, 0.6, 4096),
+    "polaris_qwen3_4b": (8, 150, 60, 2300, 0.6, 4096),
+    "polaris_qwen3_4b_1gpu": (256, 150, 60, 2300, 0.6, 4096),
+    "prompts": (32, 200, 100, 300, 0.6, 1024),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_recipe_pads_little(name):
+    """Padded tokens of a step over those that are needed, each prompt once, on lognormal lengths."""
+    prompts_of_a_rank, prompt, spread, *distribution = LENGTHS[name]
+    cfg = RECIPES[name]()
+    rng = np.random.default_rng(0)
+    computed = needed = forwards = 0
+    for _ in range(5):
+        lengths = -np.sort(-lognormal(rng, (prompts_of_a_rank, cfg.rollouts), *distribution), 1)
+        prompts = np.clip(prompt + spread * rng.standard_normal(len(lengths)), 1, None).astype(int)
+        needed += prompts.sum() + lengths.sum()
+        for rectangle in rectangles(prompts, lengths, cfg.micro_batch_tokens):
+            computed += size(prompts, lengths, *rectangle)
+            forwards += 1
+    print(
+        f"{name}: {computed / needed:.2f} times the tokens needed, {forwards / 5:.0f} micro-batches a step"
+    )
+    assert computed / needed <= 1.5
+    assert forwards <= 3 * computed / cfg.micro_batch_tokens + 5 * 8
+
+
+def test_every_language_model_recipe_is_simulated():
+    assert {name for name, recipe in RECIPES.items() if recipe().task != "images"} - {
+        "tiny",
+        "tiny_sft",
+    } == set(LENGTHS)
+
+
+@pytest.mark.parametrize("budget", [1, 100, 400, 10**6])
+def test_the_gradient_is_that_of_the_plain_form(budget):
+    """Ragged rows in float64, against all of them in their order in one rectangle; also what belongs to each row."""
+    rng = np.random.default_rng(0)
+    model, rollouts = tiny.model(), tiny.rollouts((9, 5, 1, 7), N=8, L=60)
+    rollouts.lengths = torch.from_numpy(lognormal(rng, (4, 8), 15, 0.8, 60))
+    advantages = torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    policy = tiny.policy(model, micro_batch_tokens=budget)
+    batch = tiny.whole(rollouts)
+    log_probs, _ = policy.module(batch)
+    model.zero_grad()
+    (-(advantages[..., None] * log_probs * batch.mask).sum() / rollouts.lengths.sum()).backward()
+    plain = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert tiny.distance(tiny.gradient(policy, rollouts, advantages), plain) < 1e-12
+    policy.record(rollouts)
+    L = log_probs.shape[-1]
+    torch.testing.assert_close(
+        rollouts.old_log_probs[..., :L], log_probs.detach().float(), atol=1e-6, rtol=0
+    )
+
+
+def few_rows(dtype=torch.float64):
+    """Rewards (4, 8): a group with one success, one with most, one with half of them, one without any."""
+    rewards = torch.zeros(4, 8, dtype=dtype)
+    rewards[0, 3] = 1
+    rewards[1, 1:] = 1
+    rewards[2, ::2] = 1
+    return rewards
+
+
+@pytest.mark.parametrize("setting", ["one update", "several updates", "LoRA"])
+@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
+def test_rows_without_an_advantage_change_nothing(aggregation, setting):
+    """The gradient of every estimator is that of the whole batch in one rectangle, in which such rows are run."""
+    for name, rule in ADVANTAGES.items():
+        options = {"order": 3} if name == "maxrl_order" else {"k": 3} if name == "pkpo" else {}
+        if name == "differential_smoothing":
+            options["mean_log_probs"] = -torch.ones(4, 8)
+        advantages = rule(few_rows(), **options)
+        model = tiny.model()
+        if setting == "LoRA":
+            add_lora(model, 2, 2.0)
+        policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=60)
+        rollouts = tiny.rollouts((9, 5, 1, 7), N=8, L=12)
+        if setting == "several updates":
+            policy.record(rollouts)
+            rollouts.old_log_probs = rollouts.old_log_probs.double() + 0.1
+        trained = [p for p in model.parameters() if p.requires_grad]
+        for p in trained:  # B of an adapter begins with zeros
+            p.data += 0.01
+        batch = tiny.whole(rollouts)
+        log_probs, _ = policy.module(batch)
+        divisor = normaliser(aggregation, 32, int(rollouts.lengths.sum()), 12)
+        old = batch.select(rollouts.old_log_probs)
+        loss = policy_gradient_loss(log_probs, advantages, batch.mask, divisor, old_log_probs=old)
+        plain = torch.cat([g.flatten() for g in torch.autograd.grad(loss, trained)])
+        model.zero_grad()
+        policy.backward(rollouts, advantages)
+        gradient = torch.cat([p.grad.flatten() for p in trained])
+        torch.testing.assert_close(gradient, plain, atol=1e-12, rtol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("penalty", [{}, {"entropy_bonus": 0.1}, {"beta": 0.1}])
+def test_rows_that_are_run(penalty):
+    """Those with an advantage; all where KL or entropy have a gradient of their own."""
+    policy = tiny.policy(
+        tiny.model(), reference=tiny.model(seed=1), micro_batch_tokens=60, **penalty
+    )
+    rollouts = tiny.rollouts((9, 5, 1, 7), N=8, L=12)
+    advantages = ADVANTAGES["maxrl_rare"](few_rows())
+    batches = policy.batches(rollouts, range(4), advantages)
+    run = sum(int(batch.mask.sum()) for batch in batches)
+    live = rollouts.lengths[advantages != 0].sum()
+    assert run == (rollouts.lengths.sum() if penalty else live)

@@ -1,0 +1,502 @@
+"""The policy's gradient: the theorem end to end by enumeration, and nothing that saves work or memory changes it."""
+
+import itertools
+import math
+import warnings
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.evaluation import count_successes
+from maxrl.rollouts import Rollouts, micro_batches
+from maxrl.sampling import sampler
+from maxrl.tasks import Example, Task
+
+F64 = torch.float64
+PROMPT, V, STOP, LIMIT = (
+    [1, 3, 2],
+    4,
+    0,
+    2,
+)  # the enumerable policy: 4 words, token 0 ends, two tokens at most
+
+
+def all_responses():
+    """Every response of at most LIMIT tokens: 0; a0; ab with a, b above 0: 13 of them."""
+    words, done, open_ = range(1, V), [[STOP]], [[w] for w in range(1, V)]
+    for _ in range(LIMIT - 1):
+        done += [[*r, STOP] for r in open_]
+        open_ = [[*r, w] for r in open_ for w in words]
+    return done + open_
+
+
+def enumerable(seed=4):
+    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by a plain forward."""
+    model = tiny.model(seed=seed, vocab_size=V, hidden_size=16, intermediate_size=24)
+    responses = all_responses()
+    logs = []
+    for r in responses:
+        log_probs = model.lm_head(
+            model(torch.tensor(PROMPT + r[:-1])[None, None])[0, 0, len(PROMPT) - 1 :]
+        ).log_softmax(-1)
+        logs.append(log_probs.gather(1, torch.tensor(r)[:, None]).sum())
+    return model, responses, torch.stack(logs)
+
+
+def expected_gradient(name, options, N, divide_by_tokens=False):
+    """E[gradient of policy.backward] over all groups of N rollouts, exact; also p and grad p by autograd.
+
+    All 13^N groups are one batch, each advantage times its group's probability: backward is linear in them.
+    """
+    model, responses, logs = enumerable()
+    right = torch.tensor([float(sum(r) % 3 == 0) for r in responses], dtype=F64)  # some verdict
+    p = (logs.exp() * right).sum()
+    grad_p = torch.cat([g.flatten() for g in torch.autograd.grad(p, list(model.parameters()))])
+    groups = torch.tensor(list(itertools.product(range(len(responses)), repeat=N)))  # (13^N, N)
+    probability = logs.detach()[groups].sum(1).exp()
+    assert abs(float(probability.sum()) - 1) < 1e-12 and 0.05 < p < 0.95
+    tokens = torch.tensor([r + [0] * (LIMIT - len(r)) for r in responses])[groups]
+    lengths = torch.tensor([len(r) for r in responses])[groups]
+    rollouts = Rollouts(
+        [torch.tensor(PROMPT)] * len(groups), tokens, lengths, tokens[..., -1] == STOP, None
+    )
+    advantages = ADVANTAGES[name](right[groups], **options) * probability[:, None] * len(groups)
+    if divide_by_tokens:
+        advantages = advantages * N / lengths.sum(1, keepdim=True)
+    policy = tiny.policy(model, aggregation="sequence", max_tokens=LIMIT)
+    return -tiny.gradient(policy, rollouts, advantages), float(p.detach()), grad_p
+
+
+CASES = [
+    ("reinforce", {}, 1),
+    ("reinforce", {}, 2),
+    ("rloo", {}, 2),
+    ("rloo", {}, 3),
+    ("maxrl_success", {}, 1),
+    ("maxrl_success", {}, 2),
+    ("maxrl_success", {}, 3),
+    ("maxrl_centered", {}, 2),
+    ("maxrl", {}, 2),
+    ("maxrl", {}, 3),
+    ("maxrl_order", {"order": 1}, 2),
+    ("maxrl_order", {"order": 2}, 2),
+    ("maxrl_order", {"order": 2}, 3),
+    ("maxrl_order", {"order": 3}, 3),
+    ("grpo", {}, 2),
+]
+
+
+@pytest.mark.parametrize("name, options, N", CASES)
+def test_the_theorem_end_to_end(name, options, N):
+    """Over ALL groups of N rollouts of a real (tiny) transformer the expected gradient is w(p) grad p, Theorem 2.
+
+    Advantages, loss, masks, end tokens and the shared prompt each have a part in it; p and grad p come from autograd
+    through the sum of the right responses' probabilities.
+    """
+    gradient, p, grad_p = expected_gradient(name, options, N)
+    torch.testing.assert_close(
+        gradient, weight(name, p, rollouts=N, **options) * grad_p, rtol=1e-9, atol=1e-12
+    )
+    orders = {"reinforce": 1, "rloo": 1, "maxrl_success": N, "maxrl_centered": N, "maxrl": N - 1}
+    order = options.get("order", orders.get(name))
+    if order:
+        torch.testing.assert_close(
+            gradient, (1 - (1 - p) ** order) / p * grad_p, rtol=1e-9, atol=1e-12
+        )
+
+
+def test_dividing_each_group_by_its_tokens_is_another_objective():
+    """Lengths are random too: a mean over tokens is a ratio estimator, whose expectation is not along grad p."""
+    gradient, _, grad_p = expected_gradient("maxrl_success", {}, 2, divide_by_tokens=True)
+    cosine = float(F.cosine_similarity(gradient, grad_p, dim=0))
+    print(f"mean over a group's tokens: cosine with grad p {cosine:.4f}")
+    assert cosine < 0.9999
+
+
+def some_advantages(dtype=F64):
+    """(4, 4), one group of zeros among them."""
+    advantages = torch.randn(4, 4, dtype=dtype, generator=torch.Generator().manual_seed(5))
+    advantages[1] = 0
+    return advantages
+
+
+@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
+def test_micro_batches_change_nothing(dtype, tolerance, share, aggregation):
+    """From one rollout per forward to everything in one, prompts shared or not; slices of a group included (9 + 4 * 6
+    tokens do not fit into 20)."""
+    model, rollouts, advantages = (
+        tiny.model(dtype),
+        tiny.rollouts(dtype=dtype),
+        some_advantages(dtype),
+    )
+    reference = tiny.gradient(
+        tiny.policy(model, aggregation=aggregation, micro_batch_tokens=10**6, share_prompt=False),
+        rollouts,
+        advantages,
+    )
+    for budget in (1, 14, 20, 40, 75, 10**6):
+        policy = tiny.policy(
+            model, aggregation=aggregation, micro_batch_tokens=budget, share_prompt=share
+        )
+        assert tiny.distance(tiny.gradient(policy, rollouts, advantages), reference) < tolerance, (
+            budget
+        )
+
+
+def test_micro_batches_cover_every_row_once_within_the_budget():
+    rollouts = tiny.rollouts((9, 5, 1, 7, 30, 2), N=5)
+    for budget in (1, 12, 25, 44, 100, 10**6):
+        batches = list(micro_batches(rollouts, [0, 2, 3, 4, 5], budget))
+        rows = torch.cat([b.rows.flatten() for b in batches])
+        assert sorted(rows.tolist()) == [5 * g + r for g in (0, 2, 3, 4, 5) for r in range(5)]
+        assert sum(int(b.mask.sum()) for b in batches) == int(
+            rollouts.lengths[[0, 2, 3, 4, 5]].sum()
+        )
+        for b in batches:
+            assert b.inputs.numel() + b.prefix.numel() <= budget or b.inputs.shape[:2].numel() == 1
+
+
+def test_order_of_rows_and_groups_changes_nothing():
+    model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
+    reference = tiny.gradient(tiny.policy(model, micro_batch_tokens=40), rollouts, advantages)
+    groups, rows = torch.tensor([2, 0, 3, 1]), torch.tensor([3, 1, 0, 2])
+
+    def mixed(x):
+        return x[groups][:, rows]
+
+    moved = replace(
+        rollouts,
+        prompts=[rollouts.prompts[g] for g in groups],
+        tokens=mixed(rollouts.tokens),
+        lengths=mixed(rollouts.lengths),
+        log_probs=mixed(rollouts.log_probs),
+    )
+    gradient = tiny.gradient(tiny.policy(model, micro_batch_tokens=40), moved, mixed(advantages))
+    assert tiny.distance(gradient, reference) < 1e-12
+    assert tiny.distance(tiny.gradient(tiny.policy(model), moved, advantages), reference) > 0.1
+
+
+@pytest.mark.parametrize("aggregation", ["sequence", "token"])
+def test_groups_without_advantages_are_skipped_but_counted(aggregation, monkeypatch):
+    """Not run, yet part of the divisor: leaving them out of it would train harder the fewer prompts are half solved."""
+    model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
+    policy, seen = tiny.policy(model, aggregation=aggregation), []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model),
+        "forward",
+        lambda self, tokens, *rest: seen.append(len(tokens)) or forward(self, tokens, *rest),
+    )
+    skipped = tiny.gradient(policy, rollouts, advantages)
+    assert sum(seen) == 3
+    computed = tiny.gradient(policy, rollouts, advantages.index_fill(0, torch.tensor(1), 1e-300))
+    assert sum(seen) == 3 + 4 and tiny.distance(skipped, computed) < 1e-12
+    live = [0, 2, 3]
+    fewer = replace(
+        rollouts,
+        prompts=[rollouts.prompts[g] for g in live],
+        tokens=rollouts.tokens[live],
+        lengths=rollouts.lengths[live],
+        log_probs=rollouts.log_probs[live],
+    )
+    uncounted = tiny.gradient(policy, fewer, advantages[live])
+    assert tiny.distance(uncounted, skipped) > 0.1, "the wrong divisor"
+
+
+def test_no_advantages_no_gradient():
+    """Zero, but there: an optimizer that skips parameters without .grad would also skip their weight decay."""
+    policy = tiny.policy(tiny.model())
+    gradient = tiny.gradient(policy, tiny.rollouts(), torch.zeros(4, 4))
+    assert (gradient == 0).all() and len(gradient) == sum(
+        p.numel() for p in policy.model.parameters()
+    )
+
+
+def test_gradients_accumulate():
+    policy, rollouts, advantages = tiny.policy(tiny.model()), tiny.rollouts(), some_advantages()
+    once = tiny.gradient(policy, rollouts, advantages)
+    policy.backward(rollouts, advantages)
+    assert (
+        tiny.distance(torch.cat([p.grad.flatten() for p in policy.model.parameters()]), 2 * once)
+        < 1e-12
+    )
+
+
+class Questions(TorchDispatchMode):
+    """Counts what a GPU would have to be waited for: numbers, places of true values, indices that are masks or lists."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        masks = name in ("index", "index_put", "index_put_") and any(
+            i is not None and i.dtype == torch.bool for i in args[1]
+        )
+        if masks or name in (
+            "_local_scalar_dense",
+            "nonzero",
+            "masked_select",
+            "lift_fresh",
+            "unique",
+            "_unique2",
+        ):
+            self.asked[name, args[0].dtype] += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
+    """Micro-batches are cut of lengths on the host. The one question of each is asked there too: are its prompts full?"""
+    policy = tiny.policy(
+        tiny.model(),
+        beta=0.3,
+        entropy_bonus=0.2,
+        reference=tiny.model(seed=1),
+        micro_batch_tokens=40,
+    )
+    rollouts, advantages = tiny.rollouts(), some_advantages()
+    if again:  # the second of several updates
+        policy.record(rollouts)
+    batches = policy.batches(rollouts, range(4), advantages)
+    assert len(batches) == 6
+    monkeypatch.setattr(policy, "batches", lambda *given: batches)
+    plain = "torch.nn.attention.bias.causal_lower_right"  # whose tensors cannot be made while others are counted
+    monkeypatch.setattr(plain, lambda L, S: torch.ones(L, S, dtype=torch.bool).tril(S - L))
+    with Questions() as questions:
+        policy.backward(rollouts, advantages)
+    prefixes = 2 * sum(batch.prefix.shape[1] > 0 for batch in batches)  # of policy and reference
+    assert questions.asked == {
+        ("_local_scalar_dense", torch.bool): prefixes,
+        ("_local_scalar_dense", torch.int64): 1,  # all tokens, of the lengths
+        ("_local_scalar_dense", torch.float64): 1,  # the same, weighted
+        (
+            "lift_fresh",
+            torch.int64,
+        ): 2,  # which groups: an index of the lengths, and of their weights
+    }
+
+
+def test_statistics():
+    """The difference between sampler and training forward is 0 where the stored log-probs are the model's, else what it is."""
+    policy = tiny.policy(tiny.model())
+    examples = [Example("UP DOWN LEFT", ""), Example("WALL", "")]
+    rollouts = policy.rollout(examples, 5, step=3)
+    stats = policy.backward(rollouts, torch.ones(2, 5))
+    assert stats["sampling/logprob_abs_diff/max"] < 1e-12
+    assert stats["tokens"] == int(rollouts.lengths.sum())
+    expected = -float(rollouts.log_probs.sum()) / int(rollouts.lengths.sum())
+    assert abs(stats["loss"] - expected) < 1e-10
+    rollouts.log_probs[0, 0, 0] += 0.5
+    stats = policy.backward(rollouts, torch.ones(2, 5))
+    assert abs(stats["sampling/logprob_abs_diff/max"] - 0.5) < 1e-12
+    assert abs(stats["sampling/logprob_abs_diff/mean"] - 0.5 / stats["tokens"]) < 1e-12
+
+
+def test_lengths_by_hand():
+    rollouts = tiny.rollouts((3, 2), N=2)
+    rollouts.lengths = torch.tensor([[1, 2], [4, 6]])
+    rollouts.finished = torch.tensor([[True, True], [True, False]])
+    assert {
+        name: value
+        for name, value in rollouts.statistics().items()
+        if name.startswith("completions")
+    } == {
+        "completions/mean_length": 13 / 4,
+        "completions/max_length": 6,
+        "completions/min_length": 1,
+        "completions/clipped_ratio": 1 / 4,
+    }
+
+
+def test_waves_change_no_rollout():
+    examples = [
+        Example(text, "") for text in ("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")
+    ]
+    results = []
+    for rows in (1, 7, 12, 4096):
+        policy = tiny.policy(tiny.model(), wave_rows=rows, seed=3)
+        results.append(policy.rollout(examples, 4, step=2, indices=[10, 3, 4, 0, 7]))
+    for other in results[:-1]:
+        assert torch.equal(other.tokens, results[-1].tokens) and torch.equal(
+            other.lengths, results[-1].lengths
+        )
+        torch.testing.assert_close(other.log_probs, results[-1].log_probs, atol=1e-12, rtol=0)
+    again = tiny.policy(tiny.model(), seed=3).rollout(examples[1:2], 4, step=2, indices=[3])
+    assert [again.text(0, j) for j in range(4)] == [results[0].text(1, j) for j in range(4)]
+    assert len({results[0].text(i, j) for i in range(5) for j in range(4)}) > 10
+
+
+EXAMPLES = [
+    Example("<bos> GRID_START WALL", "UP UP DONE <eos>"),
+    Example("<bos>", "DONE <eos>"),
+    Example("<bos> PATH GOAL", "LEFT DOWN RIGHT UP DONE <eos>"),
+]
+
+
+def test_demonstrations_are_maximum_likelihood():
+    """Advantage 1 on the answers is transformers' language-model loss with the prompts' labels set to -100."""
+    model = tiny.model()
+    policy = tiny.policy(model, aggregation="token", micro_batch_tokens=12)
+    rollouts = policy.demonstrate(EXAMPLES)
+    assert (
+        rollouts.lengths.tolist() == [[4], [2], [6]]
+        and rollouts.finished.all()
+        and rollouts.log_probs is None
+    )
+    advantages = ADVANTAGES["supervised"](torch.zeros(3, 1))
+    model.zero_grad(set_to_none=True)
+    loss = policy.backward(rollouts, advantages)["loss"]
+    ours = {name: p.grad.clone() for name, p in model.named_parameters()}
+    theirs = AutoModelForCausalLM.from_config(Qwen2Config(**model.config.to_hf())).double()
+    theirs.load_state_dict(model.state_dict())
+    ids, labels = torch.zeros(3, 9, dtype=torch.long), torch.full((3, 9), -100)
+    for i, example in enumerate(EXAMPLES):
+        prompt, answer = (
+            policy.tokenizer.encode(text) for text in (example.prompt, example.answer)
+        )
+        ids[i, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+        labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+    result = theirs(ids, labels=labels)
+    result.loss.backward()
+    assert (
+        abs(loss - float(result.loss.detach())) < 1e-6
+    )  # transformers computes its loss in float32
+    for name, p in theirs.named_parameters():
+        torch.testing.assert_close(ours[name], p.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_demonstrations_equal_cross_entropy():
+    """The same without transformers' float32: to 1e-12, by "sequence" too, whose divisor is the number of answers."""
+    model = tiny.model()
+    total, tokens = 0.0, 0
+    for example in EXAMPLES:
+        prompt, answer = (
+            torch.tensor(tiny.policy(model).tokenizer.encode(t))
+            for t in (example.prompt, example.answer)
+        )
+        logits = model.lm_head(model(torch.cat([prompt, answer])[None, None, :-1])[0, 0])
+        total = total + F.cross_entropy(logits[len(prompt) - 1 :], answer, reduction="sum")
+        tokens += len(answer)
+    expected = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(total, list(model.parameters()))]
+    )
+    for aggregation, divisor in (("token", tokens), ("sequence", 3), ("constant", 3 * 12)):
+        policy = tiny.policy(model, aggregation=aggregation)
+        gradient = tiny.gradient(policy, policy.demonstrate(EXAMPLES), torch.ones(3, 1, dtype=F64))
+        assert tiny.distance(gradient * divisor, expected) < 1e-12
+
+
+class Parity(Task):
+    """Succeeds when the response has an even number of tokens, its end token among them."""
+
+    stop_tokens = ("DONE", "<eos>")
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        return Example(" ".join(["UP"] * (index + 1)), "")
+
+    def verify(self, response, example):
+        return float(len(response.split(" ")) % 2 == 0)
+
+
+@pytest.mark.parametrize("rows", [1, 12, 4096])
+def test_count_successes(rows):
+    """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the place in `indices`."""
+    policy, task, indices = tiny.policy(tiny.model(), wave_rows=rows), Parity(), [4, 0, 6, 2]
+    told = []
+    counts = count_successes(policy, task, indices, 6, seed=9, progress=told.append)
+    rollouts = policy.rollout([task[i] for i in indices], 6, seed=9)
+    assert (
+        counts.tolist() == (rollouts.lengths % 2 == 0).sum(1).tolist()
+        and 0 < sum(counts.tolist()) < 24
+    )
+    assert sum(told) == 4
+
+
+def test_what_has_no_verdict_is_not_wrong():
+    """A fault under --reward-errors drop, or None: NaN, which counted as wrong answers in the evaluation."""
+
+    class Faulty(Parity):
+        def rewards(self, examples, rollouts):
+            rewards = torch.ones(rollouts.lengths.shape)
+            for example, row in zip(examples, rewards):
+                row[1] = torch.nan if example.prompt in gone else 1.0
+            return rewards
+
+    policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
+    assert count_successes(policy, Faulty(), range(4), 3).tolist() == [-1, -1, 3, 3]
+    assert policy.evaluate(Faulty(), 4, (1, 2), 3) == {
+        "pass@1": 1,
+        "pass@2": 1,
+        "groups_left_out": 2,
+    }
+    nothing = policy.evaluate(Faulty(), 2, (1,), 3)
+    assert math.isnan(nothing["pass@1"]) and nothing["groups_left_out"] == 2
+
+
+def test_a_policy_without_stop_tokens_is_refused():
+    with pytest.raises(ValueError, match="no stop tokens"):
+        type(tiny.policy(tiny.model()))(tiny.model(), None, [], max_tokens=3)
+
+
+@pytest.mark.parametrize("room", [20, 9, 5, 3, 1])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")]
+)
+def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
+    """A device with room for so many rows: whole groups, then slices of a group, and what was learned is remembered."""
+    expected = tiny.policy(tiny.model(), wave_rows=8).rollout(
+        [Example("UP " * n + "UP", "") for n in range(5)], 4, step=3
+    )
+    asked = []
+
+    def limited(model, prompts, rollouts, *arguments, **options):
+        asked.append(len(prompts) * rollouts)
+        if asked[-1] > room:
+            raise error
+        return sampler.generate(model, prompts, rollouts, *arguments, **options)
+
+    monkeypatch.setattr("maxrl.policy.generate", limited)
+    policy = tiny.policy(tiny.model(), wave_rows=20)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        first = policy.rollout([Example("UP " * n + "UP", "") for n in range(5)], 4, step=3)
+    halvings = {20: 0, 9: 1, 5: 2, 3: 3, 1: 4}[room]  # 20, 8 (whole groups), 4, 2, 1 rows
+    assert len(said) == halvings and all(
+        "out of memory in sampling" in str(w.message) for w in said
+    )
+    asked.clear()
+    second = policy.rollout([Example("UP " * n + "UP", "") for n in range(5)], 4, step=3)
+    assert max(asked) <= room
+    for rollouts in (first, second):
+        for name in ("tokens", "lengths", "finished"):
+            assert torch.equal(getattr(rollouts, name), getattr(expected, name)), name
+        torch.testing.assert_close(rollouts.log_probs, expected.log_probs, atol=1e-12, rtol=0)
+
+
+def test_no_memory_for_a_single_row(monkeypatch):
+    def none(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("maxrl.policy.generate", none)
+    with (
+        pytest.raises(torch.OutOfMemoryError),
+        pytest.warns(UserWarning, match="at most 1 rollouts"),
+    ):
+        tiny.policy(tiny.model()).rollout([Example("UP", "")], 4)
+    monkeypatch.setattr("maxrl.policy.generate", lambda *_, **__: {}["another error"])
+    with pytest.raises(KeyError):
+        tiny.policy(tiny.model()).rollout([Example("UP", "")], 4)

@@ -1,0 +1,332 @@
+"""Sampling: the same tokens as the plainest loop, whatever leaves, waits or is batched; from the right distribution."""
+
+import math
+
+import pytest
+import tiny
+import torch
+from transformers.generation.logits_process import (
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from maxrl.losses import token_log_probs
+from maxrl.models.attention import Cache
+from maxrl.sampling import drawing, sampler
+from maxrl.sampling.drawing import distribution, inverse_cdf
+from maxrl.sampling.sampler import generate, noise
+
+LENGTHS = (9, 5, 1, 12)  # ragged; the prompt of one token has an empty prefix
+STOP = [2, 7, 20]
+
+
+def plain_loop(model, prompts, N, max_tokens, stop, uniforms, temperature=1.0, top_k=0, top_p=1.0):
+    """One row at a time, the whole sequence again for every token, probabilities cut by sorting in python."""
+    responses = []
+    for i, prompt in enumerate(prompts):
+        for j in range(N):
+            row = prompt.tolist()
+            for t in range(max_tokens):
+                with torch.no_grad():
+                    logits = model.lm_head(model(torch.tensor(row)[None, None])[0, 0, -1])
+                row.append(draw(logits, float(uniforms[i, j, t]), temperature, top_k, top_p))
+                if row[-1] in stop:
+                    break
+            responses.append(row[len(prompt) :])
+    return responses
+
+
+def draw(logits, u, temperature, top_k, top_p):
+    if temperature == 0:
+        return int(logits.argmax())
+    p = torch.softmax(logits.double() / temperature, -1).tolist()
+    order = sorted(range(len(p)), key=lambda v: -p[v])[: top_k or None]
+    total, nucleus = sum(p[v] for v in order), []
+    for v in order:
+        if sum(p[w] for w in nucleus) / total < top_p:
+            nucleus.append(v)
+    point, below = u * sum(p[v] for v in nucleus), 0.0
+    for v in sorted(nucleus):
+        below += p[v]
+        if point < below:
+            return v
+    return max(nucleus)
+
+
+def responses(samples):
+    """Samples as a flat list of token lists; everything behind a length must be 0."""
+    written = torch.arange(samples.tokens.shape[-1]) < samples.lengths[..., None]
+    for values in (samples.tokens, samples.log_probs, samples.entropies):
+        assert (values[~written] == 0).all()
+    return [
+        row[:n].tolist() for row, n in zip(samples.tokens.flatten(0, 1), samples.lengths.flatten())
+    ]
+
+
+OPTIONS = [
+    {},
+    {"temperature": 0.7},
+    {"temperature": 0},
+    {"top_k": 5},
+    {"top_p": 0.8},
+    {"temperature": 1.3, "top_k": 9, "top_p": 0.7},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_tokens_equal_the_plain_loop(options):
+    """In float64, so that no rounding of a logit stands between the two."""
+    model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 5, 14)
+    samples = generate(model, prompts, 5, 14, STOP, uniforms, **options)
+    expected = plain_loop(model, prompts, 5, 14, STOP, uniforms, **options)
+    assert responses(samples) == expected
+    assert len(set(map(len, expected))) > 3 or options.get("temperature") == 0
+    ended = [row[-1] in STOP for row in expected]
+    assert samples.finished.flatten().tolist() == ended and (
+        any(ended) or options.get("temperature") == 0
+    )
+
+
+def test_the_end_token_belongs_to_the_response_and_the_limit_adds_none():
+    model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 16, 6)
+    samples = generate(model, prompts, 16, 6, STOP, uniforms)
+    for row, finished in zip(responses(samples), samples.finished.flatten().tolist()):
+        assert not set(row[:-1]) & set(STOP)
+        assert finished == (row[-1] in STOP)
+        assert finished or len(row) == 6
+    assert samples.finished.any() and not samples.finished.all()
+    assert (samples.lengths[samples.finished] == 6).any(), (
+        "the last token allowed may be an end token"
+    )
+
+
+def test_one_token():
+    model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(0, 0, range(4), 3, 1)
+    samples = generate(model, prompts, 3, 1, STOP, uniforms)
+    assert responses(samples) == plain_loop(model, prompts, 3, 1, STOP, uniforms)
+    assert samples.tokens.shape == (4, 3, 1) and (samples.lengths == 1).all()
+
+
+def test_prompts_of_one_token_alone():
+    """No prompt has a prefix: nothing is encoded."""
+    model, prompts, uniforms = tiny.model(), tiny.prompts((1, 1)), noise(0, 0, range(2), 3, 8)
+    assert responses(generate(model, prompts, 3, 8, STOP, uniforms)) == plain_loop(
+        model, prompts, 3, 8, STOP, uniforms
+    )
+
+
+@pytest.mark.parametrize(
+    "every, share, block", [(1, 1.0, 1), (1, 0.0, 32), (3, 0.9, 2), (100, 1.0, 4)]
+)
+def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
+    """Rows packed together at every token, or never: equal samples."""
+    model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 8, 20)
+    expected = generate(model, prompts, 8, 20, STOP, uniforms)
+    shapes, decode = [], type(model).decode
+    monkeypatch.setattr(
+        type(model),
+        "decode",
+        lambda self, tokens, cache: shapes.append(tokens.shape) or decode(self, tokens, cache),
+    )
+    monkeypatch.setattr(sampler, "CHECK_EVERY", every)
+    monkeypatch.setattr(sampler, "SHRINK_AT", share)
+    monkeypatch.setattr(Cache, "BLOCK", block)
+    samples = generate(model, prompts, 8, 20, STOP, uniforms)
+    assert (len(set(shapes)) > 1) == (every < 100 and share > 0)
+    for name in ("tokens", "lengths", "finished"):
+        assert torch.equal(getattr(samples, name), getattr(expected, name)), name
+    for name in ("log_probs", "entropies"):
+        torch.testing.assert_close(
+            getattr(samples, name), getattr(expected, name), atol=1e-12, rtol=0
+        )
+
+
+def test_waves_and_order_of_prompts_change_nothing():
+    """A rollout belongs to (seed, step, index of its prompt), not to its neighbours."""
+    model, examples = tiny.model(), tiny.prompts(LENGTHS)
+    together = responses(generate(model, examples, 3, 10, STOP, noise(5, 2, range(4), 3, 10)))
+    alone = [
+        row
+        for i, p in enumerate(examples)
+        for row in responses(generate(model, [p], 3, 10, STOP, noise(5, 2, [i], 3, 10)))
+    ]
+    assert alone == together
+    order = [2, 0, 3, 1]
+    mixed = responses(
+        generate(model, [examples[i] for i in order], 3, 10, STOP, noise(5, 2, order, 3, 10))
+    )
+    assert [mixed[3 * order.index(i) + j] for i in range(4) for j in range(3)] == together
+
+
+def by_the_training_forward(model, prompts, samples):
+    """The training forward's log-probs and entropies (P, N, L), one plain row at a time."""
+    log_probs, entropies = torch.zeros_like(samples.log_probs), torch.zeros_like(samples.entropies)
+    for i, prompt in enumerate(prompts):
+        for j in range(samples.tokens.shape[1]):
+            n = int(samples.lengths[i, j])
+            row = torch.cat([prompt, samples.tokens[i, j, :n]])
+            logits = model.lm_head(model(row[None, None, :-1])[0, 0, len(prompt) - 1 :])
+            log_probs[i, j, :n] = token_log_probs(logits, row[len(prompt) :])
+            entropies[i, j, :n] = torch.distributions.Categorical(logits=logits.float()).entropy()
+    return log_probs, entropies
+
+
+@torch.no_grad()
+def test_log_probs_and_entropies_equal_the_training_forward():
+    """Up to 64 roundings of the largest number in float32; in bfloat16 autocast, whose roundings are 65,536 times as coarse,
+    up to eight and in the mean one."""
+    model, prompts = tiny.model(torch.float32), tiny.prompts(LENGTHS)
+    uniforms = noise(3, 1, range(4), 8, 14)
+    samples = generate(model, prompts, 8, 14, STOP, uniforms)
+    log_probs, entropies = by_the_training_forward(model, prompts, samples)
+    assert (log_probs < -1).any() and (entropies > 0.5).any()
+    largest = float(log_probs.abs().max())
+    rounding = torch.finfo(torch.float32).eps * largest
+    torch.testing.assert_close(samples.log_probs, log_probs, atol=64 * rounding, rtol=0)
+    torch.testing.assert_close(samples.entropies, entropies, atol=64 * rounding, rtol=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        samples = generate(model, prompts, 8, 14, STOP, uniforms)
+        log_probs, _ = by_the_training_forward(model, prompts, samples)
+    difference = (samples.log_probs - log_probs).abs()
+    print(
+        f"bfloat16: |log-prob at sampling - at scoring| {difference.mean():.4f} in the mean, "
+        f"{difference.max():.4f} at most"
+    )
+    rounding = torch.finfo(torch.bfloat16).eps * largest
+    assert difference.mean() < rounding and difference.max() < 8 * rounding
+
+
+def test_noise_depends_on_its_arguments_alone():
+    """(seed, step, prompt) choose a generator, (rollout, position) the place in its (N, L_max) draws.
+
+    So fewer rollouts are the first of more. L_max is the length limit, not how long a wave happens to get: with
+    another limit only the first rollout keeps its numbers.
+    """
+    one = noise(1, 2, [5], 6, 7)
+    assert (
+        one.shape == (1, 6, 7)
+        and one.dtype == torch.float64
+        and (one >= 0).all()
+        and (one < 1).all()
+    )
+    assert torch.equal(noise(1, 2, [3, 5, 9], 6, 7)[1], one[0])
+    assert torch.equal(noise(1, 2, [5], 2, 7)[0], one[0, :2])
+    assert torch.equal(noise(1, 2, [5], 6, 4)[0, 0], one[0, 0, :4])
+    others = [
+        noise(2, 2, [5], 6, 7),
+        noise(1, 3, [5], 6, 7),
+        noise(1, 2, [6], 6, 7),
+        noise(2, 1, [5], 6, 7),
+        noise(5, 2, [1], 6, 7),
+    ]
+    every = torch.cat([one, *others]).flatten()
+    assert len(every.unique()) == len(every)
+
+
+def test_noise_is_uniform():
+    draws = noise(0, 0, range(40), 50, 50).flatten()
+    counts = torch.histc(draws, 50, 0, 1)
+    assert float(((counts - 2000) ** 2 / 2000).sum()) < 49 + 5 * math.sqrt(
+        98
+    )  # chi-square with 49 degrees, 5 sd
+
+
+def test_inverse_cdf_is_exact_on_a_grid():
+    """1,000 uniforms in the middles of equal steps hit every token as often as its probability says."""
+    p = torch.tensor([0.0, 0.25, 0.0, 0.003, 0.247, 0.5, 0.0], dtype=torch.float64)
+    grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    drawn = inverse_cdf(p, grid)
+    assert drawn.bincount(minlength=7).tolist() == [0, 250, 0, 3, 247, 500, 0]
+    assert (drawn.diff() >= 0).all()
+
+
+@pytest.mark.parametrize("V", [100, 256, 300])
+def test_a_token_of_nan_is_one_of_the_vocabulary(V):
+    """Weights that have diverged are the loss's to report: a token beyond the vocabulary would end the process."""
+    drawn = drawing.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=torch.float64))
+    assert (drawn >= 0).all() and (drawn < V).all()
+
+
+def test_frequencies_equal_probabilities():
+    """First tokens of 20,000 rollouts by chi-square (5 standard deviations), through generate itself."""
+    model, prompts = tiny.model(), tiny.prompts((6,))
+    samples = generate(model, prompts, 20_000, 1, STOP, noise(7, 0, [0], 20_000, 1))
+    with torch.no_grad():
+        p = model.lm_head(model(prompts[0][None, None])[0, 0, -1]).softmax(-1)
+    expected, counts = 20_000 * p, samples.tokens.flatten().bincount(minlength=32)
+    large = expected > 5
+    assert large.sum() > 5
+    chi = float(((counts - expected) ** 2 / expected)[large].sum())
+    assert chi < large.sum() + 5 * math.sqrt(2 * large.sum())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.6},
+        {"top_k": 4},
+        {"top_k": 50},
+        {"top_p": 0.9},
+        {"top_p": 1e-6},
+        {"temperature": 1.5, "top_k": 6, "top_p": 0.55},
+    ],
+)
+def test_distribution_equals_the_warpers_of_transformers(options):
+    logits = (
+        torch.randn(200, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
+    )
+    expected = logits
+    if "temperature" in options:
+        expected = TemperatureLogitsWarper(options["temperature"])(None, expected)
+    if "top_k" in options:
+        expected = TopKLogitsWarper(options["top_k"])(None, expected)
+    if "top_p" in options:
+        expected = TopPLogitsWarper(options["top_p"])(None, expected)
+    ours = distribution(logits, **options)
+    torch.testing.assert_close(ours.exp(), expected.softmax(-1), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_nucleus_of_a_large_vocabulary_is_that_of_sorting_all_of_it(kept, ties, monkeypatch):
+    """Rows whose nucleus ends after `kept` tokens, or among equals: the first 1,024 are looked at before the rest."""
+    generator = torch.Generator().manual_seed(kept)
+    p = torch.rand(7, 4000, generator=generator, dtype=torch.float64) + 0.1
+    if ties:
+        p = (p * 8).round()
+    p = p / p.sum(-1, keepdim=True)
+    top_p = float(p[0].sort(descending=True).values[:kept].sum()) - 1e-9
+    expected = drawing.outside_by_sorting(p, top_p)
+    sorted_rows = []
+    sorting = drawing.outside_by_sorting
+    monkeypatch.setattr(
+        drawing,
+        "outside_by_sorting",
+        lambda p, top_p: sorted_rows.append(len(p)) or sorting(p, top_p),
+    )
+    assert torch.equal(drawing.outside_nucleus(p, top_p), expected)
+    if kept < 1000 and not ties:
+        assert not sorted_rows
+    if kept > 2000:
+        assert sorted_rows == [7]
+
+
+def test_greedy_and_low_precision():
+    logits = torch.tensor([[1.0, 3.0, 3.0, -1.0]], dtype=torch.bfloat16)
+    assert distribution(logits).dtype == torch.float32
+    assert distribution(logits, temperature=0).exp().tolist() == [[0, 1, 0, 0]]
+
+
+def test_refusals():
+    model, uniforms = tiny.model(), noise(0, 0, range(2), 2, 100)
+    with pytest.raises(ValueError, match="prompt without tokens"):
+        generate(
+            model, [torch.tensor([], dtype=torch.long), torch.tensor([1])], 2, 5, STOP, uniforms
+        )
+    with pytest.raises(
+        ValueError, match="prompt of 30 tokens and a response of up to 99 exceed the model's 128"
+    ):
+        generate(model, tiny.prompts((30, 3)), 2, 99, STOP, uniforms)
+    generate(model, tiny.prompts((28, 3)), 2, 100, STOP, uniforms)

@@ -1,0 +1,408 @@
+"""Llama, Qwen2 and Qwen3 are what transformers makes of the same directory; the rest is refused by name."""
+
+import copy
+import functools
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from maxrl import checkpoint
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.models.attention import Cache
+from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.recipes import maze17
+from maxrl.sampling.sampler import generate, pad
+from maxrl.tasks.maze import VOCABULARY
+
+CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e2,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+# family, what differs from tiny.SIZES, the file's dtype, whether it is cut into shards
+CASES = {
+    "llama": ("llama", {}, "float32", False),
+    "llama, 1 key-value head, untied, head_dim": (
+        "llama",
+        dict(num_key_value_heads=1, tie_word_embeddings=False, head_dim=16, rms_norm_eps=0.01),
+        "float32",
+        True,
+    ),
+    "llama, 4 key-value heads, bias": (
+        "llama",
+        dict(num_key_value_heads=4, attention_bias=True),
+        "float32",
+        False,
+    ),
+    "llama3": ("llama", dict(head_dim=32, rope_parameters=LLAMA3), "bfloat16", False),
+    "llama, linear": (
+        "llama",
+        dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}),
+        "float16",
+        False,
+    ),
+    "qwen2": ("qwen2", dict(tie_word_embeddings=False), "bfloat16", True),
+    "qwen2, 4 key-value heads, yarn": (
+        "qwen2",
+        dict(num_key_value_heads=4, head_dim=32, rope_parameters=YARN),
+        "float32",
+        False,
+    ),
+    "qwen3": ("qwen3", dict(head_dim=16), "float32", False),
+    "qwen3, 1 key-value head, untied": (
+        "qwen3",
+        dict(num_key_value_heads=1, tie_word_embeddings=False, head_dim=16),
+        "bfloat16",
+        True,
+    ),
+    "qwen3, 4 key-value heads, bias, yarn": (
+        "qwen3",
+        dict(
+            num_key_value_heads=4,
+            attention_bias=True,
+            head_dim=16,
+            rope_parameters=YARN | {"beta_fast": 4.0, "attention_factor": 1.3},
+        ),
+        "float16",
+        False,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """directory(case): what transformers wrote for it, all of whose parameters are random; written once."""
+
+    @functools.cache
+    def write(case):
+        family, changes, dtype, shards = CASES[case]
+        path = tmp_path_factory.mktemp("theirs")
+        sizes = {
+            k: v for k, v in tiny.SIZES.items() if k not in ("model_type", "rope_theta")
+        } | changes
+        config = CONFIGS[family](**sizes, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        theirs = AutoModelForCausalLM.from_config(config)
+        torch.manual_seed(1)
+        for name, p in theirs.named_parameters():
+            p.data = ("norm" in name) + torch.randn_like(p) * (0.3 if p.dim() == 1 else 0.2)
+        theirs.to(getattr(torch, dtype)).save_pretrained(
+            path, max_shard_size="12KB" if shards else "5GB"
+        )
+        assert (len(list(path.glob("*.safetensors"))) > 1) == shards
+        tokenizer = Tokenizer.from_vocabulary(VOCABULARY).backend
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>").save_pretrained(path)
+        return path
+
+    return write
+
+
+def read_by_transformers(path):
+    return AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_logits_equal_transformers(case, directory):
+    """On ragged rows that stand alone, behind a shared prefix, and token by token with a cache."""
+    model, theirs = checkpoint.load_model(directory(case))[0], read_by_transformers(directory(case))
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    tokens, lengths = pad(tiny.prompts((17, 1, 9, 100)), "cpu")
+    mask = torch.arange(100) < lengths[:, None]
+    expected = theirs(tokens, attention_mask=mask.long()).logits
+    assert expected.abs().max() > 1
+    close(model.lm_head(model(tokens[:, None])).squeeze(1)[mask], expected[mask])
+
+    prefix, prefix_lengths = pad(tiny.prompts((50, 7, 64), seed=2), "cpu")
+    rows = torch.randint(32, (3, 2, 12), generator=torch.Generator().manual_seed(3))  # (G, M, L)
+    shared = model.lm_head(model(rows, prefix, prefix_lengths))
+    cache = Cache(model.encode(prefix), prefix_lengths, 2)
+    cache.reserve(12)
+    decoded = torch.stack([model.decode(rows[..., i], cache) for i in range(12)], 2)
+    for g, n in enumerate(prefix_lengths):
+        expected = theirs(torch.cat([prefix[g, :n].expand(2, n), rows[g]], 1)).logits[:, n:]
+        close(shared[g], expected)
+        close(decoded[g], expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_tokens_equal_transformers(case, directory):
+    model, theirs = checkpoint.load_model(directory(case))[0], read_by_transformers(directory(case))
+    theirs.generation_config.eos_token_id = None
+    prompts = tiny.prompts((17, 1, 30))
+    ours = generate(model, prompts, 1, 64, [], torch.zeros(3, 1, 64), temperature=0).tokens
+    for row, prompt in zip(ours[:, 0], prompts):
+        expected = theirs.generate(prompt[None], do_sample=False, max_new_tokens=64)[
+            0, len(prompt) :
+        ]
+        assert row.tolist() == expected.tolist()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", CASES)
+def test_transformers_reads_what_was_read_and_saved(case, dtype, directory, tmp_path):
+    model, tokenizer, stop = checkpoint.load_model(directory(case))
+    checkpoint.save(tmp_path / "a", model, tokenizer, stop, recipe={}, dtype=dtype)
+    again, theirs = checkpoint.load_model(tmp_path / "a")[0], read_by_transformers(tmp_path / "a")
+    for (name, p), q in zip(model.state_dict().items(), again.state_dict().values()):
+        assert torch.equal(p.to(getattr(torch, dtype)).float(), q), name
+    tokens = torch.stack(tiny.prompts((100,)))
+    close(again.lm_head(again(tokens[:, None])).squeeze(1), theirs(tokens).logits)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_bfloat16_autocast(family):
+    """Norms of the heads give what attention multiplies: queries, keys and values of one dtype, and a cache of it."""
+    model = tiny.model(torch.float32, model_type=family, head_dim=16)
+    (prefix, lengths), rows = (
+        pad(tiny.prompts((9, 4)), "cpu"),
+        torch.stack(tiny.prompts((6, 6))).view(2, 1, 6),
+    )
+    expected = model.lm_head(model(rows, prefix, lengths))
+    with torch.autocast("cpu", torch.bfloat16):
+        cache = Cache(model.encode(prefix), lengths, 1)
+        cache.reserve(6)
+        assert {t.dtype for pair in cache.prefix for t in pair} == {torch.bfloat16}
+        ours = model.lm_head(model(rows, prefix, lengths))
+        with torch.no_grad():
+            decoded = torch.stack([model.decode(rows[..., i], cache) for i in range(6)], 2)
+    for logits in (ours, decoded):
+        assert (
+            logits.dtype == torch.bfloat16
+            and tiny.distance(logits.detach(), expected.detach()) < 0.05
+        )
+    ours.sum().backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configs(name):
+    """The hub's dialect and transformers 5's give one config, and the modules that transformers makes of it."""
+    published, count = PUBLISHED[name]
+    theirs = CONFIGS[published["model_type"]](**published)
+    written = theirs.to_dict()
+    assert (
+        "rope_theta" in published and "rope_theta" not in written and "rope_parameters" in written
+    )
+    config = TransformerConfig.from_hf(published)
+    assert config == TransformerConfig.from_hf(written) == TransformerConfig.from_hf(config.to_hf())
+    with torch.device("meta"):
+        model, other = Transformer(config), AutoModelForCausalLM.from_config(theirs)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert {k: v.shape for k, v in model.state_dict().items()} == {
+        k: v.shape for k, v in other.state_dict().items()
+    }
+    assert config.rms_norm_eps == theirs.rms_norm_eps and config.to_hf() == published | {
+        "torch_dtype": "float32"
+    }
+    assert config.to_hf("bfloat16")["torch_dtype"] == "bfloat16"
+    assert TransformerConfig.from_hf(written).to_hf() == written | {"dtype": "float32"}
+
+
+def test_maze_recipe_is_the_published_model():
+    recipe, published = TransformerConfig.from_hf(maze17().model), TransformerConfig.from_hf(MAZE)
+    assert replace(recipe, initializer_range=published.initializer_range) == published, (
+        "all but how its weights are drawn"
+    )
+
+
+ROPES = [
+    {"rope_theta": 1e6},
+    {
+        "rope_theta": 5e5,
+        "rope_scaling": {
+            "factor": 32.0,
+            "high_freq_factor": 4.0,
+            "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+    },  # Llama 3.2
+    {"rope_theta": 1e6, "rope_scaling": YARN | {"original_max_position_embeddings": 32768}},
+    {
+        "rope_theta": 1e6,
+        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+    },
+    {
+        "rope_scaling": {
+            "type": "yarn",
+            "rope_type": "yarn",
+            "factor": 0.5,
+            "beta_fast": 16,
+            "beta_slow": 2,
+        }
+    },
+    {"rope_scaling": {"rope_type": "yarn", "factor": 3.3, "truncate": False}},
+    {
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0},
+        "rope_theta": 100.0,
+    },
+    {
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "beta_fast": 1,
+            "beta_slow": 1,
+            "original_max_position_embeddings": 6,
+        },
+        "rope_theta": 1e6,
+    },  # all pairs: an empty ramp
+    {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    {"rope_parameters": LLAMA3},
+    {"rope_parameters": LLAMA3 | {"factor": 3.3, "high_freq_factor": 2.2}},
+    {"rope_parameters": {"rope_type": "default"}, "rope_theta": 3e4},
+    {
+        "rope_parameters": LLAMA3,
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        "rope_theta": 3e4,
+    },
+    {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
+    {},
+]
+
+
+@pytest.mark.parametrize("rope", ROPES, ids=str)
+def test_frequencies_equal_transformers(rope):
+    """To the last digits, and with them the cosines and sines of far positions, as far as float32 knows them."""
+    config = {k: v for k, v in SMOLLM2.items() if k not in ("rope_theta", "rope_scaling")} | rope
+    theirs = LlamaRotaryEmbedding(
+        LlamaConfig(**copy.deepcopy(config))
+    )  # it writes into the dictionary
+    ours = TransformerConfig.from_hf(config).rope
+    frequencies, scale = ours.frequencies(64, torch.float32, torch.device("cpu"))
+    torch.testing.assert_close(frequencies, theirs.inv_freq, atol=0, rtol=5e-7)
+    assert scale == theirs.attention_scaling
+    positions = torch.tensor([[0, 1, 4095, 30_000]])
+    for a, b in zip(ours.rotation(positions, 64, torch.float32), theirs(torch.zeros(1), positions)):
+        torch.testing.assert_close(a, b, atol=30_000 * 3e-7, rtol=0)
+
+
+def test_head_dim_and_bias_are_the_familys():
+    """Qwen3 without a head_dim has 128, whatever hidden_size says; Qwen2 knows no attention_bias."""
+    sizes = {k: v for k, v in QWEN3_4B.items() if k != "head_dim"}
+    assert TransformerConfig.from_hf(sizes).head_dim == CONFIGS["qwen3"](**sizes).head_dim == 128
+    assert TransformerConfig.from_hf(SMOLLM2).head_dim == 64
+    for bias in (True, False):
+        for family in CONFIGS:
+            config = tiny.SIZES | {"model_type": family, "attention_bias": bias, "head_dim": 8}
+            with torch.device("meta"):
+                ours = Transformer(TransformerConfig.from_hf(config))
+                theirs = AutoModelForCausalLM.from_config(CONFIGS[family](**config))
+            assert ours.state_dict().keys() == theirs.state_dict().keys()
+
+
+ROPE = "rope_scaling"
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"use_sliding_window": True}, "use_sliding_window = True"),
+        ({"model_type": "llama", "sliding_window": 4096}, "sliding_window = 4096"),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"]},
+            "layer_types .*sliding_attention",
+        ),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
+        ({"model_type": "llama", "mlp_bias": True}, "mlp_bias = True"),
+        ({"model_type": "llama", "pretraining_tp": 2}, "pretraining_tp = 2"),
+        ({"model_type": "llama", "rope_interleaved": True}, "rope_interleaved = True"),
+        ({"is_causal": False}, "is_causal = False"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ({"num_experts": 8}, "num_experts = 8"),
+        ({"num_local_experts": 8}, "num_local_experts = 8"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config = .*awq"),
+        ({"compression_config": {"format": "dense"}}, "compression_config"),
+        ({"dual_chunk_attention_config": {"chunk_size": 1}}, "dual_chunk_attention_config"),
+        ({"original_max_position_embeddings": 64}, "original_max_position_embeddings = 64"),
+        (
+            {"architectures": ["Qwen2ForSequenceClassification"]},
+            "architectures = .*SequenceClassification",
+        ),
+        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ({"model_type": "qwen3_moe"}, "model_type 'qwen3_moe'"),
+        ({"model_type": "mistral"}, "model_type 'mistral' .* llama, qwen2, qwen3"),
+        ({"model_type": None}, "model_type None"),
+        ({"head_dim": 7}, "4 heads of size 7"),
+        ({"num_attention_heads": 5}, "5 heads of size 6.4"),
+        ({"num_key_value_heads": 3}, "3 key-value heads"),
+        ({ROPE: {"rope_type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic'"),
+        (
+            {ROPE: {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+            "rope_type 'longrope'",
+        ),
+        ({ROPE: {"type": "mrope", "mrope_section": [2, 1, 1]}}, "rope_type 'mrope'"),
+        ({ROPE: {"mrope_section": [2, 1, 1]}}, "mrope_section of rope_type 'default'"),
+        ({ROPE: {"rope_type": "linear"}}, "rope_type 'linear' without factor"),
+        (
+            {ROPE: {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
+            "'llama3' without high_freq_factor",
+        ),
+        ({ROPE: {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "mscale of rope_type 'yarn'"),
+        (
+            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+            "partial_rotary_factor of",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention of"),
+    ],
+)
+def test_refuses_by_name_what_is_not_implemented(change, words):
+    with pytest.raises(ValueError, match=words):
+        TransformerConfig.from_hf(tiny.SIZES | change)
+
+
+def test_harmless_keys_pass():
+    """Null, or a value that asks for what is there: as good as absent."""
+    plain = TransformerConfig.from_hf(tiny.SIZES)
+    for change in (
+        {"quantization_config": None},
+        {"sliding_window": 4096, "use_sliding_window": False},
+        {"pretraining_tp": 1},
+        {"head_dim": None},
+        {"head_dim": 8},
+        {"rope_scaling": {}},
+        {"num_experts": None},
+        {"attention_dropout": 0.0},
+        {"layer_types": ["full_attention"] * 2},
+        {"_name_or_path": "x"},
+    ):
+        assert TransformerConfig.from_hf(tiny.SIZES | change) == plain
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab_size", "hidden_size", "num_key_value_heads", "max_position_embeddings"]
+)
+def test_refuses_a_config_without_a_size(name):
+    with pytest.raises(ValueError, match=f"lacks {name}"):
+        TransformerConfig.from_hf({k: v for k, v in tiny.SIZES.items() if k != name})

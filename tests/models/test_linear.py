@@ -1,0 +1,127 @@
+"""Products by oneDNN: as exact as torch's own, forward and backward, and only where they are meant to be."""
+
+import pytest
+import torch
+from torch import nn
+
+from maxrl.models import linear
+from maxrl.models.linear import Linear
+from maxrl.models.lora import add_lora
+from maxrl.models.transformer import Transformer, TransformerConfig
+
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+)
+SIZES = dict(
+    model_type="qwen2",
+    vocab_size=11,
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    rms_norm_eps=1e-6,
+    rope_theta=1e4,
+    tie_word_embeddings=True,
+    initializer_range=0.3,
+)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """oneDNN for every float32 product here, on any machine; the list of the inputs it was given."""
+    seen, plain = [], torch.Tensor.to_mkldnn
+    monkeypatch.setattr(linear, "ENOUGH", 1)
+    monkeypatch.setattr(linear, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(
+        torch.Tensor, "to_mkldnn", lambda x, *rest: (seen.append(x.shape), plain(x, *rest))[1]
+    )
+    return seen
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(5, 7), (1, 7), (2, 3, 7), (2, 3, 1, 7)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_as_exact_as_a_plain_linear(asked, shape, bias):
+    torch.manual_seed(0)
+    ours = Linear(7, 4, bias=bias)
+    exact = nn.Linear(7, 4, bias=bias).double()
+    exact.load_state_dict(ours.state_dict())
+    x, seed = torch.randn(shape), torch.randn(*shape[:-1], 4)
+    # A transposed view is what attention hands over.
+    here = x.transpose(0, -2).contiguous().transpose(0, -2).requires_grad_()
+    there = x.double().requires_grad_()
+    found, right = ours(here), exact(there)
+    found.backward(seed)
+    right.backward(seed.double())
+    assert asked == [shape] and found.layout == torch.strided and found.shape == right.shape
+    pairs = [(found, right), (here.grad, there.grad)]
+    pairs += [(p.grad, q.grad) for p, q in zip(ours.parameters(), exact.parameters())]
+    for a, b in pairs:
+        # Each is a sum of at most 7 products of numbers of order 1.
+        assert (
+            a.dtype == torch.float32
+            and (a - b).abs().max() < 7 * 8 * torch.finfo(torch.float32).eps
+        )
+
+
+@needs_onednn
+@pytest.mark.parametrize("lora, again", [(False, False), (True, True)])
+def test_a_models_gradient(asked, lora, again):
+    """Of all its weights, from rows after a prefix; with an adapter and layers that are made again too."""
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig.from_hf(SIZES))
+    if lora:
+        add_lora(model, 2, 4)
+        nn.init.normal_(model.model.layers[0].self_attn.q_proj.lora_B.weight)
+    model.gradient_checkpointing = again
+    tokens, prefix, lengths = (
+        torch.randint(11, (2, 3, 5)),
+        torch.randint(11, (2, 4)),
+        torch.tensor([4, 2]),
+    )
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        model.zero_grad()
+        model.to(dtype)
+        model.lm_head(model(tokens, prefix, lengths)).square().mean().backward()
+        gradients.append(
+            torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
+        )
+    # 7 products a layer, of rows and of the prefix, and in the backward as many again where layers are made again.
+    assert len(asked) >= 2 * 7
+    assert (gradients[0] - gradients[1]).norm() < 1e-5 * gradients[1].norm()
+
+
+def test_where_it_is_not_meant_to_be(asked, monkeypatch):
+    """Other types, autocast, no rows, other devices: nn.Linear's own."""
+    plain = Linear(4, 4)
+    assert Linear(4, 4).double()(torch.randn(2, 4).double()).dtype == torch.float64
+    with torch.autocast("cpu", torch.bfloat16):
+        assert plain(torch.randn(2, 4)).dtype == torch.bfloat16
+    assert plain(torch.randn(0, 4)).shape == (0, 4)
+    assert Linear(4, 4, device="meta")(torch.randn(2, 4, device="meta")).shape == (2, 4)
+    monkeypatch.setattr(linear, "ENOUGH", 33)
+    plain(torch.randn(2, 4))  # 32 multiplications
+    assert asked == []
+    if torch.backends.mkldnn.is_available():
+        plain(torch.randn(3, 4))
+        assert asked == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    "capability, vendor, slow",
+    [
+        ("AVX512", "AuthenticAMD", True),
+        ("AVX512", "GenuineIntel", False),
+        ("AVX2", "AuthenticAMD", False),
+        ("AVX512", None, False),
+    ],
+)
+def test_which_cpu(capability, vendor, slow, monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    text = "processor\t: 0\n" + (f"vendor_id\t: {vendor}\nflags\t: fpu\n" if vendor else "")
+    monkeypatch.setattr(linear.Path, "read_text", lambda path: text)
+    assert linear.mkl_is_slow.__wrapped__() is slow

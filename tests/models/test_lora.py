@@ -1,0 +1,520 @@
+"""LoRA: PEFT reads our adapters and we read PEFT's; train.py trains, resumes and merges them."""
+
+import functools
+import gc
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import peft
+import pytest
+import tiny
+import torch
+import torch.distributed as dist
+from runs import die, metrics, refused, timeless
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from maxrl import checkpoint
+from maxrl.config import PROJECTIONS
+from maxrl.errors import UsageError
+from maxrl.io import hub_files
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import lora
+from maxrl.policy import SequencePolicy, TokenLogProbs
+from maxrl.recipes import RECIPES
+from maxrl.run import setup
+from maxrl.sampling.sampler import pad
+from maxrl.tasks import load_task
+from maxrl.tasks.maze import VOCABULARY
+
+CASES = {
+    "llama": ("llama", {}, PROJECTIONS),
+    "llama, untied, bias": (
+        "llama",
+        dict(tie_word_embeddings=False, attention_bias=True),
+        ("o_proj", "down_proj"),
+    ),
+    "qwen2": ("qwen2", {}, ("q_proj", "v_proj")),
+    "qwen3": ("qwen3", dict(head_dim=16), PROJECTIONS),
+}
+RL = (
+    "tiny",
+    "--prompts",
+    4,
+    "--rollouts",
+    4,
+    "--steps",
+    2,
+    "--lora-rank",
+    3,
+    "--lora-alpha",
+    5,
+    "--lr",
+    0.02,
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """base(case): a checkpoint directory with random weights; written once."""
+
+    @functools.cache
+    def write(case):
+        path = tmp_path_factory.mktemp("bases") / "base"
+        family, changes, _ = CASES[case]
+        model = tiny.model(torch.float32, model_type=family, **changes)
+        checkpoint.save(path, model, Tokenizer.from_vocabulary(VOCABULARY), [7, 2], recipe={})
+        return path
+
+    return write
+
+
+def adapted(path, projections=PROJECTIONS, dtype=torch.float32, rank=3, alpha=5.0):
+    """The base with a random adapter: B is not zero."""
+    model = checkpoint.load_model(path)[0].to(dtype)
+    lora.add_lora(model, rank, alpha, projections, checkpoint.base_name(path))
+    generator = torch.Generator().manual_seed(1)
+    for name, tensor in lora.lora_state(model).items():
+        if "lora_B" in name:
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.3)
+    return model
+
+
+def write(path, model, **options):
+    checkpoint.save(
+        path, model, Tokenizer.from_vocabulary(VOCABULARY), [7, 2], recipe={}, **options
+    )
+    return path
+
+
+def read_by_transformers(path):
+    return AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+TOKENS = torch.stack(tiny.prompts((40, 40, 40)))
+
+
+def logits(model, tokens=TOKENS):
+    return model.lm_head(model(tokens[:, None])).squeeze(1)
+
+
+def close(ours, theirs, atol=None):
+    """Up to 128 roundings of the largest number: sums of some 40 products, through two layers and two ways of adding."""
+    atol = (
+        128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max())
+        if atol is None
+        else atol
+    )
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
+    """Gradients in A and B alone, those of PEFT's on the same loss."""
+    model = adapted(base(case), CASES[case][2])
+    write(tmp_path / "ours", model)
+    assert {f.name for f in (tmp_path / "ours").iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "recipe.json",
+        "checksums.json",
+    }
+    theirs = peft.PeftModel.from_pretrained(
+        read_by_transformers(base(case)), tmp_path / "ours", is_trainable=True
+    )
+    both = logits(model), theirs(TOKENS).logits
+    close(*both)
+    assert (both[0] - logits(checkpoint.load_model(base(case))[0])).abs().max() > 0.1, (
+        "the adapter does something"
+    )
+    for result in both:
+        result[..., :-1, :].flatten(0, 1).log_softmax(-1).gather(
+            -1, TOKENS[:, 1:].reshape(-1, 1)
+        ).mean().backward()
+    own = {name: p for name, p in model.named_parameters() if p.grad is not None}
+    assert own.keys() == {name.removeprefix(lora.PREFIX) for name in lora.lora_state(model)}
+    assert own.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
+    expected = {
+        n.removeprefix(lora.PREFIX).replace(".default", ""): p for n, p in theirs.named_parameters()
+    }
+    for name, p in own.items():
+        assert p.grad.abs().max() > 1e-6
+        close(p.grad, expected[name].grad)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_we_read_peft_with_equal_logits(case, base, tmp_path):
+    """Also an adapter of some layers only; written again it is PEFT's own."""
+    options = {} if case == "llama" else {"layers_to_transform": [1]}
+    config = peft.LoraConfig(
+        r=4,
+        lora_alpha=6,
+        target_modules=list(CASES[case][2]),
+        task_type="CAUSAL_LM",
+        init_lora_weights=False,
+        lora_dropout=0.1,
+        **options,
+    )
+    theirs = peft.get_peft_model(read_by_transformers(base(case)), config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    model, tokenizer, stop = checkpoint.load_model(tmp_path / "theirs")
+    expected = theirs(TOKENS).logits
+    close(logits(model), expected)
+    assert tokenizer.size == len(VOCABULARY) and stop == [2, 7]
+    assert sum(isinstance(m, lora.LoRALinear) for m in model.modules()) == len(CASES[case][2]) * (
+        2 - bool(options)
+    )
+    write(tmp_path / "again", model)
+    again = peft.PeftModel.from_pretrained(
+        read_by_transformers(base(case)), tmp_path / "again"
+    ).eval()
+    close(again(TOKENS).logits, expected)
+    tensors = [
+        load_file(tmp_path / name / "adapter_model.safetensors") for name in ("again", "theirs")
+    ]
+    assert tensors[0].keys() == tensors[1].keys() and all(
+        torch.equal(tensors[0][k], t) for k, t in tensors[1].items()
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_merged_equals_unmerged(case, base, tmp_path):
+    """In the model, in the written directory (which leaves the model as it is) and in transformers."""
+    model = adapted(base(case), CASES[case][2])
+    expected, before = logits(model), {name: t.clone() for name, t in model.state_dict().items()}
+    write(tmp_path / "merged", model, merge=True)
+    assert all(
+        torch.equal(before[name], t) for name, t in model.state_dict().items()
+    ) and lora.has_lora(model)
+    close(read_by_transformers(tmp_path / "merged")(TOKENS).logits, expected)
+    close(logits(checkpoint.load_model(tmp_path / "merged" / "lora")[0]), expected, 0)
+    plain, original = lora.merge(model), checkpoint.load_model(base(case))[0]
+    close(logits(plain), expected)
+    assert [type(m) for m in plain.modules()] == [type(m) for m in original.modules()]
+    assert plain.state_dict().keys() == original.state_dict().keys() and all(
+        p.requires_grad for p in plain.parameters()
+    )
+    assert (
+        plain.lm_head.weight is plain.model.embed_tokens.weight
+    ) == plain.config.tie_word_embeddings
+
+
+@torch.no_grad()
+def test_without_training_it_is_the_base(base):
+    """B = 0: the same logits to the bit, also in bfloat16 autocast. A is drawn as PEFT draws it."""
+    model, plain = checkpoint.load_model(base("qwen2"))[0], checkpoint.load_model(base("qwen2"))[0]
+    torch.manual_seed(3)
+    lora.add_lora(model, 4, 32)
+    module = model.model.layers[0].self_attn.q_proj
+    torch.manual_seed(3)
+    theirs = peft.get_peft_model(
+        read_by_transformers(base("qwen2")), peft.LoraConfig(r=4, target_modules=["q_proj"])
+    )
+    expected = theirs.base_model.model.model.layers[0].self_attn.q_proj.lora_A.default.weight
+    assert torch.equal(module.lora_A.weight, expected) and module.lora_B.weight.count_nonzero() == 0
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            assert torch.equal(logits(model), logits(plain))
+    policies = tiny.policy(model), tiny.policy(plain)
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
+    ours, theirs = (p.rollout([task[0], task[1]], 4, step=2) for p in policies)
+    assert torch.equal(ours.tokens, theirs.tokens) and torch.equal(ours.log_probs, theirs.log_probs)
+
+
+def test_prefix_cache_and_autocast(base):
+    """The ways through the layers agree; a frozen weight is cast once, and again when it changes."""
+    model = adapted(base("qwen3"))
+    policy, given = tiny.policy(model, autocast=True), tiny.rollouts()
+    batch = tiny.whole(given)
+    expected = policy.module(batch)[0].detach()
+    tiny.share_prompts(model, False)
+    close(policy.module(batch)[0].detach(), expected)
+    tiny.share_prompts(model, True)
+    with policy.precision():
+        first = policy.module(batch)[0]
+        (first * batch.mask).sum().backward()
+        head, adapter = model.lm_head, model.model.layers[0].mlp.up_proj
+        copies = head.copy, adapter.copy
+        assert all(c.dtype == torch.bfloat16 for c in copies)
+        assert torch.equal(policy.module(batch)[0], first)
+        assert head.copy is copies[0] and adapter.copy is copies[1]
+        assert 0 < (first.detach() - expected).abs().max() < 0.5
+        with torch.no_grad():
+            head.weight.mul_(2)
+        assert (policy.module(batch)[0] - first).abs().max() > 0.1
+        assert torch.equal(head.copy, head.weight.bfloat16())
+    assert adapter.lora_A.weight.grad.dtype == torch.float32 and head.weight.grad is None
+
+
+def test_sampler_and_training_forward_agree(base):
+    model = adapted(base("qwen2"), dtype=torch.float64)
+    policy = tiny.policy(model)
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
+    rollouts = policy.rollout([task[0], task[1], task[2]], 4)
+    stats = policy.backward(rollouts, torch.randn(3, 4, dtype=torch.float64))
+    assert stats["sampling/logprob_abs_diff/max"] < 1e-10
+    assert all((p.grad is not None) == (".lora_" in name) for name, p in model.named_parameters())
+
+
+def test_a_rank_with_nothing_to_train(base):
+    """One process as a group of ranks: DDP reduces A and B alone, and zero advantages give zero gradients."""
+    model = adapted(base("qwen2"))
+    assert TokenLogProbs(model)(None).requires_grad
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        policy = tiny.policy(model)
+        assert not isinstance(policy.module, TokenLogProbs), "DDP"
+        policy.backward(tiny.rollouts(), torch.zeros(4, 4))
+        for name, p in model.named_parameters():
+            assert p.grad is None if ".lora_" not in name else p.grad.count_nonzero() == 0
+        policy.backward(tiny.rollouts(), torch.ones(4, 4))
+        assert all(p.grad.any() for p in model.parameters() if p.requires_grad)
+    finally:
+        policy = None  # before its process group: DDP, outliving that, waits with the GIL for a thread that needs it
+        gc.collect()
+        dist.destroy_process_group()
+
+
+def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
+    """Trained weights are A and B; the optimizer has no others; the base is named by its own directory."""
+    code, said = shell(
+        "train.py", *RL, "--init", warm, "--out", "rl", "--lora-projections", "q_proj,down_proj"
+    )
+    assert code == 0, said
+    found = checkpoint.find("rl")
+    assert {f.name for f in found.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "recipe.json",
+        "optimizer.safetensors",
+        "state.json",
+        "metrics.jsonl",
+        "checksums.json",
+    }
+    config = json.loads((found / "adapter_config.json").read_text())
+    assert (
+        config["base_model_name_or_path"] == str(checkpoint.find(warm).resolve())
+        and config["r"] == 3
+    )
+    assert config["lora_alpha"] == 5 and config["target_modules"] == ["q_proj", "down_proj"]
+    tensors = load_file(found / "adapter_model.safetensors")
+    assert len(tensors) == 2 * 2 * 2 and all(t.any() for t in tensors.values())
+    trained = {name.rsplit(".", 1)[0] for name in load_file(found / "optimizer.safetensors")}
+    assert trained == {name.removeprefix(lora.PREFIX) for name in tensors}
+    with torch.no_grad():
+        theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
+        close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
+    for script, *options in (
+        ["eval.py", "rl", "--prompts", 4, "--samples", 4, "--k", 1],
+        ["sample.py", "rl"],
+    ):
+        code, said = shell(script, *options)
+        assert code == 0, said
+
+
+def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
+    """An interrupted and resumed run is the uninterrupted one, whether the checkpoints are merged or not."""
+    run = (*RL, "--init", warm, "--steps", 4, "--save-every", 2)
+    assert shell("train.py", *run, "--out", "whole")[0] == 0
+    for name, options in (("cut", ()), ("cut-merged", ("--lora-merge",))):
+        with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+            patch.setattr(SequencePolicy, "backward", die(4))
+            shell("train.py", *run, "--out", name, *options)
+        code, said = shell("train.py", *run, "--out", name, "--resume", *options)
+        assert code == 0 and timeless(name) == timeless("whole") and len(metrics(name)) == 4, said
+    whole, cut, merged = (checkpoint.find(name) for name in ("whole", "cut", "cut-merged"))
+    for file in ("adapter_model.safetensors", "optimizer.safetensors"):
+        expected = (whole / file).read_bytes()
+        assert (cut / file).read_bytes() == expected == (merged / "lora" / file).read_bytes()
+    assert "lora_A" not in "".join(load_file(merged / "model.safetensors"))
+    assert not [
+        f.name
+        for f in merged.iterdir()
+        if "adapter" in f.name or "optimizer" in f.name or "index" in f.name
+    ]
+    with torch.no_grad():
+        expected = logits(checkpoint.load_model(cut)[0])
+        close(logits(checkpoint.load_model(merged)[0]), expected)
+        close(read_by_transformers(merged)(TOKENS).logits, expected)
+
+
+def test_resume_may_merge_from_now_on_but_not_change_the_adapter(warm, shell):
+    """And a run of before the fields were there goes on."""
+    run = (*RL, "--init", warm, "--out", "rl")
+    assert shell("train.py", *run)[0] == 0
+    refused(shell("train.py", *run, "--resume", "--lora-rank", 4), "lora_rank = 3, not 4")
+    refused(shell("train.py", *run, "--resume", "--lora-projections", "q_proj"), "lora_projections")
+    code, said = shell("train.py", *run, "--resume", "--lora-merge", "--steps", 3)
+    assert code == 0 and (checkpoint.find("rl") / "model.safetensors").exists(), said
+    assert shell("train.py", *run, "--resume", "--steps", 4)[0] == 0 and len(metrics("rl")) == 4
+    assert shell("train.py", *RL[:7], "--init", warm, "--out", "old")[0] == 0
+    recipe = json.loads(Path("old/recipe.json").read_text())
+    recipe["config"] = {k: v for k, v in recipe["config"].items() if "lora" not in k}
+    Path("old/recipe.json").write_text(json.dumps(recipe))
+    code, said = shell("train.py", *RL[:6], 3, "--init", warm, "--out", "old", "--resume")
+    assert code == 0 and len(metrics("old")) == 3, said
+
+
+def test_an_adapter_as_init(warm, shell):
+    """Without --lora-rank the merged model is trained, all of it; an adapter of an adapter is refused."""
+    assert shell("train.py", *RL, "--init", warm, "--out", "first")[0] == 0
+    code, said = shell(
+        "train.py", *RL[:7], "--lr", 0, "--weight-decay", 0, "--init", "first", "--out", "second"
+    )
+    assert code == 0, said
+    with torch.no_grad():
+        close(*(logits(checkpoint.load_model(name)[0]) for name in ("first", "second")))
+    assert (checkpoint.find("second") / "config.json").exists()
+    assert len(load_file(checkpoint.find("second") / "optimizer.safetensors")) == 3 * len(
+        load_file(checkpoint.find("second") / "model.safetensors")
+    )
+    refused(shell("train.py", *RL, "--init", "first", "--out", "third"), "a LoRA adapter already")
+
+
+def test_the_base_is_gone(warm, shell):
+    shutil.copytree(checkpoint.find(warm), "base")
+    assert shell("train.py", *RL, "--init", "base", "--out", "rl")[0] == 0
+    Path("base").rename("elsewhere")
+    for script, *options in (
+        ["train.py", *RL, "--init", "base", "--out", "rl", "--resume"],
+        ["sample.py", "rl"],
+        ["eval.py", "rl", "--prompts", 4],
+    ):
+        refused(shell(script, *options), "its base model is not there", "base_model_name_or_path")
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--lora-rank", 2), "--lora-rank 2 needs --init"),
+        (("--lora-rank", -1, "--init", "x"), "--lora-rank -1 must not be negative"),
+        (("--lora-rank", 2, "--init", "x", "--lora-alpha", 0), "--lora-alpha 0.0 must be above 0"),
+        (
+            ("--lora-rank", 2, "--init", "x", "--lora-projections", "q_proj,qproj"),
+            "'qproj' is not one of q_proj, k_proj",
+        ),
+        (("--lora-rank", 2, "--init", "x", "--lora-projections", ""), "'' is not one of q_proj"),
+        (("--lora-merge",), "--lora-merge means nothing without --lora-rank"),
+        (("--lora-alpha", 2), "--lora-alpha means nothing without --lora-rank"),
+        (("--lora-projections", "q_proj"), "--lora-projections means nothing without --lora-rank"),
+    ],
+)
+def test_options_that_are_refused(shell, options, words):
+    refused(shell("train.py", "tiny", *options, "--out", "rl"), words)
+    assert not Path("rl").exists()
+
+
+def test_a_classifier_refuses():
+    cfg = replace(RECIPES["images_laptop"](), init="x", lora_rank=2)
+    task = type("Task", (), {"classes": ("a", "b"), "__len__": lambda self: 640})()
+    with pytest.raises(UsageError, match="--lora-rank 2 means nothing to a classifier"):
+        setup.check(cfg, task, 1)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"use_dora": True}, "use_dora = True, which is not implemented"),
+        ({"use_rslora": True}, "use_rslora = True"),
+        ({"bias": "all"}, "bias = 'all'"),
+        ({"peft_type": "IA3"}, "peft_type = 'IA3'"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
+        ({"lora_alpha": None}, "lacks lora_alpha"),
+        (
+            {"r": 4},
+            "does not fit the model and its rank 4: base_model.*lora_A.weight, the first of 28",
+        ),
+        ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+    ],
+)
+def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path):
+    path = write(tmp_path / "a", adapted(base("qwen2")))
+    config = json.loads((path / "adapter_config.json").read_text())
+    (path / "adapter_config.json").write_text(json.dumps(config | change))
+    with pytest.raises(ValueError, match=words):
+        checkpoint.load_model(path)
+
+
+def test_tensors_that_do_not_fit(base, tmp_path):
+    path = write(tmp_path / "a", adapted(base("qwen2"), ("q_proj",)))
+    file, tensors = (
+        path / "adapter_model.safetensors",
+        load_file(path / "adapter_model.safetensors"),
+    )
+    first = next(iter(tensors))
+    other = first.replace("q_proj", "k_proj").replace("lora_B", "lora_A")
+    for wrong, words in (
+        (
+            {k: v for k, v in tensors.items() if k != first.replace("lora_A", "lora_B")},
+            "does not fit",
+        ),
+        (tensors | {"base_model.model.lm_head.weight": torch.zeros(32, 32)}, "lm_head.weight"),
+        (tensors | {other: torch.zeros(3, 32)}, "k_proj"),
+        (
+            tensors | {"base_model.model.lm_head.lora_A.weight": torch.zeros(3, 32)},
+            "lm_head is not possible",
+        ),
+        ({}, "no projection is not possible"),
+    ):
+        save_file(wrong, file)
+        with pytest.raises(ValueError, match=words):
+            checkpoint.load_model(path)
+    file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="damaged"):
+        checkpoint.load_model(path)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="no adapter_model.safetensors"):
+        checkpoint.load_model(path)
+
+
+def test_add_lora_refuses(base):
+    for rank, projections, words in (
+        (0, PROJECTIONS, "rank 0"),
+        (2, ("lm_head",), "on lm_head is not possible"),
+        (2, (), "no projection"),
+        (2, ("q_proj", "x"), "on x is not possible"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            lora.add_lora(tiny.model(), rank, 1.0, projections)
+
+
+def test_a_hub_id_stays_what_it_is(base, monkeypatch):
+    monkeypatch.setattr(hub_files, "download", lambda name: base("qwen2"))
+    assert checkpoint.base_name("org/name") == "org/name"
+    assert checkpoint.base_name(base("qwen2")) == str(base("qwen2").resolve())
+
+
+@torch.no_grad()
+def test_ragged_rows_behind_a_prefix(base):
+    model = adapted(base("qwen3"))
+    (prefix, lengths), rows = pad(tiny.prompts((50, 7)), "cpu"), TOKENS[:2, None, :12]
+    shared = model.lm_head(model(rows, prefix, lengths))
+    for g, n in enumerate(lengths):
+        alone = logits(model, torch.cat([prefix[g : g + 1, :n], rows[g]], 1))
+        close(shared[g], alone[:, n:])
+
+
+def test_casts_of_frozen_weights_can_be_dropped():
+    """Under autocast each frozen weight keeps a bfloat16 copy, made anew where it is gone: a sharded model has no room."""
+    from maxrl.models.lora import Frozen, add_lora, drop_casts
+
+    model = add_lora(tiny.model(torch.float32), 2, 4)
+    tokens = torch.ones(1, 1, 3, dtype=torch.long)
+
+    def copies():
+        return [m.copy is not None for m in model.modules() if isinstance(m, Frozen)]
+
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        first = model(tokens)
+        assert sum(copies()) > 10
+        drop_casts(model)
+        assert not any(copies())
+        assert torch.equal(model(tokens), first)

@@ -1,0 +1,260 @@
+"""The transformer is Qwen2 (others: test_families.py), and its three ways through the layers are one function."""
+
+import pytest
+import tiny
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from maxrl.models import attention
+from maxrl.models.attention import Cache, attend, attend_by_products, prefix_mask
+from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.recipes import RECIPES
+from maxrl.sampling.sampler import pad
+
+
+def twin(model, dtype=torch.float32):
+    """transformers' model with the same config.json and weights."""
+    other = AutoModelForCausalLM.from_config(
+        Qwen2Config(**model.config.to_hf()), attn_implementation="eager"
+    ).to(dtype)
+    other.load_state_dict(model.state_dict(), strict=True)
+    return other.eval()
+
+
+def plain_logits(model, tokens):
+    """Logits (B, L, V) of rows that stand alone."""
+    return model.lm_head(model(tokens[:, None])).squeeze(1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_equal_to_transformers(kv_heads, tied):
+    """Random norms and biases too: with the initial ones and zeros a forgotten bias would pass."""
+    model = tiny.model(
+        torch.float32, num_key_value_heads=kv_heads, tie_word_embeddings=tied, num_hidden_layers=3
+    )
+    tokens, lengths = pad(tiny.prompts((17, 1, 9, 30)), "cpu")
+    mask = torch.arange(30) < lengths[:, None]
+    with torch.no_grad():
+        ours, theirs = (
+            plain_logits(model, tokens),
+            twin(model)(tokens, attention_mask=mask.long()).logits,
+        )
+    assert theirs.abs().max() > 1
+    torch.testing.assert_close(ours[mask], theirs[mask], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rope_theta", [1e4, 1e6])
+def test_far_positions_equal_transformers(rope_theta):
+    """In float64 the tolerance is too small for a rotation that is only nearly right."""
+    model = tiny.model(rope_theta=rope_theta)
+    tokens = torch.stack(tiny.prompts((100, 100)))
+    with torch.no_grad():
+        theirs = twin(model, torch.float64)(tokens).logits
+        torch.testing.assert_close(plain_logits(model, tokens), theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_both_dialects_of_config_json():
+    old = tiny.SIZES | {
+        "torch_dtype": "bfloat16",
+        "rope_theta": 12345.0,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 2,
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "rope_scaling": None,
+    }
+    new = {k: v for k, v in old.items() if k not in ("torch_dtype", "rope_theta", "rope_scaling")}
+    new |= {
+        "dtype": "bfloat16",
+        "rope_parameters": {"rope_theta": 12345.0, "rope_type": "default"},
+        "layer_types": ["full_attention"] * 2,
+        "sliding_window": None,
+    }
+    assert TransformerConfig.from_hf(old) == TransformerConfig.from_hf(new)
+    assert TransformerConfig.from_hf(new).rope.rope_theta == 12345.0
+    written = Qwen2Config(**old).to_dict()
+    assert "rope_parameters" in written and TransformerConfig.from_hf(
+        written
+    ) == TransformerConfig.from_hf(old)
+    again = TransformerConfig.from_hf(old)
+    assert TransformerConfig.from_hf(again.to_hf()) == again
+
+
+@pytest.mark.parametrize("recipe, count", [("maze17", 3_944_704), ("maze9_laptop", 308_448)])
+def test_number_of_parameters(recipe, count):
+    """The published 17x17 model has 3,944,704; a head that is tied counts once."""
+    model = Transformer(TransformerConfig.from_hf(RECIPES[recipe]().model))
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_initial_weights():
+    model = Transformer(
+        TransformerConfig.from_hf(tiny.SIZES | {"hidden_size": 64, "initializer_range": 0.05})
+    )
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            assert abs(float(parameter.detach().std()) - 0.05) < 0.005, name
+        else:
+            assert (parameter == (0 if name.endswith("bias") else 1)).all(), name
+
+
+def grouped(lengths, M=3, L=5, seed=1):
+    """Prefixes of these lengths and M rows of L tokens for each: prefix (G, Lp), lengths (G,), tokens (G, M, L)."""
+    prefix, lengths = pad([torch.randint(32, (n,)) for n in lengths], "cpu")
+    return (
+        prefix,
+        lengths,
+        torch.randint(32, (len(lengths), M, L), generator=torch.Generator().manual_seed(seed)),
+    )
+
+
+# one length; ragged; a one-token prompt, whose prefix is empty, beside others and alone
+PREFIXES = [(6, 6), (6, 2, 5), (4, 0, 7), (0, 0), (0,), (1,)]
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("lengths", PREFIXES)
+def test_prefix_form_equals_plain_form(lengths, kv_heads):
+    """Rows behind a prefix that is encoded once are what they are as whole sequences: the rotation starts at the
+    prefix's length of each row, not at the padded one, and no row sees another prefix's padding."""
+    model = tiny.model(num_key_value_heads=kv_heads)
+    prefix, prefix_lengths, tokens = grouped(lengths)
+    with torch.no_grad():
+        shared = model(tokens, prefix, prefix_lengths)  # (G, M, L, E)
+        for g, n in enumerate(lengths):
+            rows = torch.cat([prefix[g, :n].expand(tokens.shape[1], n), tokens[g]], 1)
+            torch.testing.assert_close(
+                shared[g], model(rows[:, None])[:, 0, n:], atol=1e-12, rtol=1e-10
+            )
+
+
+@pytest.mark.parametrize("lengths", [(6, 6), (6, 2, 5), (4, 0, 7)])
+def test_contents_of_padding_never_matter(lengths):
+    """Once a mask was made of `tokens != pad_id`; with pad = <eos>, as in instruct tokenizers, it hid end tokens."""
+    model = tiny.model()
+    prefix, prefix_lengths, tokens = grouped(lengths)
+    outside = torch.arange(prefix.shape[1]) >= prefix_lengths[:, None]
+    with torch.no_grad():
+        expected = model(tokens, prefix, prefix_lengths)
+        for other in (3, 31):
+            changed = tokens.clone()
+            changed[..., 3:] = (
+                other  # behind the third token is padding: nothing before it may change
+            )
+            torch.testing.assert_close(
+                model(changed, prefix.masked_fill(outside, other), prefix_lengths)[..., :3, :],
+                expected[..., :3, :],
+                atol=1e-12,
+                rtol=0,
+            )
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("lengths", [(6, 6), (6, 2, 5), (4, 0, 7), (0, 0)])
+def test_decoding_with_a_cache_equals_the_forward(lengths, kv_heads, monkeypatch):
+    """Across growth of the cache (blocks of 2) and when rows and groups leave in between."""
+    monkeypatch.setattr(Cache, "BLOCK", 2)
+    model = tiny.model(num_key_value_heads=kv_heads)
+    prefix, prefix_lengths, tokens = grouped(lengths, M=4, L=9)
+    groups, rows = torch.arange(len(lengths)), torch.arange(4).expand(len(lengths), 4)
+    with torch.no_grad():
+        expected = model.lm_head(model(tokens, prefix, prefix_lengths))  # (G, M, L, V)
+        cache = Cache(model.encode(prefix), prefix_lengths, 4)
+        for position in range(9):
+            if position == 3:  # rows leave, others of each group stay
+                kept = torch.tensor([[3, 1, 0], [0, 1, 2], [1, 2, 3]])[: len(groups)]
+                cache.select(torch.arange(len(groups)), kept)
+                rows = rows.gather(1, kept)
+            if position == 6:  # the first group leaves, and another row of those that stay
+                kept = torch.tensor([[2, 0], [1, 2]])[: len(groups) - 1]
+                cache.select(torch.arange(1, len(groups)), kept)
+                groups, rows = groups[1:], rows[1:].gather(1, kept)
+            cache.reserve(position + 1)
+            now = model.decode(tokens[groups[:, None], rows, position], cache)
+            torch.testing.assert_close(
+                now, expected[groups[:, None], rows, position], atol=1e-12, rtol=1e-10
+            )
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_gradients_through_a_prefix_equal_the_plain_ones(family):
+    """Values may agree where gradients do not (a detached prefix): the prompt's layers learn through it too."""
+    model = tiny.model(model_type=family, head_dim=16)
+    prefix, prefix_lengths, tokens = grouped((6, 2, 5))
+    weights = torch.randn(
+        3, 3, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    gradients = []
+    for shared in (True, False):
+        model.zero_grad(set_to_none=True)
+        if shared:
+            hidden = model(tokens, prefix, prefix_lengths)
+        else:
+            rows = [
+                torch.cat([prefix[g, :n].expand(3, n), tokens[g]], 1)
+                for g, n in enumerate(prefix_lengths)
+            ]
+            hidden = torch.stack(
+                [model(r[:, None])[:, 0, n:] for r, n in zip(rows, prefix_lengths)]
+            )
+        (model.lm_head(hidden).tanh() * weights).sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert tiny.distance(*gradients) < 1e-12
+
+
+def attention_inputs(lengths, M, L, H, Hk, D=8):
+    """q, k, v of M rows for each prefix, and the prefixes' keys and values; the mask."""
+    B, Lp = len(lengths) * M, max(lengths)
+    generator = torch.Generator().manual_seed(0)
+    shapes = (
+        (B, L, H, D),
+        (B, L, Hk, D),
+        (B, L, Hk, D),
+        (len(lengths), Lp, Hk, D),
+        (len(lengths), Lp, Hk, D),
+    )
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    tensors = [t.transpose(1, 2) for t in tensors]  # as the projections leave them
+    return tensors, prefix_mask(torch.tensor(lengths), Lp, L)
+
+
+def attended(function, tensors, mask, dtype=torch.float64):
+    """The result and its gradients for all that goes in."""
+    q, k, v, *prefix = leaves = [t.to(dtype, copy=True).requires_grad_() for t in tensors]
+    out = function(q, k, v, prefix or None, mask)
+    weights = torch.randn(
+        out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    ).to(dtype)
+    return [out.detach().double(), *(g.double() for g in torch.autograd.grad(out, leaves, weights))]
+
+
+@pytest.mark.parametrize("H, Hk", [(4, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize(
+    "lengths, M, L", [((7, 7), 3, 5), ((6, 2, 5), 2, 4), ((4,), 1, 1), ((3, 0, 9), 4, 6)]
+)
+def test_attention_by_products_is_attention(lengths, M, L, H, Hk):
+    tensors, mask = attention_inputs(lengths, M, L, H, Hk)
+    for given in (tensors, tensors[:3]):
+        for ours, expected in zip(
+            attended(attend_by_products, given, mask), attended(attend, given, mask)
+        ):
+            torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("Lp", [309, 4000])
+def test_attention_by_products_in_bfloat16(Lp):
+    """A CPU takes it there, unless keys are many. Dots are rounded, as the sampler's are: a few units of 2**-8, over long
+    prefixes too."""
+    tensors, mask = attention_inputs((Lp, Lp), 3, 20, 4, 2, 64)
+    tensors = [t.bfloat16().double() for t in tensors]
+    exact = attended(attend, tensors, mask)
+    found = (
+        attended(function, tensors, mask, torch.bfloat16)
+        for function in (attend_by_products, attend)
+    )
+    for ours, taken, expected in zip(*found, exact):
+        assert torch.equal(ours, taken) == (Lp + 20 <= attention.KEYS)
+        assert tiny.distance(ours, expected) < 2**-7

@@ -1,0 +1,183 @@
+"""Estimators of the user's own: what they weigh, what is refused, and their options."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from outcomes import F64, PASS_RATES, all_outcomes, expected_gradient
+
+from maxrl.advantages import ADVANTAGES, estimator, maxrl_weight, weight
+from maxrl.errors import UsageError
+from maxrl.registry import add_own, own
+
+SOME = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """What a test registers is taken back."""
+    before = dict(ADVANTAGES)
+    yield
+    ADVANTAGES.clear()
+    ADVANTAGES.update(before)
+
+
+def root(rewards, power=0.5):
+    mean = rewards.mean(dim=1, keepdim=True)
+    return torch.where(mean > 0, (rewards - mean) / mean**power, 0.0)
+
+
+def table(N):
+    """A rule of (r_i, K) with random numbers for every K."""
+    success, failure = torch.randn(2, N + 1, dtype=F64, generator=torch.Generator().manual_seed(N))
+
+    def rule(rewards):
+        K = rewards.sum(dim=1, keepdim=True).long()
+        return torch.where(rewards == 1, success[K], failure[K])
+
+    return rule
+
+
+@pytest.mark.parametrize("N", range(1, 9))
+def test_any_rule_of_a_reward_and_its_group_has_its_exact_weight(N):
+    """All 2^N outcomes; by function, and by name once it is registered."""
+    rewards, rule = all_outcomes(N), table(N)
+    expected = expected_gradient(rewards, rule(rewards), PASS_RATES)
+    add_own("mine.py:table", rule)
+    for one in (rule, "mine.py:table", ADVANTAGES["mine.py:table"]):
+        w = weight(one, PASS_RATES, rollouts=N)
+        torch.testing.assert_close(w, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_options_and_known_cases():
+    for N in (2, 5, 16):
+        for power, name in ((1, "maxrl"), (0, "reinforce_mean")):
+            expected = weight(name, PASS_RATES, rollouts=N)
+            w = weight(root, PASS_RATES, rollouts=N, power=power)
+            torch.testing.assert_close(w, expected, rtol=1e-12, atol=0)
+    w = weight(root, PASS_RATES, rollouts=64)
+    in_float32 = weight(lambda rewards: root(rewards.float()), PASS_RATES, rollouts=64)
+    torch.testing.assert_close(in_float32, w, rtol=1e-5, atol=1e-6)
+    with pytest.raises(TypeError, match="root takes no option 'pover'.*use power"):
+        weight(root, 0.5, rollouts=4, pover=1)
+    assert weight(lambda rewards: rewards, 0.5, rollouts=4) == pytest.approx(1)
+
+
+def test_a_file_and_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")
+    assert weight("mine.py:double", 0.3, rollouts=8) == pytest.approx(2)
+    assert "mine.py:double" not in ADVANTAGES
+    with pytest.raises(UsageError, match="no function or class duoble; did you mean double"):
+        weight("mine.py:duoble", 0.3, rollouts=8)
+    with pytest.raises(KeyError, match="called 'maxlr'; the nearest names are maxrl"):
+        weight("maxlr", 0.3, rollouts=8)
+
+
+def test_a_function_called_as_ours_replaces_none():
+    ours = ADVANTAGES["maxrl"]
+
+    def maxrl(rewards):
+        return rewards
+
+    assert weight(maxrl, 0.1, rollouts=8) == pytest.approx(1) and ADVANTAGES["maxrl"] is ours
+
+
+def test_the_limit_is_known_where_it_is_declared():
+    """Otherwise it is not known, which is not to say that the gradient is no multiple of grad p."""
+    with pytest.raises(ValueError, match="^root has no limit that is known here; use rollouts=N$"):
+        weight(root, 0.5)
+    add_own("mine.py:root", root)
+    with pytest.raises(ValueError, match="^mine.py:root has no limit that is known here"):
+        weight("mine.py:root", 0.5, order=2)
+    declared = estimator(takes="binary", limit=maxrl_weight, name="mine")(table(4))
+    assert weight(declared, 0.25) == weight("mine", 0.25) == 4
+    assert weight("mine", 0.25, order=2) == pytest.approx(1.75)
+    for name in ("supervised", "differential_smoothing"):
+        for rollouts in (None, 4):
+            with pytest.raises(ValueError, match=f"{name} has no weight: .* no multiple of grad p"):
+                weight(name, 0.5, rollouts=rollouts)
+
+
+BATCH_WIDE = {
+    "mean": lambda rewards: rewards - rewards.mean(),
+    "deviation": lambda rewards: (rewards - rewards.mean(1, keepdim=True)) / (rewards.std() + 1e-6),
+    "both": lambda rewards: (rewards - rewards.mean()) / (rewards.std(correction=0) + 1e-6),
+    "solved": lambda rewards: rewards / (rewards.sum(1) > 0).float().mean().clamp(min=0.1),
+    "groups": lambda rewards: rewards * len(rewards),
+    "neighbour": lambda rewards: rewards - rewards.mean(1, keepdim=True).roll(1, 0),
+}
+
+
+def other_half(rewards):
+    """The baseline of each half of a group is the mean of the other half."""
+    halves = rewards.view(len(rewards), 2, -1)
+    return (halves - halves.mean(2, keepdim=True).flip(1)).flatten(1)
+
+
+OF_THE_ORDER = {
+    "place": lambda rewards: rewards * torch.arange(1, rewards.shape[1] + 1),
+    "first success": lambda rewards: rewards * (rewards.cumsum(1) == 1),
+    "first rollout": lambda rewards: rewards - rewards[:, :1],
+    "rollout before": lambda rewards: rewards - rewards.roll(1, 1),
+    "other half": other_half,
+    "noise": lambda rewards: rewards + torch.rand_like(rewards),
+}
+
+
+@pytest.mark.parametrize(
+    "name, N",
+    [(name, N) for name in BATCH_WIDE for N in (2, 3, 8, 64)]
+    + [(name, N) for name in OF_THE_ORDER for N in (4, 8, 64)],
+)
+def test_what_depends_on_more_than_the_reward_and_its_group_is_refused(name, N):
+    """A wrong number would be silent: of a batch-wide rule there is no w(p), and a rule of places
+    has other advantages for the groups that are asked here than on average."""
+    rule = (BATCH_WIDE | OF_THE_ORDER)[name]
+    with pytest.raises(ValueError, match="depend on more than r_i and K"):
+        weight(rule, 0.3, rollouts=N)
+
+
+def test_a_rule_that_fails_says_so():
+    with pytest.raises(ValueError, match="not nan for a group of 4 rewards of 0$"):
+        weight(lambda rewards: rewards / rewards.mean(1, keepdim=True), 0.5, rollouts=4)
+    with pytest.raises(ValueError, match="raised KeyError: 'nothing'"):
+        weight(lambda rewards: {}["nothing"], 0.5, rollouts=4)
+
+
+# -------------------------------------------- options ---------------------------------------------
+def test_options_of_ones_own_mean_what_they_mean_there():
+    """They were once checked as ours are, and rewards were binary as soon as there was an order."""
+
+    def mine(rewards, order="up", k=0.5, ddof=-3, mean_log_probs=None):
+        if (order, ddof, mean_log_probs) == ("down", 7, 0):
+            return torch.full_like(rewards, k)
+        return rewards
+
+    options = {"order": "down", "k": 2.5, "ddof": 7, "mean_log_probs": 0}
+    assert own("mine", mine)(SOME / 3, **options).eq(2.5).all()
+    assert weight(mine, 0.5, rollouts=4, **options) == 0
+    assert weight(mine, 0.5, rollouts=4) == pytest.approx(1)
+
+
+def test_a_count_is_checked_where_it_is_declared():
+    @estimator(takes="any", count="depth")
+    def mine(rewards, depth=None, order=0):
+        return rewards
+
+    assert torch.equal(mine(SOME / 2, order=9), SOME / 2) and torch.equal(mine(SOME, depth=4), SOME)
+    for depth, rewards, error, said in (
+        (5, SOME, ValueError, "depth=5 but needs 1 <= depth <= N = 4"),
+        (2.0, SOME, TypeError, "int as depth"),
+        (2, SOME / 2, ValueError, "{0, 1}"),
+    ):
+        with pytest.raises(error, match=said):
+            mine(rewards, depth=depth)
+
+
+@pytest.mark.parametrize("name", BATCH_WIDE)
+def test_without_a_missing_verdict_a_batch_stays_one(name):
+    """--no-verdict rollout once called an estimator group by group: a deviation of the batch became
+    one of each group."""
+    rule = own("mine", BATCH_WIDE[name])
+    torch.testing.assert_close(rule(SOME, allow_missing=True), rule(SOME), rtol=0, atol=0)

@@ -1,0 +1,194 @@
+"""The formulas that circulate under the name MaxRL, or next to it, and what each of them really does.
+
+Every rule here is wrong or worse than it looks; it stays so that nobody brings it back. Weights are summed with
+math.comb, apart from the code under test.
+"""
+
+import math
+
+import pytest
+import torch
+
+from maxrl.advantages import ADVANTAGES, weight
+
+
+def exact_weight(rule, N, p):
+    """1/N sum_K Bin(K; N, p) [K a_s / p - (N-K) a_f / (1-p)] for rule(K) -> (a_s, a_f)."""
+    total = 0.0
+    for K in range(N + 1):
+        success, failure = rule(K)
+        total += (
+            math.comb(N, K)
+            * p**K
+            * (1 - p) ** (N - K)
+            * (K * success / p - (N - K) * failure / (1 - p))
+        )
+    return total / N
+
+
+def w(p, T):
+    return (1 - (1 - p) ** T) / p
+
+
+def c(T, f, N):
+    """c_T(f) with binomials."""
+    return sum(math.comb(f, k) / math.comb(N - 1, k) for k in range(T)) if f >= 0 else 0.0
+
+
+def choose(n, k):
+    return math.comb(n, k) if 0 <= k <= n else 0
+
+
+def algorithm_1(K, N):
+    return (N / K - 1, -1) if K else (0, 0)
+
+
+def test_the_yardstick_itself():
+    for N, p in ((4, 0.05), (16, 0.3)):
+        ours = exact_weight(lambda K: algorithm_1(K, N), N, p)  # noqa: B023
+        assert ours == pytest.approx(w(p, N - 1), rel=1e-12)
+        assert ours == pytest.approx(weight("maxrl", p, rollouts=N), rel=1e-12)
+
+
+def test_divisor_std_times_mean():
+    """An encyclopedia page on MaxRL, and one branch of the published code, divide r - mean by std * mean. That weighs
+    1 / (p sqrt(p(1-p))): at p = 0.01 with N = 128 it is 676, where maximum likelihood asks for 100 and Algorithm 1
+    gives 72."""
+    N, p = 128, 0.01
+
+    def std_times_mean(K):
+        mean, std = K / N, math.sqrt(K * (N - K) / (N * (N - 1)))
+        return (
+            ((1 - mean) / (std * mean + 1e-6), -mean / (std * mean + 1e-6)) if 0 < K < N else (0, 0)
+        )
+
+    assert exact_weight(std_times_mean, N, p) == pytest.approx(676, abs=5)
+    assert weight("maxrl", p) == 100 and weight("maxrl", p, rollouts=N) == pytest.approx(
+        72.1, abs=0.05
+    )
+
+
+def test_epsilon_in_the_divisor():
+    """(r - mean) / (mean + eps): a trainer's 1e-4 takes 9.3 % from the rarest and most precious successes, K = 1 of
+    N = 1024 (1.3 % at N = 128). K is a count: there is nothing to protect against but K = 0, which is a case."""
+    for N, lost in ((1024, 0.0929), (128, 0.0126)):
+        rewards = torch.zeros(1, N, dtype=torch.float64)
+        rewards[0, 0] = 1
+        mean = rewards.mean()
+        with_epsilon = (rewards - mean) / (mean + 1e-4)
+        ours = ADVANTAGES["maxrl"](rewards)
+        assert ours[0, 0] == N - 1
+        assert 1 - with_epsilon[0, 0] / ours[0, 0] == pytest.approx(lost, abs=1e-4)
+
+
+def test_singleton_groups():
+    """Published code sets the mean of a one-rollout group to 0 and divides by mean + 1e-6: advantage 1,000,000, and
+    every other prompt of the batch is clipped away with it. One rollout gives order 1, plain REINFORCE."""
+    reward = torch.tensor([[1.0]])
+    assert ((reward - 0) / (0 + 1e-6)).item() == pytest.approx(1e6)
+    for name, options in (("maxrl", {}), ("maxrl_success", {}), ("maxrl_order", {"order": 1})):
+        assert ADVANTAGES[name](reward, **options).item() == 1
+
+
+def test_signed_rewards_flip_every_sign():
+    """(r - mean) / mean with rewards -1 and +1: below half, the mean is negative and the *failures* are reinforced."""
+    rewards = torch.tensor([[1.0, -1, -1, -1]])
+    mean = rewards.mean()
+    assert ((rewards - mean) / mean).tolist() == [[-3, 1, 1, 1]]
+    with pytest.raises(ValueError, match="maxrl got a reward of -1"):
+        ADVANTAGES["maxrl"](rewards)
+
+
+def test_algorithm_1_as_order_n():
+    """Two frameworks document (r - mean) / mean as unbiased for order N. At N = 4 and p = 0.02 it gives 2.94, not 3.88;
+    at N = 2 it is plain REINFORCE."""
+    assert exact_weight(lambda K: algorithm_1(K, 4), 4, 0.02) == pytest.approx(2.9404, abs=1e-4)
+    assert w(0.02, 4) == pytest.approx(3.8816, abs=1e-4)
+    assert exact_weight(lambda K: algorithm_1(K, 2), 2, 0.02) == pytest.approx(1)
+
+
+def test_equation_10_without_its_failed_groups():
+    """Filtering "useless" groups (K = 0) out of Eq. (10) removes the very term that its proof needs: order N - 1 again.
+    For orders below N the dropped form is no order at all: beta (1-p)^(N-1) is missing from w_T."""
+    N, p = 8, 0.05
+    eq_10 = lambda K: (N / K - 1, -1) if K else (-1, -1)  # noqa: E731
+    dropped = lambda K: eq_10(K) if K else (0, 0)  # noqa: E731
+    assert exact_weight(eq_10, N, p) == pytest.approx(w(p, N))
+    assert exact_weight(dropped, N, p) == pytest.approx(w(p, N - 1))
+    for T in range(1, N):
+        constant = lambda K: (c(T, N - K, N) - 1, -1) if K else (0, 0)  # noqa: E731, B023
+        assert exact_weight(constant, N, p) == pytest.approx(w(p, T) - (1 - p) ** (N - 1))
+        assert weight("maxrl_order", p, order=T, rollouts=N) == pytest.approx(w(p, T))
+
+
+@pytest.mark.parametrize("T, factor", [(1, 0.75), (4, 0.77)])
+def test_plugging_the_best_constant_in_as_an_estimate(T, factor):
+    """The best constant control variate is beta = E[K c_T]. Using K c_T of the group itself makes the advantages sum to
+    zero, which looks right, but then the baseline knows r_i: a quarter of the gradient is lost at N = 4, p = 0.05."""
+    N, p = 4, 0.05
+
+    def plugged(K):
+        success = c(T, N - K, N) if K else 0
+        return success - K * success / N, -K * success / N
+
+    assert exact_weight(plugged, N, p) / w(p, T) == pytest.approx(factor, abs=0.005)
+
+
+def test_published_pkpo_is_biased():
+    """PKPO's own estimator (arXiv 2505.15201), r_i k C(N-K, k-1) / C(N-1, k-1), is unbiased for grad pass@k. The code
+    published with MaxRL subtracts the mean over the *other* rollouts of the same quantity, which depends on r_i through
+    K (and leaves out k): its gradient is up to twice too long."""
+    for N, k, p, ratio in (
+        (8, 2, 0.5, 1.14),
+        (8, 4, 0.5, 1.43),
+        (8, 8, 0.5, 2.0),
+        (128, 16, 0.5, 1.12),
+    ):
+
+        def paper(K):
+            return k * choose(N - K, k - 1) / math.comb(N - 1, k - 1), 0  # noqa: B023
+
+        def published(K):
+            a = paper(K)[0]  # noqa: B023
+            return a - (K - 1) * a / (N - 1), -K * a / (N - 1)  # noqa: B023
+
+        target = k * (1 - p) ** (k - 1)  # d pass@k / dp
+        assert exact_weight(paper, N, p) == pytest.approx(target)
+        assert exact_weight(published, N, p) / target == pytest.approx(ratio, abs=0.006)
+
+
+def test_maclaurin_form_is_unbiased_and_noisy():
+    """Failures pushed down by the series term by term, successes at 1: the right mean, but at N = T = 16, p = 0.1 the
+    expected squared advantages are 62.7 where Eq. (10) needs 7.85 and the leave-one-out form 8.23."""
+    N, p = 16, 0.1
+
+    def maclaurin(K):
+        F = N - K
+        return 1, -sum(choose(F - 1, k - 1) / math.comb(N - 1, k - 1) for k in range(2, F + 1))
+
+    def spread(rule):
+        chance = [math.comb(N, K) * p**K * (1 - p) ** (N - K) for K in range(N + 1)]
+        return sum(
+            q * (K * rule(K)[0] ** 2 + (N - K) * rule(K)[1] ** 2) / N for K, q in enumerate(chance)
+        )
+
+    def ours(name, **options):
+        table = ADVANTAGES[name](
+            torch.ones(N + 1, N, dtype=torch.float64).tril(-1), **options
+        ).tolist()
+        return lambda K: (table[K][0], table[K][-1])
+
+    assert exact_weight(maclaurin, N, p) == pytest.approx(w(p, N))
+    assert spread(maclaurin) == pytest.approx(62.7, abs=0.05)
+    assert spread(ours("maxrl_centered")) == pytest.approx(7.85, abs=0.005)
+    assert spread(ours("maxrl_order", order=N)) == pytest.approx(8.23, abs=0.005)
+    assert spread(ours("maxrl_success")) == pytest.approx(8.48, abs=0.005)
+    assert spread(ours("maxrl")) == pytest.approx(7.67, abs=0.005)
+
+
+def test_sum_over_rollouts_in_place_of_their_mean():
+    """Some trainers add the N rollouts up: the same direction, with a learning rate N times as large as stated."""
+    rewards, p = torch.ones(5, 4, dtype=torch.float64).tril(-1), 0.3
+    advantages = ADVANTAGES["maxrl"](rewards) * 4
+    summed = exact_weight(lambda K: (advantages[K, 0].item(), advantages[K, -1].item()), 4, p)
+    assert summed == pytest.approx(4 * w(p, 3))

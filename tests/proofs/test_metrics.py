@@ -1,0 +1,261 @@
+"""pass@k against all subsets, its wrong relatives, and the other statistics by hand."""
+
+import itertools
+import math
+import statistics
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from maxrl.metrics import (
+    group_means,
+    group_sums,
+    majority_vote,
+    mean_and_se,
+    pass_at_k,
+    pass_at_k_table,
+    samples_to_match,
+    times_fewer,
+)
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_success():
+    for n in range(1, 9):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            subsets = [any(i < c for i in subset) for subset in itertools.combinations(range(n), k)]
+            assert pass_at_k(n, c, k) == pytest.approx(
+                float(Fraction(sum(subsets), len(subsets))), abs=1e-15
+            )
+
+
+def test_pass_at_k_is_unbiased():
+    """Averaged over all outcomes of n rollouts it is 1 - (1-p)^k exactly."""
+    for n, k, p in ((5, 3, 0.2), (12, 12, 0.05), (20, 1, 0.9)):
+        chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+        assert sum(q * pass_at_k(n, c, k) for c, q in enumerate(chance)) == pytest.approx(
+            1 - (1 - p) ** k, rel=1e-12
+        )
+
+
+def test_pass_at_k_at_2048():
+    n = 2048
+    ks = np.array([1, 2, 16, 256, 1024, 2047, 2048])
+    for c in (0, 1, 2, 7, 1024, 2047, 2048):
+        exact = [float(1 - Fraction(math.comb(n - c, int(k)), math.comb(n, int(k)))) for k in ks]
+        got = pass_at_k(n, c, ks)
+        np.testing.assert_allclose(got, exact, rtol=1e-11, atol=1e-14)
+        assert (np.diff(got) >= 0).all()
+    assert pass_at_k(n, 1, n) == 1 and pass_at_k(n, 0, n) == 0
+
+
+def test_pass_at_k_shapes_and_types():
+    c = torch.tensor([[0, 1], [2, 4]])
+    got = pass_at_k(4, c, 2)
+    assert got.shape == (2, 2) and got.dtype == np.float64
+    np.testing.assert_allclose(got, [[0, 0.5], [5 / 6, 1]], rtol=1e-15)
+    assert type(pass_at_k(4, 1, 2)) is float and pass_at_k(np.array([4, 8]), 1, 2.0).tolist() == [
+        0.5,
+        0.25,
+    ]
+    assert pass_at_k(np.array([4, 8]), np.array([1, 1]), np.array([4, 8])).tolist() == [1, 1]
+    assert pass_at_k(4, np.zeros(0), 2).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "n, c, k, words",
+    [
+        (4, 1, 5, ["k=5", "1 <= k <= n"]),
+        (4, 1, 0, ["k=0"]),
+        (4, 1, -1, ["k=-1"]),
+        (4, 5, 1, ["c=5", "0 <= c <= n"]),
+        (4, -1, 1, ["c=-1"]),
+        (-4, -5, 1, ["n=-4"]),
+        (4, 1.5, 1, ["1.5", "whole numbers as c"]),
+        (4, 1, math.nan, ["nan"]),
+        (math.inf, 1, 1, ["inf", "whole numbers as n"]),
+        (4, [0, 1, 9], 2, ["c=9"]),
+        (0, 0, 1, ["n=0"]),
+    ],
+)
+def test_pass_at_k_refusals(n, c, k, words):
+    with pytest.raises(ValueError) as caught:
+        pass_at_k(n, c, k)
+    assert all(word in str(caught.value) for word in ["pass_at_k", ";", *words]), caught.value
+
+
+def test_biased_pass_at_k():
+    """Plugging c/n into 1 - (1-p)^k: one success in 8 is reported as 66 % of pass@8, when all 8 samples hold it."""
+    plugged = lambda n, c, k: 1 - (1 - c / n) ** k  # noqa: E731
+    assert plugged(8, 1, 8) == pytest.approx(0.656, abs=1e-3) and pass_at_k(8, 1, 8) == 1
+    n, k, p = 8, 8, 0.1
+    chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    assert sum(q * plugged(n, c, k) for c, q in enumerate(chance)) == pytest.approx(0.422, abs=1e-3)
+    assert 1 - (1 - p) ** k == pytest.approx(0.570, abs=1e-3)  # what it should be on average
+
+
+def test_bootstrap_pass_at_k():
+    """Published code logs "pass@n" as the best of n draws *with* replacement from n samples: one success in 1024 gives
+    0.632 = 1 - 1/e at k = 1024, where every 1024-subset holds it. Drawn here, 4000 times."""
+    draws = np.random.default_rng(0).integers(0, 1024, size=(4000, 1024))
+    bootstrap = (draws == 0).any(axis=1).mean()
+    assert bootstrap == pytest.approx(1 - (1 - 1 / 1024) ** 1024, abs=0.03) and bootstrap < 0.67
+    assert pass_at_k(1024, 1, 1024) == 1
+
+
+def test_mean_and_se():
+    assert mean_and_se([0, 1, 1, 0]) == pytest.approx((0.5, math.sqrt(1 / 3 / 4)))
+    assert mean_and_se(torch.tensor([2.0, 2.0])) == (2, 0)
+    mean, se = mean_and_se([3])
+    assert mean == 3 and math.isnan(se)
+    for bad in ([], [[1, 2]], 3):
+        with pytest.raises(ValueError, match="one value per prompt"):
+            mean_and_se(bad)
+
+
+def test_pass_at_k_table():
+    table = pass_at_k_table(torch.tensor([0, 1, 4]), 4, (1, 2, 4))
+    assert list(table) == [1, 2, 4]
+    assert table[2] == pytest.approx(mean_and_se([0, 0.5, 1])) and table[4][0] == pytest.approx(
+        2 / 3
+    )
+    assert pass_at_k_table([1, 1], [4, 2], [2])[2][0] == pytest.approx(0.75)
+
+
+def test_samples_to_match():
+    """b needs 4 samples for a's pass@1, a little over 16 for its pass@4, and never reaches its pass@16."""
+    ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
+    assert samples_to_match(ks, a, b).tolist() == pytest.approx(
+        [4, 16 + 48 / 3, math.inf, math.inf]
+    )
+    assert samples_to_match(ks, a, a).tolist() == ks
+    assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])  # [0]: at most 1
+    assert samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5]).tolist() == [
+        2,
+        2,
+        2,
+    ]  # flat stretches
+    assert samples_to_match([1], [0.5], [0.4]).tolist() == [math.inf]
+    for bad in (
+        ([1, 2], [0.1], [0.1, 0.2]),
+        ([2, 1], [0.1, 0.2], [0.1, 0.2]),
+        ([1, 2], [0.1, math.nan], [0.1, 0.2]),
+        ([], [], []),
+        ([1, 1], [0.1, 0.2], [0.1, 0.2]),
+    ):
+        with pytest.raises(ValueError, match="samples_to_match"):
+            samples_to_match(*bad)
+
+
+def test_times_fewer_is_a_paired_bootstrap():
+    """Of three prompts every resample is seen, the rarest 4 % of the time: the ends are the smallest and largest of all 27. A
+    method against itself needs as many in each of them, because a and b get the same prompts and seeds."""
+    ks = [1, 2, 4, 8]
+    rng = np.random.default_rng(1)
+    a, b = np.sort(rng.random((2, 1, 3, 4)), -1)
+    drawn = []
+    for prompts in ([0, 1, 2], *map(list, itertools.product(range(3), repeat=3))):
+        drawn.append(ks / samples_to_match(ks, a[0, prompts].mean(0), b[0, prompts].mean(0)))
+    np.testing.assert_allclose(
+        times_fewer(ks, a, b), [drawn[0], np.min(drawn, 0), np.max(drawn, 0)], rtol=1e-12
+    )
+    many = np.sort(rng.random((2, 5, 4)), -1)
+    assert (times_fewer(ks, many, many) == 1).all()
+    # Seeds are pairs: of every pair b needs half of the samples. Of unequal numbers they are not: b's second seed is better.
+    a = np.array([[[0.1, 0.2, 0.4, 0.8]], [[0.2, 0.4, 0.8, 0.9]]])
+    b = np.array([[[0.2, 0.4, 0.8, 0.9]], [[0.4, 0.8, 0.9, 0.95]]])
+    assert (times_fewer(ks, a, b)[:, 1] == 2).all() and times_fewer(ks, a[:1], b)[
+        1:, 3
+    ].tolist() == [2, 4]
+    assert times_fewer(ks, a, b[:1])[1, 2] < 2 == times_fewer(ks, a[:1], b[:1])[1, 2]
+    # Out of reach is 0, at once is k.
+    assert times_fewer(ks, b[1:], a[:1])[0].tolist() == [0.25, 0.25, 0, 0]
+    assert times_fewer(ks, b, a + 1)[0].tolist() == ks
+    # Equal solved sets, one of them of three seeds, need equally many samples in every draw.
+    for n, successes in itertools.product((64, 100), rng.integers(0, 5, (4, 150))):
+        solved = pass_at_k(n, successes[:, None], [1, 2, 4, 8, 16, 32, 64])[None]
+        three = np.repeat(solved, 3, 0)
+        for pair in ((solved, three), (three, solved)):
+            np.testing.assert_allclose(times_fewer([1, 2, 4, 8, 16, 32, 64], *pair, draws=40), 1)
+    with pytest.raises(ValueError, match="same prompts"):
+        times_fewer(ks, a, np.ones((1, 2, 4)))
+
+
+def group_statistics(rewards):
+    return group_means(group_sums(rewards))
+
+
+def test_group_statistics():
+    rewards = torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+    got = group_statistics(rewards)
+    assert got == pytest.approx(
+        {
+            "reward": 7 / 20,
+            "reward_std": statistics.stdev(rewards.flatten().tolist()),
+            "frac_reward_zero_mean": 0.4,
+            "frac_reward_one_mean": 0.2,
+            "frac_reward_zero_std": 0.6,
+        }
+    )
+    others = group_statistics([[-1, -1], [0.5, 0.5], [2, 1]])  # neither 0 nor 1
+    assert [
+        others[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")
+    ] == pytest.approx([0, 0, 2 / 3])
+    assert all(type(value) is float for value in got.values())
+    assert group_statistics(np.array([[1] * 4, [0] * 4]))["reward_std"] == pytest.approx(
+        0.5345, abs=1e-4
+    ), "of all rollouts"
+    signed = group_statistics([[-1, 1], [0, 0]])
+    assert signed["frac_reward_zero_mean"] == 0.5  # mean 0 by cancellation is no failure
+    assert math.isnan(group_statistics(np.array([[1.0]]))["reward_std"])
+    with pytest.raises(ValueError, match="shape"):
+        group_statistics([1, 0])
+
+
+def test_group_sums_add_up_over_ranks():
+    rewards = np.random.default_rng(0).integers(0, 2, size=(7, 3))
+    ranks = [
+        group_sums(rewards[:2]),
+        group_sums(rewards[2:]),
+        group_sums(rewards[7:]),
+    ]  # the last has none
+    total = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
+    assert group_means(total) == pytest.approx(group_statistics(rewards))
+    assert math.isnan(group_means(ranks[2])["reward"])
+
+
+def test_majority_vote_is_the_expectation_over_drawn_ties():
+    """All ways in which up to four samples answer a, b, c or nothing, and all orders in which ties could be broken."""
+    orders = list(itertools.permutations("abc"))
+    for n in range(1, 5):
+        rows = list(itertools.product(["a", "b", "c", None], repeat=n))
+        right = np.array([[answer == "b" for answer in row] for row in rows])
+        got = majority_vote(rows, torch.tensor(right))
+        for row, value in zip(rows, got):
+            chosen = [
+                max(order, key=row.count) for order in orders
+            ]  # the first of those with most votes
+            expected = np.mean([answer == "b" for answer in chosen]) if any(row) else 0
+            assert value == pytest.approx(expected, abs=1e-15), row
+
+
+def test_majority_vote_by_hand():
+    """Samples without an answer are no majority; an answer on whose samples the verdicts differ is right in part."""
+    assert majority_vote([[None, None, None, "5"]], [[0, 0, 0, 1]]).tolist() == [1]
+    assert majority_vote([["a", "a", "b"], ["a", "b", None], [None] * 3], np.eye(3)).tolist() == [
+        0.5,
+        0.5,
+        0,
+    ]
+    assert majority_vote([], np.zeros((0, 4))).shape == (0,)
+    for answers, right in (
+        ([["a"]], [[0, 1]]),
+        ([["a"], ["b"]], [[1]]),
+        (["a"], [1]),
+        ([["a", "b"], ["a"]], [[1, 0], [1, 0]]),
+    ):
+        with pytest.raises(ValueError, match="as many answers as verdicts"):
+            majority_vote(answers, right)
+    with pytest.raises(ValueError, match="rewards == 1"):
+        majority_vote([["a"]], [[0.5]])

@@ -1,0 +1,453 @@
+"""Rounds (maxrl/rounds.py): sampling until a round has a success has the order of all rounds together, by enumeration."""
+
+import itertools
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tiny
+import torch
+from conftest import ROOT
+from worker_ddp import Dots, plain
+
+from maxrl.advantages import ADVANTAGES, _c, weight
+from maxrl.classifier import ClassifierPolicy
+from maxrl.rollouts import Rollouts
+from maxrl.rounds import in_rounds
+from maxrl.run import grid
+from maxrl.sampling.sampler import noise
+from maxrl.study import report
+
+F64 = torch.float64
+PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)
+SIZES = [(2,), (2, 2), (1, 2, 4), (3, 1)]
+EXACT = [name for name, rule in ADVANTAGES.items() if rule.rounds]
+LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
+RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
+
+
+def rounds_of(outcomes, sizes):
+    """Cut all rollouts (..., total) of a prompt into its rounds and return the first with a success, or the last."""
+    for group in outcomes.split(sizes):
+        if RIGHT[group].any():
+            return group
+    return group
+
+
+def majority_of_all(rewards):
+    """maxrl_rare with a majority that includes rollout i."""
+    N = rewards.shape[1]
+    baseline = (rewards.sum(1, keepdim=True) > N / 2).to(rewards)
+    return (rewards - baseline) * _c(rewards, N)
+
+
+def expected_gradient(rule, sizes):
+    """The sum over all 3^total outcomes of probability times gradient (3,), each of the round that is used alone."""
+    probabilities = LOGITS.softmax(0)
+    total = torch.zeros(3, dtype=F64)
+    for z in itertools.product(range(3), repeat=sum(sizes)):
+        z = torch.tensor(z)
+        group = rounds_of(z, sizes)
+        scores = torch.eye(3, dtype=F64)[group] - probabilities  # (m, 3)
+        advantages = rule(RIGHT[group][None])[0]  # (m,)
+        total += probabilities[z].prod() * (advantages[:, None] * scores).mean(0)
+    return total
+
+
+def grad_J(order):
+    """The gradient (3,) of Eq. (6), by autograd."""
+    logits = LOGITS.clone().requires_grad_()
+    p = (logits.softmax(0) * RIGHT).sum()
+    J = -sum((1 - p) ** k / k for k in range(1, order + 1))
+    return torch.autograd.grad(J, logits)[0]
+
+
+def test_which_estimators_are_declared():
+    assert set(EXACT) == {"maxrl_success", "maxrl_rare"}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", EXACT)
+def test_expected_gradient_of_rounds_is_that_of_the_sum_of_their_sizes(name, sizes):
+    torch.testing.assert_close(
+        expected_gradient(ADVANTAGES[name], sizes), grad_J(sum(sizes)), rtol=0, atol=1e-12
+    )
+    expected = weight("maxrl", PASS_RATES, order=sum(sizes))
+    torch.testing.assert_close(
+        weight(name, PASS_RATES, rollouts=sizes), expected, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["maxrl", "maxrl_centered", "rloo", "majority_of_all"])
+def test_others_have_another_weight_in_rounds(name):
+    """So that they are refused: Algorithm 1 has order m - 1 in each round, a centred form pushes failed rounds down."""
+    rule = ADVANTAGES.get(name, majority_of_all)
+    difference = expected_gradient(rule, (2, 2)) - grad_J(4)
+    assert difference.abs().max() > 1e-3
+    if name in ADVANTAGES:
+        with pytest.raises(ValueError, match="maxrl_success or maxrl_rare"):
+            weight(name, 0.5, rollouts=(2, 2))
+
+
+def test_a_majority_that_includes_the_rollout_itself_is_biased():
+    """Also in one round; with the majority of the others the same enumeration is exact."""
+    assert (expected_gradient(majority_of_all, (3,)) - grad_J(3)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 16, 32), (8, 8, 16, 32, 64), (64, 64, 128, 256, 512)])
+def test_weight_of_large_rounds(sizes):
+    p = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.5, 1.0], dtype=F64)
+    for name in EXACT:
+        torch.testing.assert_close(
+            weight(name, p, rollouts=sizes),
+            weight("maxrl", p, order=sum(sizes)),
+            rtol=1e-10,
+            atol=0,
+        )
+
+
+def test_the_table_of_noise_and_rows():
+    """Of maxrl/README.md: sum over K of Bin(K; N, p) sum_i A_i^2 / N^2, and the share of rows with an advantage."""
+    page = (ROOT / "maxrl/README.md").read_text()
+    N = 32
+    rewards = torch.ones(N + 1, N, dtype=F64).tril(-1)  # K successes in row K
+    p = torch.tensor([0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9], dtype=F64)
+    chances = (
+        torch.distributions.Binomial(N, p[:, None]).log_prob(torch.arange(N + 1)).exp()
+    )  # (7, N + 1)
+    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
+        advantages = ADVANTAGES[name](rewards, **options)  # (N + 1, N)
+        noise = chances @ (advantages**2).sum(1) / N**2
+        share = chances @ (advantages != 0).double().mean(1)
+        for what, values, digits in (("noise of", noise, 3), ("share of live rows of", share, 2)):
+            cells = " | ".join(f"{value:.{digits}f}".removeprefix("0") for value in values.tolist())
+            assert f"| {what} `{name}` | {cells} |" in page
+
+
+# ------------------------------------------------- what rounds sample ----------------------------------------------
+CLOCK = SimpleNamespace(lap=lambda part: None)
+PROMPTS = [tiny.Up("train")[i] for i in range(10)]
+
+
+class Judge:
+    """Verdicts on the first token: every `every`-th one is right."""
+
+    classes = ()
+
+    def __init__(self, every=7, verdict=True):
+        self.every = every
+        self.verdict = verdict
+        self.calls = []
+
+    def rewards(self, examples, rollouts):
+        self.calls.append(len(examples))
+        rewards = (rollouts.tokens[..., 0] % self.every == 0).double()
+        return rewards if self.verdict else rewards * torch.nan
+
+
+def sampled(policy, judge, sizes):
+    return in_rounds(policy, judge, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+
+
+def test_noise_goes_on_where_it_was():
+    whole = noise(7, 3, [2, 5], 8, 6)
+    torch.testing.assert_close(noise(7, 3, [2, 5], 3, 6, first=5), whole[:, 5:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wave_rows", [1, 7, 1000])
+def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows):
+    """And of each prompt the group is the first round with a success, or the last."""
+    sizes = (2, 4, 3)
+    policy = tiny.policy(tiny.model(), seed=5, wave_rows=wave_rows)
+    result = sampled(policy, Judge(), sizes)
+    whole = policy.rollout(PROMPTS, 9, step=3, indices=range(1, 21, 2))
+    right = whole.tokens[..., 0] % 7 == 0
+    found = {tuple(prompt.tolist()): g for g, prompt in enumerate(result.rollouts.prompts)}
+    assert len(found) == 10 and result.rewards.shape == result.rollouts.lengths.shape == (10, 4)
+    for i, prompt in enumerate(whole.prompts):
+        g = found[tuple(prompt.tolist())]
+        start = 0
+        for m in sizes:
+            columns = slice(start, start + m)
+            start += m
+            if right[i, columns].any():
+                break
+        assert result.counts[i] == start and result.rounds[i] == sizes.index(m) + 1
+        assert result.rollouts.lengths[g].tolist() == whole.lengths[i, columns].tolist() + [0] * (
+            4 - m
+        )
+        L = int(whole.lengths[i, columns].max())
+        assert torch.equal(result.rollouts.tokens[g, :m, :L], whole.tokens[i, columns, :L])
+        torch.testing.assert_close(
+            result.rollouts.log_probs[g, :m, :L], whole.log_probs[i, columns, :L]
+        )
+        assert (
+            torch.equal(result.rewards[g, :m], right[i, columns].double())
+            and result.rewards[g, m:].isnan().all()
+        )
+    assert torch.equal(result.first_rewards, right[:, :2].double())
+    assert len(set(result.rounds.tolist())) == 3  # some prompts need one round, some two, some all
+
+
+def test_one_number_is_no_round():
+    """The very rollouts that the policy gives, in their order."""
+    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
+    result = sampled(policy, judge, (6,))
+    whole = policy.rollout(PROMPTS, 6, step=3, indices=range(1, 21, 2))
+    assert torch.equal(result.rollouts.tokens, whole.tokens) and judge.calls == [10]
+    assert result.rollouts is result.first and result.rewards is result.first_rewards
+
+
+def test_a_prompt_without_a_verdict_is_not_sampled_again():
+    judge = Judge(verdict=False)
+    result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
+    assert (
+        judge.calls == [10] and result.rewards.isnan().all() and result.counts.tolist() == [2] * 10
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.long, torch.bool])
+@pytest.mark.parametrize("sizes", [(6,), (2, 4)])
+def test_verdicts_may_be_whole_numbers(sizes, dtype):
+    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
+    expected = sampled(policy, judge, sizes).rewards
+    whole = SimpleNamespace(classes=(), rewards=lambda *given: judge.rewards(*given).to(dtype))
+    torch.testing.assert_close(
+        sampled(policy, whole, sizes).rewards.double(), expected, equal_nan=True
+    )
+    images = Dots().batch(range(7))
+    draws = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
+    labels = SimpleNamespace(
+        classes=Dots.classes, rewards=lambda *given: Dots.right(*given[::-1]).to(dtype)
+    )
+    found = in_rounds(draws, labels, images, sizes, 1, range(7), CLOCK)
+    assert found.rewards.isfinite().any(1).all() and found.rewards.is_floating_point()
+
+
+@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
+@pytest.mark.parametrize("options", [{}, {"beta": 0.2, "entropy_bonus": 0.1}])
+def test_every_prompt_counts_once(aggregation, options):
+    """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its divisor."""
+    more = options | ({"reference": tiny.model(seed=1)} if options else {})
+    policy = tiny.policy(
+        tiny.model(), seed=5, aggregation=aggregation, micro_batch_tokens=50, **more
+    )
+    result = sampled(policy, Judge(), (2, 4, 3))
+    advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
+    gradient = tiny.gradient(policy, result.rollouts, advantages)
+
+    loss = divisor = 0.0
+    for g, prompt in enumerate(result.rollouts.prompts):
+        m = int(result.rewards[g].isfinite().sum())
+        own = result.rollouts.select(torch.arange(10) == g)
+        own = Rollouts(
+            [prompt], own.tokens[:, :m], own.lengths[:, :m], own.finished[:, :m], own.tokenizer
+        )
+        batch = tiny.whole(own)
+        log_probs, entropies = policy.module(batch, True)  # (1, m, L)
+        A = ADVANTAGES["maxrl_rare"](result.rewards[g : g + 1, :m])  # (1, m)
+        terms = A[..., None] * log_probs
+        if options:
+            with torch.no_grad():
+                reference, _ = policy.reference(batch)
+            log_q = (reference - log_probs) * batch.mask
+            terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
+        loss = loss - (terms * batch.mask).sum() / m
+        divisor += {"sequence": m, "token": int(own.lengths.sum()), "constant": m * 12}[
+            aggregation
+        ] / m
+    policy.model.zero_grad()
+    (loss / divisor).backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
+
+
+def test_groups_of_one_size_have_todays_loss_to_the_bit():
+    policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=50)
+    rollouts = tiny.rollouts(dtype=torch.float32)
+    advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    gradient = tiny.gradient(policy, rollouts, advantages)
+    assert (rollouts.weights() == 1).all()
+    assert torch.equal(gradient, tiny.gradient(policy, Rollouts.joined([rollouts], 4), advantages))
+
+
+def test_a_classifier_in_rounds():
+    """All draws are there at once; those of other rounds than the image's have no reward, and no gradient."""
+    torch.manual_seed(0)
+    policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
+    images = Dots().batch(range(7))
+    task = SimpleNamespace(
+        classes=Dots.classes, rewards=lambda images, draws: Dots.right(draws, images)
+    )
+    sizes = (1, 2, 4)
+    result = in_rounds(policy, task, images, sizes, 1, range(7), CLOCK)
+    whole = policy.rollout(images, 7, step=1, indices=range(7))
+    right = task.rewards(images, whole)
+    assert torch.equal(result.rollouts.drawn, whole.drawn) and torch.equal(
+        result.first_rewards, right[:, :1]
+    )
+    for i in range(7):
+        start, m = next(((s, m) for s, m in ((0, 1), (1, 2)) if right[i, s : s + m].any()), (3, 4))
+        kept = result.rewards[i].isfinite().nonzero().flatten().tolist()
+        assert kept == list(range(start, start + m)) and result.counts[i] == start + m
+        assert torch.equal(result.rewards[i, kept], right[i, kept])
+    assert len(set(result.rounds.tolist())) > 1
+    advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
+    policy.backward(result.rollouts, advantages)
+    gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    loss = 0.0
+    log_probs = policy.logits(images.images).log_softmax(1).gather(1, whole.drawn)
+    for i in range(7):
+        kept = result.rewards[i].isfinite()
+        A = ADVANTAGES["maxrl_rare"](result.rewards[i][None, kept])[0]
+        loss = loss - (A * log_probs[i, kept]).mean() / 7
+    policy.model.zero_grad()
+    loss.backward()
+    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
+
+
+# ------------------------------------------------------- train.py --------------------------------------------------
+RUN = (
+    "train.py",
+    "tiny",
+    "--task",
+    "tiny:Up",
+    "--prompts",
+    4,
+    "--estimator",
+    "maxrl_rare",
+    "--rollouts",
+    "1,1,2",
+    "--show-every",
+    1,
+)
+
+
+def rows(run):
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(run):
+    return [
+        {key: value for key, value in row.items() if "second" not in key and "memory" not in key}
+        for row in rows(run)
+    ]
+
+
+def test_a_run_in_rounds(dice, shell):
+    """The model is measured by the first round; what was sampled, and who is left without a success, by all of them."""
+    code, said = shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl")
+    assert code == 0 and "4 prompts x 1 + 1 + 2 rollouts" in said
+    for row in rows("rl"):
+        first, second = (
+            4 * (1 - row["reward"]),
+            4 * row["rounds"] - 4,
+        )  # who goes on to the second and third round
+        assert row["rollouts"] == 4 * row["rollouts/per_prompt"] and row["rollouts"] in range(4, 17)
+        assert first <= second <= 2 * first
+        assert row["frac_reward_zero_mean"] <= 1 - row["reward"]
+    assert len({row["rollouts"] for row in rows("rl")}) > 1
+    shown = [json.loads(line) for line in Path("rl/samples.jsonl").read_text().splitlines()]
+    assert all(line["rollouts"] == 1 and sum(line["successes"].values()) == 4 for line in shown)
+    assert shell("sample.py", "rl", "--task", "tiny:Up")[0] == 0
+
+
+def test_a_resumed_run_in_rounds_is_the_same(dice, shell):
+    run = (*RUN, "--init", dice)
+    assert (
+        shell(*run, "--steps", 4, "--out", "whole")[0]
+        == shell(*run, "--steps", 2, "--out", "cut")[0]
+        == 0
+    )
+    assert shell(*run, "--steps", 4, "--out", "cut", "--resume", "yes")[0] == 0
+    assert timeless("cut") == timeless("whole")
+
+
+def test_several_updates_and_verdicts_left_out(dice, shell):
+    Path("rewards.py").write_text(
+        "import re\n"
+        "def right(completions):\n"
+        "    return [None if 'LEFT' in text else float(text.startswith('UP')) for text in completions]\n"
+    )
+    code, said = shell(
+        *RUN,
+        "--init",
+        dice,
+        "--steps",
+        3,
+        "--out",
+        "rl",
+        "--minibatches",
+        2,
+        "--passes",
+        2,
+        "--reward",
+        "rewards.py:right",
+        "--no-verdict",
+        "rollout",
+        "--entropy-bonus",
+        0.01,
+    )
+    assert code == 0, said
+
+
+def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch):
+    """The rollouts that there were, in JSON."""
+    for name in ("far", "far.py:far"):  # so that what is registered is taken back
+        monkeypatch.setitem(ADVANTAGES, name, None)
+        del ADVANTAGES[name]
+    Path("far.py").write_text(
+        "from maxrl.registry import estimator\n"
+        "@estimator(takes='binary', rounds=True)\n"
+        "def far(rewards):\n"
+        "    return rewards * 1e38\n"
+    )
+    shell(
+        *RUN,
+        "--init",
+        dice,
+        "--steps",
+        1,
+        "--out",
+        "rl",
+        "--estimator",
+        "far.py:far",
+        "--prompts",
+        8,
+    )
+    (file,) = Path("rl").glob("not_finite*")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert 8 <= len(lines) < 16 and all(
+        line["response"] and line["reward"] in (0, 1) for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--estimator", "maxrl"], ["maxrl", "maxrl_success or maxrl_rare"]),
+        (["--estimator", "grpo"], ["grpo"]),
+        (["--estimator.order", 2], ["order"]),
+        (["--estimator", "maxrl_success", "--allow-fractional", "true"], ["allow_fractional"]),
+        (["--rollouts", "4,0"], ["--rollouts 0"]),
+        (["--rollouts", "4,x"], ["--rollouts 4,x"]),
+    ],
+)
+def test_refusals(dice, shell, options, words):
+    code, said = shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", *options)
+    assert code == 2 and not Path("rl").exists() and all(word in said for word in words), said
+    assert "Traceback" not in said
+
+
+def test_the_report_says_how_many(dice, shell):
+    shell(*RUN, "--init", dice, "--steps", 3, "--out", "rl")
+    report.main(["rl", "--out", "report.html"])
+    assert "1,1,2" in Path("report.html").read_text()
+
+
+def test_rounds_in_a_grid():
+    runs = grid.product("tiny", [("rollouts", "4,1+1+2"), ("estimator", "maxrl_rare")])
+    assert [cfg.rounds for _, cfg in runs.values()] == [(4,), (1, 1, 2)]
+    assert [name.split("-")[2] for name in runs] == ["n4", "n1+1+2"]

@@ -1,0 +1,408 @@
+"""Two ranks are one process: gradients, rollouts, counts, and train.py under torchrun (gloo)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tiny
+import torch
+import worker_ddp
+from conftest import ROOT
+from launch import torchrun
+from safetensors.torch import load_file
+
+import train
+from maxrl import checkpoint
+from maxrl.config import Config
+from maxrl.parallel import distributed
+from maxrl.run.banner import precision
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    file = tmp_path_factory.mktemp("ranks") / "results"
+    torchrun(ROOT / "tests/ranks" / "worker_ddp.py", file)
+    return [torch.load(f"{file}.{rank}") for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return worker_ddp.compute(0, 1) | worker_ddp.compute_images(0, 1)
+
+
+@pytest.mark.parametrize("case", worker_ddp.CASES, ids=str)
+def test_gradient_equals_the_single_process(ranks, alone, case):
+    """On the same stored rollouts, in float64, on both ranks: DDP averages over ranks, the loss is one sum.
+
+    Also when one rank has only groups without advantages, and must still take part in the one synchronised backward;
+    and when the ranks cut their rows into different numbers of micro-batches.
+    """
+    expected, stats = alone[case]
+    assert (expected.norm() > 0) == (case[0] != "nobody")
+    for rank in ranks:
+        gradient, statistics = rank[case]
+        assert float((gradient - expected).norm()) <= 1e-12 * float(expected.norm())
+        assert statistics == pytest.approx(stats, abs=1e-12)
+
+
+def test_gradients_stay_in_the_buckets_of_ddp(ranks):
+    """They are held once: before every micro-batch, from the first on, they lie where the last backward leaves them."""
+    expected = worker_ddp.three_steps(0, 1)
+    for rank in (rank["three steps"] for rank in ranks):
+        assert len(rank["places"]) >= 6 and all(
+            places == rank["places"][0] for places in rank["places"]
+        )
+        assert None not in rank["places"][0] and len(rank["buckets"]) < 4 < len(rank["places"][0])
+        assert sum(rank["buckets"].values()) == rank["size"]
+        assert float((rank["weights"] - expected["weights"]).norm()) <= 1e-12 * float(
+            expected["weights"].norm()
+        )
+    start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
+    assert float((expected["weights"] - start).norm()) > 1e-3
+
+
+def test_averaging_the_ranks_own_means_is_another_gradient(alone):
+    """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own tokens."""
+    expected = alone[worker_ddp.CASES[0]][0]
+    halves = [
+        worker_ddp.compute(rank, 2)[worker_ddp.CASES[0]][0] for rank in (0, 1)
+    ]  # without a process group: own means
+    wrong = (halves[0] + halves[1]) / 2
+    cosine = float(torch.nn.functional.cosine_similarity(wrong, expected, dim=0))
+    print(
+        f"each rank's own mean: cosine {cosine:.4f}, "
+        f"length {float(wrong.norm() / expected.norm()):.3f} of the right one"
+    )
+    assert tiny.distance(wrong, expected) > 0.01
+
+
+def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
+    assert ranks[0]["rollouts"] | ranks[1]["rollouts"] == alone["rollouts"]
+    assert not set(ranks[0]["rollouts"]) & set(ranks[1]["rollouts"])
+    assert (
+        ranks[0]["counts"] == ranks[1]["counts"] == alone["counts"]
+        and 0 < sum(alone["counts"]) < 30
+    )
+
+
+def test_metrics_equal_the_single_process(ranks, alone):
+    """Every one that is a function of the rollouts, and none of them trivial; of memory both ranks log the larger one."""
+    expected = alone["metrics"]
+    assert {"kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "completions/clipped_ratio", "reward_std",
+            "frac_reward_zero_mean", "rewards/even/std", "rewards/second_letter/mean", "tokens"} < set(expected)  # fmt: skip
+    zero = {name for name, value in expected.items() if value == 0}
+    assert zero <= {
+        "rewards/failed_calls",
+        "rewards/groups_left_out",
+        "rewards/rollouts_left_out",
+        "frac_reward_zero_mean",
+        "frac_reward_one_mean",
+        "frac_reward_zero_std",
+    }
+    for rank in ranks:
+        assert rank["metrics"] == pytest.approx(expected, abs=1e-12)
+    (one, logged), (two, too) = (rank["memory"] for rank in ranks)
+    assert logged == too == pytest.approx(max(one, two), rel=0.05) and logged > 0.05
+
+
+def test_rounds_are_the_single_process(ranks, alone):
+    """The ranks take different numbers of rounds, and their prompts the same as in one process."""
+    expected = alone["rounds"]
+    found = [rank["rounds"] for rank in ranks]
+    assert (
+        found[0]["counts"] | found[1]["counts"] == expected["counts"]
+        and len(set(expected["counts"].values())) > 1
+    )
+    for rank in found:
+        assert tiny.distance(rank["gradient"], expected["gradient"]) <= 1e-12
+        assert rank["stats"] == pytest.approx(expected["stats"], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["plain", "residual, eval mode"])
+def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
+    """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""
+    for estimator in ("supervised", "maxrl", "nobody right"):
+        expected, stats = alone[name, estimator]
+        assert (
+            (expected != 0).float().mean() > 0.5
+            or estimator == "nobody right"
+            and not expected.any()
+        )
+        for rank in ranks:
+            gradient, statistics = rank[name, estimator]
+            assert float((gradient - expected).norm()) <= 1e-12 * float(expected.norm())
+            assert statistics == pytest.approx(stats, abs=1e-12)
+    assert ranks[0][name, "draws"] | ranks[1][name, "draws"] == alone[name, "draws"]
+    for rank in ranks:
+        assert rank[name, "pass rates"] == [
+            pytest.approx(values, abs=1e-12) for values in alone[name, "pass rates"]
+        ]
+    assert len(alone[name, "pass rates"][0]) == 5
+
+
+def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
+    """Batch-norm's running averages are per rank while training; the checkpoint has rank 0's, and so has the evaluation."""
+    assert ranks[0]["by this rank alone"] != ranks[1]["by this rank alone"]
+    for rank in ranks:
+        assert rank["pass rates after training"] == pytest.approx(
+            ranks[0]["by this rank alone"], abs=1e-12
+        )
+
+
+def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
+    """The same command on two ranks: the first step's rollouts and gradient are equal, later ones up to rounding, and
+    evaluation is shared. One rank alone writes and speaks."""
+    arguments = ["--init", warm, "--task.size", 7, "--task.directory", mazes, "--prompts", 8, "--rollouts", 8, "--steps", 3,
+                 "--lr", 1e-5, "--max-response", 20, "--eval-every", 3, "--eval-prompts", 7, "--eval-samples", 4, "--eval-k",
+                 "1,4", "--save-every", 2, "--schedule", "cosine", "--device", "cpu", "--precision", "float32",
+                 "--show-every", 3]  # fmt: skip
+    train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
+    said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
+    assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"
+    one, two = (
+        [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+        for run in ("one", "two")
+    )
+    assert len(one) == len(two) == 3 and one[0].keys() == two[0].keys()
+    for a, b in zip(one, two):
+        for key in a:
+            if not any(word in key for word in ("second", "abs_diff", "memory")):
+                assert b[key] == pytest.approx(
+                    a[key], rel=1e-3 if key == "grad_norm" else 1e-5, abs=1e-5
+                ), (
+                    a["step"],
+                    key,
+                )
+    assert one[0]["reward"] > 0 and one[0]["grad_norm"] > 0
+    samples = [
+        json.loads(Path(run, "samples.jsonl").read_text().splitlines()[0]) for run in ("one", "two")
+    ]
+    assert (
+        samples[0]["successes"] == samples[1]["successes"]
+        and sum(samples[1]["successes"].values()) == 8
+    )
+    weights = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("one", "two")]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
+    recipe = json.loads(Path("two/recipe.json").read_text())
+    assert recipe["ranks"] == 2 and recipe["command"].startswith("torchrun --nproc-per-node 2 ")
+
+
+def test_a_refusal_is_said_once(mazes, warm, in_a_directory_of_its_own):
+    """Nine prompts on two ranks: one sentence with the nearest sizes, by rank 0 alone."""
+    said = torchrun(
+        ROOT / "train.py",
+        "maze9_laptop",
+        "--init",
+        warm,
+        "--task.size",
+        7,
+        "--task.directory",
+        mazes,
+        "--prompts",
+        9,
+        "--out",
+        "none",
+        code=2,
+    )
+    assert said.count("--prompts 9 must divide by the 2 ranks; use 8 or 10") == 1
+    assert not Path("none").exists()
+
+
+def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):
+    """GiB since it was asked last; a process alone knows its own."""
+    peaks, device = [3 * 2**30, 2**29], torch.device("cuda", 0)
+    monkeypatch.setattr(
+        torch.cuda, "max_memory_allocated", lambda where: peaks[0] if where == device else 0
+    )
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda where: peaks.pop(0))
+    assert [distributed.peak_memory(device)["memory/peak_gb"] for _ in range(2)] == [
+        3.0,
+        0.5,
+    ] and not peaks
+
+
+FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+
+
+@pytest.mark.parametrize(
+    "has, unit",
+    [((True, True), "AMX"), ((False, True), "AVX512-BF16"), ((False, False), ""), ((), "")],
+)
+def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, unit, monkeypatch):
+    """A torch that does not ask for a flag (the last case) takes float32. What is asked for by name is never changed."""
+    for name, value in zip(FLAGS, has or (None, None)):
+        monkeypatch.setattr(torch.cpu, name, lambda value=value: value, raising=False)
+        if not has:
+            monkeypatch.delattr(torch.cpu, name)
+    cpu = torch.device("cpu")
+    assert distributed.bfloat16_unit() == unit
+    assert distributed.use_bfloat16("auto", cpu) == bool(unit)
+    assert distributed.use_bfloat16("bfloat16", cpu) and not distributed.use_bfloat16(
+        "float32", cpu
+    )
+    said = precision(Config(), SimpleNamespace(autocast=bool(unit), device=cpu))
+    assert (
+        said
+        == f"{'bfloat16' if unit else 'float32'}: this CPU has {unit or 'neither AMX nor AVX512-BF16'}"
+    )
+
+
+def test_settings_of_a_gpu(monkeypatch):
+    """The allocator's comes before the first call of CUDA, and what the user has set stays."""
+    for name in (
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "WORLD_SIZE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    asked = []
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_available",
+        lambda: asked.append(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")) or True,
+    )
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    try:
+        for deterministic in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            assert distributed.setup("auto", deterministic)[2].type == "cuda"
+            assert (
+                not torch.backends.cuda.cudnn_sdp_enabled()
+                and torch.backends.cuda.flash_sdp_enabled()
+            )
+            assert torch.backends.cudnn.benchmark is not deterministic
+        assert set(asked) == {"expandable_segments:True"}
+        monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
+        monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+        distributed.setup("cuda")
+        assert asked[-1] is None
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        torch.use_deterministic_algorithms(False)
+
+
+def test_one_process_needs_no_group():
+    assert (distributed.world_size(), distributed.rank()) == (1, 0)
+    assert distributed.all_reduce({"a": 2.0}, "max") == {"a": 2.0}
+    module = torch.nn.Linear(2, 2)
+    assert distributed.data_parallel(module) is module
+
+
+def test_a_rank_ends_without_closing_the_interpreter_down():
+    """Threads of torch's that were left ended finished ranks by SIGABRT there."""
+    code = """
+import atexit, os
+from maxrl.parallel import distributed
+from maxrl.run import cli
+atexit.register(os.abort)
+distributed.setup("cpu")
+print("done")
+cli.cleanup()
+"""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | alone,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "ending, said, code",
+    [
+        ("pass", "bye", 0),
+        ("cli.leave(3)", "bye", 3),
+        ("raise SystemExit(2)", "bye", 2),
+        ("cli.leave(4, at_once=True)", "", 4),
+    ],
+)
+def test_a_script_ends_without_taking_torch_apart(ending, said, code):
+    """What was registered for the end is done, unless the end is at once; no object is finalised after it."""
+    script = f"""
+import atexit
+from maxrl.run import cli
+class Kept:
+    def __del__(self):
+        print("taken apart")
+kept = Kept()
+atexit.register(print, "bye")
+with cli.script("x.py"):
+    {ending}
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
+
+
+@pytest.mark.parametrize("ending", ["pass", "cli.leave(3)", "raise SystemExit('no such data')"])
+def test_what_the_users_code_has_open_is_kept(ending, tmp_path):
+    """Its lines that are not on disk yet and its plans for the end; after a good one its threads too. What it says in an
+    exit is said."""
+    (tmp_path / "mine.py").write_text("""
+import atexit, threading, time
+log = open("log", "w")
+log.write("kept")
+def late():
+    time.sleep(0.2)
+    open("late", "w").close()
+def begin():
+    threading.Thread(target=late).start()
+def rewards():
+    atexit.register(print, "bye")
+""")
+    script = f"""
+from maxrl.run import cli
+from maxrl.io.user_code import imported
+with cli.script("x.py"):
+    imported("mine.py:rewards", "--reward")()
+    if {ending == "pass"}:
+        imported("mine.py:begin", "--reward")()
+    {ending}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == {"pass": 0, "cli.leave(3)": 3}.get(ending, 1)
+    assert ("no such data" in done.stderr) == ("such" in ending)
+    assert (tmp_path / "log").read_text() == "kept" and done.stdout == "bye\n"
+    assert (tmp_path / "late").exists() == (ending == "pass")
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ('print("line", i)', ("line 0\n141\n", "")),
+        ('raise BrokenPipeError("of a worker")', ("1\n", "of a worker")),
+    ],
+)
+def test_a_reader_that_has_seen_enough(line, said, tmp_path):
+    """`sample.py RUN | head -1` ends without a word, as other programs do. Other pipes that break are errors."""
+    script = f"""
+from maxrl.run import cli
+with cli.script("x.py", OSError):
+    for i in range(100_000):
+        {line}
+"""
+    (tmp_path / "x.py").write_text(script)
+    command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == said[0] and bool(done.stderr) == bool(said[1]) and said[1] in done.stderr

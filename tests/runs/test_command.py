@@ -1,0 +1,113 @@
+"""The command `maxrl`, in the repository and where the package is installed: nothing is downloaded and nothing installed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from maxrl import __main__ as command
+from maxrl.tasks import load_task
+
+
+@pytest.fixture
+def becomes(monkeypatch):
+    """becomes("train", "x") -> what the process is replaced by."""
+    found = []
+    monkeypatch.setattr(os, "execv", lambda program, words: found.append((program, words)))
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["maxrl", *words])
+        command.main()
+        return found.pop()
+
+    return run
+
+
+def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys):
+    entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["maxrl"]
+    assert entry == f"{command.__name__}:{command.main.__name__}"
+    for name in command.SCRIPTS:
+        assert becomes(name, "a", "--b=c d") == (
+            sys.executable,
+            [sys.executable, str(ROOT / f"{name}.py"), "a", "--b=c d"],
+        )
+    for name in command.MODULES:
+        assert becomes(name, "a") == (sys.executable, [sys.executable, "-m", f"maxrl.{name}", "a"])
+        assert (ROOT / f"maxrl/{name}.py").exists()
+    assert all(f" {name} " in command.__doc__ for name in (*command.SCRIPTS, *command.MODULES))
+    for words, code, sentence in (
+        ((), 0, ""),
+        (("--help",), 0, ""),
+        (("trian",), 2, "maxrl: there is no command trian\n"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            becomes(*words)
+        said = capsys.readouterr()
+        assert (end.value.code or 0, said.err) == (code, sentence) and "maxrl train" in said.out
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The package as setuptools would put it into an environment, made from a copy of the repository."""
+    pytest.importorskip("setuptools")
+    copy, target = tmp_path_factory.mktemp("copy") / "maxrl", tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "maxrl", copy / "maxrl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "train.py", "eval.py", "sample.py"):
+        shutil.copy(ROOT / name, copy)
+    build = [
+        sys.executable,
+        "-c",
+        "import setuptools; setuptools.setup()",
+        "-q",
+        "build_py",
+        "--build-lib",
+        str(target),
+    ]
+    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+    return target
+
+
+def test_an_installed_package_has_every_file(installed):
+    def sources(folder):
+        return {
+            file.relative_to(folder).as_posix()
+            for kind in ("py", "html")
+            for file in folder.rglob(f"*.{kind}")
+        }
+
+    scripts = {f"maxrl/scripts/{name}.py" for name in command.SCRIPTS}
+    assert sources(installed) == {f"maxrl/{file}" for file in sources(ROOT / "maxrl")} | scripts
+
+
+@pytest.mark.parametrize(
+    "recipe, words",
+    [
+        ("subset_sum", "or make this one: maxrl train subset_sum_sft\n"),
+        (
+            "maze17",
+            "there is no complete 17x17 maze set in data/maze/17x17: run python -m data.maze.prepare --size 17, in a clone "
+            "of the repository: what pip installs makes no data sets\n",
+        ),
+    ],
+)
+def test_an_installed_command_works_without_the_repository(installed, tmp_path, recipe, words):
+    run = subprocess.run(
+        [sys.executable, "-m", "maxrl", "train", recipe],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+    )
+    assert (
+        run.returncode == 2 and run.stderr.startswith("train.py: ") and run.stderr.endswith(words)
+    )
+    assert not list(Path(tmp_path).iterdir())
+    with pytest.raises(
+        FileNotFoundError, match=r"run python -m data\.\w+\.prepare$"
+    ):  # in a clone, where it can be typed
+        load_task("gsm8k", "train", directory=tmp_path / "none")

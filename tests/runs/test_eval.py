@@ -1,0 +1,413 @@
+"""eval.py and sample.py through their front doors."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from runs import SHORT, refused
+
+from maxrl import checkpoint
+from maxrl.evaluation import count_successes
+from maxrl.io import files
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.metrics import pass_at_k, samples_to_match
+from maxrl.policy import SequencePolicy
+from maxrl.recipes import RECIPES
+from maxrl.run import table
+from maxrl.sampling.sampler import noise
+from maxrl.tasks import TASKS, load_task
+from maxrl.tasks.maze import VOCABULARY
+
+FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
+UP = ("--task", "tiny:Up", "--max-response", 6)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A second checkpoint whose logits were set by hand: UP is rarer than with `dice`."""
+    path = tmp_path_factory.mktemp("dice") / "other"
+    tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+    checkpoint.save(path, tiny.dice(UP=0.2, LEFT=0.5, DONE=0.3), tokenizer, [2, 7])
+    return path
+
+
+def throws(indices, samples: int, chance: float, seed: int = 0) -> list[int]:
+    """How many of the samples begin with UP where that has this chance. DONE and its like come before UP in the
+    vocabulary, LEFT after it."""
+    first = noise(seed, 0, indices, samples, 6)[:, :, 0]
+    done = 0.25 if chance == 0.5 else 0.3
+    return ((first >= done) & (first < done + chance)).sum(1).tolist()
+
+
+def test_table_and_json(dice, other, shell):
+    """The table's numbers follow from the counts in the file, and those from the noise and the logits alone."""
+    options = (*FEW, *UP, "--json", "out.json", "--split", "validation")
+    code, said = shell("eval.py", f"base={dice}", f"other={other}", *options)
+    assert code == 0, said
+    results = json.loads(Path("out.json").read_text())
+    assert (results["samples"], results["prompts"], results["split"], results["task"]) == (
+        8,
+        10,
+        "validation",
+        "tiny:Up",
+    )
+    assert "eval.py base=" in results["command"]
+    assert [row["name"] for row in results["checkpoints"]] == ["base", "other"]
+    counts = {row["name"]: row["counts"] for row in results["checkpoints"]}
+    assert (
+        counts["base"] == throws(range(10), 8, 0.5) != counts["other"] == throws(range(10), 8, 0.2)
+    )
+    assert 0 < sum(counts["other"]) < sum(counts["base"]) < 80
+    for name, row in counts.items():
+        for k in (1, 4, 8):
+            values = pass_at_k(8, row, k)
+            cell = f"{values.mean():.3f} ± {values.std(ddof=1) / 10**0.5:.3f}"
+            assert re.search(rf"^{name} .*{re.escape(cell)}", said, re.M), cell
+    difference = pass_at_k(8, counts["other"], 1) - pass_at_k(8, counts["base"], 1)
+    assert f"{difference.mean():+.3f} ± {difference.std(ddof=1) / 10**0.5:.3f}" in said, (
+        "paired over prompts"
+    )
+    curve = results["pass@k"]["base"]
+    assert (
+        curve["k"] == [1, 2, 4, 8]
+        and abs(curve["mean"][2] - pass_at_k(8, counts["base"], 4).mean()) < 1e-12
+    )
+    fewer = results["times_fewer"]
+    need = samples_to_match(curve["k"], curve["mean"], results["pass@k"]["other"]["mean"])
+    assert (
+        fewer["of"] == "other"
+        and fewer["rows"]["base"]["times"] == (np.array(curve["k"]) / need).tolist()
+    )
+    assert "times fewer samples that other needs for each one's pass@k [95 %" in said
+    for row in results["checkpoints"]:
+        assert row["solved"] == np.mean([count > 0 for count in row["counts"]])
+        assert row["histogram"] == {
+            str(K): row["counts"].count(K) for K in sorted(set(row["counts"]))
+        }
+
+
+def test_seeds_share_a_row(dice, other, shell):
+    """A name given twice is averaged per prompt: its standard error is over prompts, not over prompts times seeds."""
+    options = (*FEW, *UP, "--json", "out.json", "--against", "two")
+    code, said = shell("eval.py", f"two={dice}", f"two={other}", f"one={dice}", *options)
+    assert code == 0, said
+    results = json.loads(Path("out.json").read_text())
+    counts = [row["counts"] for row in results["checkpoints"]]
+    assert counts[0] == counts[2] != counts[1] and len(counts) == 3
+    mean = (pass_at_k(8, counts[0], 1) + pass_at_k(8, counts[1], 1)) / 2
+    assert len(re.findall("^two ", said, re.M)) == 2  # its row, and the head of the differences
+    assert f"{mean.mean():.3f} ± {mean.std(ddof=1) / 10**0.5:.3f}" in said
+
+
+def test_the_same_noise_every_time_and_another_by_seed(dice, shell):
+    for i, more in enumerate(((), (), ("--seed", 1))):
+        assert shell("eval.py", f"a={dice}", *FEW, *UP, *more, "--json", f"{i}.json")[0] == 0
+    counts = [
+        json.loads(Path(f"{i}.json").read_text())["checkpoints"][0]["counts"] for i in range(3)
+    ]
+    assert (
+        counts == [throws(range(10), 8, 0.5, seed) for seed in (0, 0, 1)] and counts[1] != counts[2]
+    )
+
+
+def test_a_prompt_without_a_verdict_leaves_all_rows(dice, other, shell):
+    """It is neither right nor wrong, of no row, so that these stay paired; and it is said."""
+    Path("judges.py").write_text("calls = []\n"
+                                 "def judge(prompts, completions):\n"
+                                 "    calls.append(1)\n"
+                                 "    return [None if len(calls) == 1 and i == 17 else 1.0 for i in range(len(prompts))]\n"
+                                 "def nobody(completions):\n"
+                                 "    return [None] * len(completions)\n")  # fmt: skip
+    ask = ("eval.py", f"base={dice}", f"other={other}", *FEW, *UP, "--reward")
+    code, said = shell(*ask, "judges.py:judge", "--json", "out.json")
+    results = json.loads(Path("out.json").read_text())
+    assert code == 0 and "1 without a verdict left out" in said and results["no_verdict"] == [2], (
+        said
+    )
+    assert [row["counts"] for row in results["checkpoints"]] == [[8] * 9] * 2
+    refused(shell(*ask, "judges.py:nobody"), "no prompt has a verdict on all of its samples")
+
+
+def test_sampling_options(warm, shell):
+    """Greedily all samples of a prompt are one: pass@8 = pass@1."""
+    shell("eval.py", f"a={warm}", *FEW, "--temperature", 0, "--json", "out.json")
+    assert set(json.loads(Path("out.json").read_text())["checkpoints"][0]["counts"]) <= {0, 8}
+    code, said = shell(
+        "eval.py", f"a={warm}", *FEW, "--top-p", 0.9, "--top-k", 3, "--json", "cut.json"
+    )
+    assert code == 0 and json.loads(Path("cut.json").read_text())["top_p"] == 0.9, said
+    refused(shell("eval.py", f"a={warm}", *FEW, "--json", "out.json"), "out.json exists")
+    assert "(the checkpoint's own for its own functions, else 1 each)" in " ".join(
+        shell("eval.py", "--help")[1].split()
+    )
+
+
+def test_plot(dice, other, shell):
+    code, said = shell("eval.py", f"maxrl={dice}", f"grpo={other}", *FEW, *UP, "--plot", "out.png")
+    assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
+
+
+def test_samples_to_match_of_the_figure():
+    """The reference needs k for its own pass@k."""
+    ks, curve = np.array([1, 2, 4, 8]), np.array([0.1, 0.2, 0.3, 0.5])
+    assert samples_to_match(ks, curve, curve).tolist() == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--samples", 8, "--k", 16], ["pass@16", "--samples 8: use --k 1"]),
+        (
+            ["--samples", 8],
+            ["pass@64 needs at least as many samples, not --samples 8: use --k 1,8"],
+        ),
+        (["--samples", 8, "--k", 1, 8], ["--k 1 8: a list is written with commas, --k 1,8"]),
+        (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
+        (["--samples", 0, "--k", 1], ["at least 1"]),
+        (["--top-p", 0], ["--top-p 0"]),
+        (["--temperature", -1], ["--temperature -1"]),
+        (["--against", "nobody"], ["--against nobody is not one of the rows warm"]),
+        (["--json", "no/where.json"], ["mkdir -p no"]),
+        (["--plot", "curve"], ["curve is no name for a figure: use one that ends in .png"]),
+        (["--plot", "curve.xyz"], ["curve.xyz is no name for a figure"]),
+        (["--sample", 8, "--nonsense", 3], ["--nonsense is not an option"]),
+        (["--task", "maze", "--task.size", 6], ["odd number"]),
+        (["--task.directory", "nowhere"], ["python -m data.maze.prepare"]),
+        (["--max-response", 1000], ["1000 exceed the model's 128 positions"]),
+    ],
+)
+def test_refusals(warm, shell, arguments, words):
+    refused(shell("eval.py", f"warm={warm}", *arguments), *words)
+
+
+def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
+    """A directory without a recipe needs --task; another vocabulary than the task's is said in words."""
+    refused(shell("eval.py", "nowhere"), "nowhere is neither a checkpoint")
+    model, tokenizer, stop = checkpoint.load_model(warm)
+    checkpoint.save("bare", model, tokenizer, stop, recipe={})
+    Path("bare/recipe.json").unlink()
+    refused(shell("eval.py", "bare"), "--task")
+    options = (
+        "--task",
+        "maze",
+        "--task.size",
+        7,
+        "--max-response",
+        20,
+        *FEW,
+        "--task.directory",
+        RECIPES["tiny"]().task_options["directory"],
+    )
+    code, said = shell("eval.py", "bare", *options)
+    assert code == 0, said
+    Path("bare/checksums.json").unlink()
+    text = Path("bare/tokenizer.json").read_text()
+    Path("bare/tokenizer.json").write_text(text.replace('"DONE"', '"READY"'))
+    refused(shell("eval.py", "bare", *options), "no token 'DONE'")
+    Path("bare/config.json").write_text(
+        json.dumps(json.loads(Path("bare/config.json").read_text()) | {"hidden_act": "gelu"})
+    )
+    refused(shell("eval.py", "bare", *options), "hidden_act")
+
+
+def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
+    """In training by eval_temperature and eval_top_p, its own rollouts not; eval.py as they did, unless told otherwise."""
+    drawn, rollout = [], SequencePolicy.rollout
+
+    def spy(self, *arguments, **options):
+        drawn.append((options.get("temperature", 1.0), options.get("top_p", 1.0)))
+        return rollout(self, *arguments, **options)
+
+    monkeypatch.setattr(SequencePolicy, "rollout", spy)
+    evaluated = (
+        "--eval-every",
+        1,
+        "--eval-prompts",
+        3,
+        "--eval-temperature",
+        0.6,
+        "--eval-top-p",
+        0.5,
+    )
+    assert (
+        shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--steps", 1, *evaluated)[0] == 0
+    )
+    assert drawn == [(1, 1), (0.6, 0.5)]
+    for options, used, words in (
+        ((), (0.6, 0.5), "temperature 0.6, top-p 0.5"),
+        (("--temperature", 1), (1, 0.5), "temperature 1, top-p 0.5"),
+        (("--top-p", 1), (0.6, 1), "the first 10 of 24 prompts x 8 samples, temperature 0.6 ("),
+    ):
+        del drawn[:]
+        code, said = shell("eval.py", "rl", *FEW, *options)
+        assert code == 0 and words in said and {*drawn} == {used}, said
+    del drawn[:]
+    code, said = shell("eval.py", "rl", "--gradient-norms", "--samples", 4, "--prompts", 2)
+    assert code == 0 and {*drawn} == {(1, 1)}, said
+
+
+def test_which_test_set_and_what_its_verifier_lost(warm, shell, monkeypatch):
+    """GSM8K has two test sets; a comparison that took too long made an answer wrong."""
+    Path("words").mkdir()
+    Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
+    Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
+    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
+    monkeypatch.setattr(TASKS["gsm8k"], "faults", lambda self: counts)
+    task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
+    code, said = shell(
+        "eval.py", f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2, "--json", "out.json"
+    )
+    assert (
+        code == 0
+        and "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said
+    ), said
+    assert "4 comparisons took too long and count as wrong, 2 of its processes died" in said
+    results = json.loads(Path("out.json").read_text())
+    assert (
+        results["source"] == "GSM8K-Platinum"
+        and counts.items() <= results["checkpoints"][0].items()
+    )
+
+
+def test_sample(warm, shell):
+    """Shows right and wrong rollouts of the noise that eval.py uses; no escapes where there is no terminal."""
+    code, said = shell("sample.py", warm, "--prompts", 3, "--samples", 16)
+    assert code == 0 and said.count("rollouts are right") == 3 and "\x1b" not in said, said
+    policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
+    task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
+    counts = count_successes(policy, task, range(3), 16).tolist()
+    assert [int(n) for n in re.findall(r"prompt \d+: (\d+) of 16", said)] == counts
+    assert ("right:" in said) == any(counts)
+    refused(shell("sample.py", warm, "--first", 99), "--first 99")
+    refused(shell("sample.py", "nowhere"), "nowhere is neither")
+
+
+def test_sample_both(warm, shell):
+    """--both shows the prompts that have right and wrong rollouts, and only these."""
+    code, said = shell("sample.py", warm, "--rollouts", 8)
+    assert code == 2 and "drawn for each prompt here is --samples" in said  # the old spelling
+    said = shell("sample.py", warm, "--prompts", 24, "--samples", 8)[1]
+    counts = {place: int(n) for place, n in re.findall(r"prompt (\d+): (\d+) of 8", said)}
+    both = [place for place, n in counts.items() if 0 < n < 8]
+    code, said = shell("sample.py", warm, "--prompts", 24, "--samples", 8, "--both")
+    assert code == 0 and re.findall(r"prompt (\d+):", said) == both
+    assert (
+        f"only {len(both)} prompts of the validation split have right and wrong rollouts among 8"
+        in said
+        or len(both) == 24
+    )
+    said = shell("sample.py", warm, "--prompts", 24, "--samples", 8, "--both", "--first", 3)[1]
+    assert (
+        f"only {sum(int(p) > 2 for p in both)} prompts of the validation split, from prompt 3 on, have right"
+        in said
+    )
+
+
+def test_the_table_in_words():
+    """More, as many and fewer by two paired standard errors; here p of eight prompts, +-.01 around the means."""
+    noise = np.array([0.01, -0.01] * 4)
+    values = {
+        1: {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise},
+        64: {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]},
+    }
+    assert table.in_words(values, "maxrl") == (
+        "Solved at one try / within 64 tries: base 10% / 40%, grpo 30% / 80%, maxrl 20% / 80%.\n"
+        "At one try maxrl solves more than base, fewer than grpo.\n"
+        "Within 64 tries maxrl solves more than base, neither clearly more nor fewer than grpo."
+    )
+    values = {
+        64: {
+            name: share + noise
+            for name, share in (("base", 0.1), ("rloo", 0.2), ("grpo", 0.3), ("maxrl", 0.4))
+        }
+    }
+    assert table.in_words(values, "maxrl").endswith(
+        "Within 64 tries maxrl solves more than base, rloo and grpo."
+    )
+    one = {1: {"base": np.array([0.0]), "maxrl": np.array([1.0])}}
+    assert table.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
+    alone = {1: {"maxrl": 0.2 + noise}}
+    assert table.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
+
+
+def test_times_fewer_in_the_table(capsys):
+    """Where the samples say no more than a bound, a bound is printed. pass@n is the share of prompts with a success."""
+    checkpoints = [
+        {"name": name, "counts": counts}
+        for name, counts in (("few", [0, 0, 1, 1]), ("many", [8, 8, 0, 7]))
+    ]
+    results = {
+        "classes": 0,
+        "samples": 8,
+        "prompts": 4,
+        "of": 4,
+        "split": "test",
+        "source": "",
+        "temperature": 1,
+        "top_k": 0,
+        "top_p": 1,
+        "checkpoints": checkpoints,
+    }
+    for against, row, cells in (
+        ("many", "few", r"≥2 \[.*≥4 \["),
+        ("few", "many", r"<0.25 \[.*<0.5 \["),
+    ):
+        results["times_fewer"] = table.fewer(results, [1, 2, 4], against)
+        table.print_table(results, [1, 2, 4], against)
+        said = capsys.readouterr().out
+        assert re.search(rf"^{row} .*{cells}", said, re.M), said
+        assert (
+            said.splitlines()[1].split() == ["pass@1", "pass@2", "pass@4", "solved"]
+            and "0.500 ± 0.289" in said
+        )
+    assert [table.bounded(times, 64, 256) for times in (0, 3.14159, 64)] == ["<0.25", "3.14", "≥64"]
+
+
+def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):
+    """A large rate on few logits: after every step UP is likelier by far, until nothing else is left."""
+    run = (*SHORT, *UP, "--init", dice, "--lr", 0.02, "--save-every", 2, "--out", "rl")
+    assert (
+        shell("train.py", *run, "--steps", 3)[0] == 0
+        and shell("train.py", *run, "--steps", 5, "--resume")[0] == 0
+    )
+    counts = {}
+    for path in ("rl", "rl/step-000005", "rl/step-000002"):
+        assert shell("eval.py", f"a={path}", *FEW, *UP, "--json", f"{Path(path).name}.json")[0] == 0
+        counts[path] = json.loads(Path(f"{Path(path).name}.json").read_text())["checkpoints"][0][
+            "counts"
+        ]
+    assert counts["rl"] == counts["rl/step-000005"]
+    assert (
+        sum(counts["rl/step-000005"])
+        > sum(counts["rl/step-000002"])
+        > sum(throws(range(10), 8, 0.5))
+    )
+
+
+def test_results_that_cannot_be_written_leave_no_file(other, shell, monkeypatch):
+    """What an earlier full disk had left would refuse the same command; a figure is the old one or the new one."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+
+    def full(self, file, **_):
+        Path(file).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    Path("p.png").write_bytes(b"old")
+    command = ("eval.py", other, *UP, *FEW, "--json", "j.json", "--plot", "p.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(figure, "savefig", full)
+        refused(shell(*command), "No space left on device")
+    assert (
+        Path("p.png").read_bytes() == b"old"
+        and Path("j.json").exists()
+        and len(list(Path().iterdir())) == 2
+    )
+    Path("j.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "flush", lambda _: full(None, "x"))
+        refused(shell(*command), "No space left on device")
+    Path("x").unlink()
+    assert [f.name for f in Path().iterdir()] == ["p.png"]

@@ -1,0 +1,229 @@
+"""The figures: what they show is what the files hold, and it is said how it was smoothed. `plots.save` is looked into."""
+
+import importlib.util
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.errors import UsageError
+from maxrl.io.arguments import named
+from maxrl.io.files import json_lines
+from maxrl.study import plots
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """drawn({"maxrl": [[.1, .2], ...]}, *options) -> (figure, its legend's names and title) of runs with these rewards."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    kept, save = [], plots.save
+    monkeypatch.setattr(
+        plots,
+        "save",
+        lambda fig, lines, *rest: (kept.append((fig, lines, rest)), save(fig, lines, *rest)),
+    )
+
+    def run(seeds, *options):
+        words = []
+        for name, runs in seeds.items():
+            for i, rewards in enumerate(runs):
+                words.append(f"{name}={name}{i}")
+                Path(f"{name}{i}").mkdir(exist_ok=True)
+                rows = [{"step": step, "reward": reward} for step, reward in enumerate(rewards)]
+                Path(f"{name}{i}/metrics.jsonl").write_text(
+                    "".join(json.dumps(row) + "\n" for row in rows)
+                )
+        plots.main([*words, "--panels", "reward", "--out", "out.png", *options])
+        fig, lines, (_, _, told) = kept[-1]
+        return fig, [line.get_label() for line in lines], told
+
+    return run
+
+
+def test_few_points_are_drawn_as_they_are(drawn):
+    """Three steps were once drawn as a flat line at their mean."""
+    fig, names, told = drawn({"maxrl": [[0.5, 0.3125, 0.4375]]})
+    (line,) = fig.axes[0].lines
+    assert line.get_ydata().tolist() == [0.5, 0.3125, 0.4375] and names == ["MaxRL"] and told == ""
+    assert fig.axes[0].get_ylabel() == "mean reward"
+
+
+def test_smoothing_is_said_and_can_be_turned_off(drawn):
+    rewards = np.random.default_rng(0).random(40)
+    raw, mean = drawn({"grpo": [rewards.tolist()]})[0].axes[0].lines
+    assert (
+        np.allclose(raw.get_ydata(), rewards) and raw.get_alpha() < 0.5 and mean.get_alpha() is None
+    )
+    assert np.isclose(mean.get_ydata()[20], rewards[16:25].mean())
+    assert "mean of 9 steps" in drawn({"grpo": [rewards.tolist()]})[2]
+    assert "mean of 5 steps" in drawn({"grpo": [rewards.tolist()]}, "--smooth", "5")[2]
+    fig, _, told = drawn({"grpo": [rewards.tolist()]}, "--smooth", "1")
+    assert len(fig.axes[0].lines) == 1 and told == ""
+
+
+def test_what_is_averaged_is_what_is_said(drawn):
+    """An even number has no middle: 4 was a mean over 5. Kept runs have a line for every five steps."""
+    for window in ("4", "0", "-3"):
+        with pytest.raises(UsageError, match=f"--smooth {window} has no middle step"):
+            plots.main(["x", "--out", "x.png", "--smooth", window])
+    drawn({"maxrl": [[0.0] * 30]})
+    file = Path("maxrl0/metrics.jsonl")
+    file.write_text("".join(f'{{"step": {5 * i + 4}, "reward": 0}}\n' for i in range(30)))
+    said = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save", lambda *arguments: said.append(arguments[-1]))
+        plots.main(["maxrl0", "--panels", "reward", "--out", "out.png"])
+    assert said == ["pale: each point; strong: mean of 9 points"]
+
+
+def test_seeds_are_a_mean_and_a_band(drawn):
+    fig, names, told = drawn({"rloo": [[0.0, 0.2], [0.4, 0.6, 0.8]]})
+    assert (
+        fig.axes[0].lines[0].get_ydata() == pytest.approx([0.2, 0.4])
+        and names == ["RLOO"]
+        and "2 seeds: mean" in told
+    )
+    assert len(fig.axes[0].collections) == 1, "a band"
+
+
+def test_a_page_is_wide_enough(drawn):
+    drawn(
+        {"maxrl": [[0.1, 0.2]], "reinforce_mean-1024": [[0.1, 0.1]]},
+        "--panels",
+        "reward,reward,reward,reward,reward",
+    )
+    width, height = struct.unpack(">II", Path("out.png").read_bytes()[16:24])
+    assert width <= 1300 and height > width, "two panels a row"
+    with pytest.raises(UsageError, match="--panels reward,step"):
+        plots.main(["maxrl=maxrl0", "--panels", "reward", "step", "--out", "out.png"])
+
+
+def test_names_and_colours():
+    assert set(plots.STYLE) - set(ADVANTAGES) == {
+        "maximum likelihood",
+        "base",
+        "self",
+        "maxrl-128",
+        "maxrl-16",
+        "grpo-128",
+        "grpo-entropy bonus",
+        "maxrl-not clipped",
+        "grpo-not clipped",
+        "exact order n",
+        "exact order n - 1",
+        "rounds",
+        "maxrl-32x16",
+        "rounds-32x8,8,16",
+        "grpo-32x16",
+    }
+    assert (
+        plots.called("maxrl-128") == "MaxRL, 128" and plots.called("supervised") == "cross-entropy"
+    )
+    assert plots.called("base") == "before RL" and plots.called("mine") == "mine"
+    assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")
+
+
+def test_unfinished_lines_are_left_out(drawn):
+    """As a run that goes on, or one that was killed, leaves them: once a traceback."""
+    spec = importlib.util.spec_from_file_location("keep", ROOT / "results/keep.py")
+    keep = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(keep)
+    drawn({"maxrl": [[0.5, 0.25]]})
+    with open("maxrl0/metrics.jsonl", "a") as file:
+        file.write('{"step": 1e400}\n{"step": -1, "reward": 1}\n{"step": 2, "rew')
+    with pytest.warns(UserWarning, match="line [34], cannot be read") as said:
+        plots.main(["maxrl0", "--panels", "reward", "--out", "again.png"])
+        assert [row["reward"] for row, _ in json_lines(Path("maxrl0/metrics.jsonl"))] == [0.5, 0.25]
+    assert len(said) == 4
+    Path("maxrl0/recipe.json").write_text("{}")
+    with pytest.warns(UserWarning):
+        keep.main("maxrl0", "kept")
+    assert Path("kept/metrics.jsonl").read_text().count("\n") == 1
+
+
+def test_what_exists_is_a_path(tmp_path, monkeypatch):
+    """A directory may have "=" in its name."""
+    monkeypatch.chdir(tmp_path)
+    Path("lr=1e-4/run").mkdir(parents=True)
+    assert named("lr=1e-4/run") == ("run", "lr=1e-4/run") and named("a=lr=1e-4/run") == (
+        "a",
+        "lr=1e-4/run",
+    )
+    assert named("a=b") == ("a", "b") and named("org/model") == ("model", "org/model")
+
+
+def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plots", "nowhere", "--out", "curves.png"])
+    with pytest.raises(SystemExit) as end:
+        plots.script()
+    assert end.value.code == 2
+    assert (
+        capsys.readouterr().err == "plots: nowhere is no run directory: it holds no metrics.jsonl\n"
+    )
+
+
+def test_what_cannot_be_drawn_is_refused_before_any_work():
+    for name in ("curves", "curves.xyz"):
+        with pytest.raises(UsageError, match=f"{name} is no name for a figure"):
+            plots.main(["nowhere", "--out", name])
+
+
+def test_a_name_has_one_colour(drawn):
+    """Pale and strong, and another one for each name, also for names that are no method's."""
+    rewards = np.linspace(0, 1, 40).tolist()
+    lines = drawn({"seed0": [rewards], "seed1": [rewards]})[0].axes[0].lines
+    colours = [line.get_color() for line in lines]
+    assert colours[0] == colours[1] != colours[2] == colours[3]
+
+
+def test_weights(tmp_path, monkeypatch):
+    """Lines are exact weights of N rollouts, dashed ones limits, of which the user's has none."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")
+    kept, save = [], plots.save
+    monkeypatch.setattr(plots, "save", lambda *given: (kept.extend(given), save(*given)))
+    names = ["maxrl", "grpo", f"{tmp_path}/mine.py:double"]
+    plots.main(["--weights", ",".join(names), "--rollouts", "8", "--out", "w.png"])
+    fig, lines, *_ = kept
+    assert [line.get_label() for line in lines] == ["MaxRL", "GRPO", "mine.py:double"]
+    assert [ax.get_xscale() for ax in fig.axes] == ["log", "linear"]
+    assert {ax.get_yscale() for ax in fig.axes} == {"log"} and Path("w.png").stat().st_size
+    for ax in fig.axes:
+        solid = [line for line in ax.lines if line.get_linestyle() == "-"]
+        dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
+        assert len(solid) == len({line.get_color() for line in solid}) == 3 and len(dashed) == 2
+        for line, name in zip(solid, names):
+            p, w = map(torch.tensor, line.get_data())
+            torch.testing.assert_close(w, weight(name, p, rollouts=8))
+            assert p.min() < 1e-3 and p.max() > 0.999
+        for line, name in zip(dashed, names):
+            p, w = map(torch.tensor, line.get_data())
+            torch.testing.assert_close(w, weight(name, p))
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "either runs or estimators"),
+        (["run", "--weights", "maxrl"], "either runs or estimators"),
+        (["--weights", "maxlr"], "--weights maxlr: no estimator is called 'maxlr'"),
+        (["--weights", "maxrl_order"], "--weights maxrl_order: maxrl_order needs order="),
+        (["--weights", "supervised"], "supervised has no weight"),
+        (["--weights", "nofile.py:f"], "nofile.py:f cannot be imported"),
+        (["--weights", "rloo", "--rollouts", "1"], "at least 2 rollouts"),
+        (["--weights", "rloo", "--rollouts", "0"], "at least 1"),
+    ],
+)
+def test_weights_that_cannot_be_drawn(words, said, tmp_path):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UsageError, match=said):
+        plots.main([*words, "--out", str(tmp_path / "w.png")])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,546 @@
+"""What the model writes, and the report on it: samples.jsonl holds what was sampled, and changes nothing."""
+
+import json
+import math
+import subprocess
+import sys
+import types
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from conftest import ROOT
+from runs import SHORT, die, metrics, timeless, weights
+
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.policy import SequencePolicy
+from maxrl.run import samples as written
+from maxrl.study import report
+from maxrl.tasks.maze import ID, verify
+
+EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
+
+
+def samples(run) -> list[dict]:
+    return [json.loads(line) for line in (Path(run) / "samples.jsonl").read_text().splitlines()]
+
+
+def test_samples_are_what_was_sampled_and_change_nothing(dice, shell):
+    """Of every step, and of none: the same weights and metrics. What a line says of the rewards is what the metrics say."""
+    run = (*SHORT, "--init", dice, "--task", "tiny:Up", "--save-every", 2)
+    assert shell("train.py", *run, "--out", "without")[0] == 0
+    assert not Path("without/samples.jsonl").exists()
+    code, said = shell("train.py", *run, "--show-every", 1, "--out", "with")
+    assert code == 0, said
+    assert timeless("with") == timeless("without") and weights("with") == weights("without")
+    lines = samples("with")
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    for line, row in zip(lines, metrics("with")):
+        N = line["rollouts"]
+        successes = {int(k): n for k, n in line["successes"].items()}
+        assert sum(k * n for k, n in successes.items()) / N / sum(
+            successes.values()
+        ) == pytest.approx(row["reward"])
+        assert successes.get(0, 0) / sum(successes.values()) == pytest.approx(
+            row["frac_reward_zero_mean"]
+        )
+        assert len(line["prompts"]) == 2
+        for prompt in line["prompts"]:
+            assert prompt["prompt"].startswith("<bos> UP LEFT")
+            rewards = [response["reward"] for response in prompt["responses"]]
+            assert rewards == ([1, 0] if 0 < prompt["right"] < N else [float(prompt["right"] == N)])
+            for response in prompt["responses"]:
+                assert response["reward"] == response["response"].startswith("UP")
+                assert len(response["response"].split()) == response["length"]
+                assert response["read"] is response["drawn"] is None
+
+
+def test_when_samples_are_due(warm, shell):
+    run = (*SHORT, "--init", warm, *EVALUATED)
+    assert shell("train.py", *run, "--out", "evaluated")[0] == 0
+    assert [line["step"] for line in samples("evaluated")] == [1, 3]
+    assert shell("train.py", *run, "--show-every", 3, "--out", "both")[0] == 0
+    assert [line["step"] for line in samples("both")] == [0, 1, 3]
+    drawn = [
+        response
+        for line in samples("both")
+        for prompt in line["prompts"]
+        for response in prompt["responses"]
+    ]
+    for response in drawn:
+        assert response["drawn"].startswith("##############\n##S ")
+        assert (
+            response["drawn"]
+            .splitlines()[-1]
+            .startswith("right: " if response["reward"] else "wrong: ")
+        )
+    prompt = samples("both")[0]["prompts"][0]
+    assert [verify(prompt["prompt"], response["response"]) for response in prompt["responses"]] == [
+        response["reward"] for response in prompt["responses"]]  # fmt: skip
+    code, said = shell("train.py", "tiny_sft", "--steps", 2, "--out", "sft", "--eval-every", 1, "--eval-prompts", 4,
+                       "--eval-samples", 4, "--eval-k", 1)  # fmt: skip
+    assert code == 0 and not Path("sft/samples.jsonl").exists(), said
+
+
+@pytest.mark.parametrize("at", [1, 2, 4, 5])
+def test_a_resumed_run_has_every_line_once(warm, shell, monkeypatch, at):
+    """Killed between a line and the checkpoint after it, and with half a line at the end: byte for byte the whole run's."""
+    run = (*SHORT, "--init", warm, "--save-every", 2, "--show-every", 1)
+    assert shell("train.py", *run, "--out", "whole")[0] == 0
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(SequencePolicy, "backward", die(at))
+        shell("train.py", *run, "--out", "cut")
+    assert len(samples("cut")) == at
+    with open("cut/samples.jsonl", "a") as file:
+        file.write('{"step": 7, "roll')
+    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+    assert code == 0, said
+    assert Path("cut/samples.jsonl").read_bytes() == Path("whole/samples.jsonl").read_bytes()
+
+
+def test_samples_of_somebody_else_are_not_overwritten(warm, shell):
+    Path("run").mkdir()
+    Path("run/samples.jsonl").write_text("mine\n")
+    code, said = shell("train.py", *SHORT, "--init", warm, "--out", "run")
+    assert (
+        code == 2
+        and "already holds a run" in said
+        and Path("run/samples.jsonl").read_text() == "mine\n"
+    )
+
+
+class Reads(tiny.Up):
+    """Reads the first word, and fails over what does not begin with UP; its pictures fail for all."""
+
+    def final(self, response):
+        assert response.startswith("UP")
+        return "UP"
+
+    def show(self, response, example, colour):
+        raise OSError("no picture")
+
+
+def test_what_the_verifier_reads(tmp_path):
+    """Of a task whose code fails nothing is read or drawn, and the run goes on. A group without a verdict is no failure."""
+    task = Reads("train")
+    rollouts = tiny.rollouts()
+    rollouts.lengths[0] = 4
+    rollouts.tokens[0, 0, 0] = ID["UP"]
+    rollouts.tokens[0, 1, 0] = ID["LEFT"]
+    rewards = torch.tensor([[1.0, 0, 1, 1], [math.nan] * 4, [0, 0, 0, 0], [0.5, 0, -2, 0]])
+    run = types.SimpleNamespace(
+        task=task, cfg=Config(show_every=1), main=True, path=tmp_path / "gone"
+    )
+    written.write(run, 4, [task[i] for i in range(4)], rollouts, rewards)
+    (line,) = samples(run.path)
+    assert line["step"] == 4 and line["rollouts"] == 4 and line["successes"] == {"0": 2, "3": 1}
+    first, second = line["prompts"]
+    assert [(r["reward"], r["read"], r["drawn"]) for r in first["responses"]] == [
+        (1, "UP", None),
+        (0, None, None),
+    ]
+    assert [r["reward"] for r in second["responses"]] == [0.5, -2] and (
+        first["right"],
+        second["right"],
+    ) == (3, 0)
+    written.write(run, 5, [task[0]] * 4, rollouts, torch.full((4, 4), math.nan))
+    assert (
+        samples(run.path)[1]["successes"] == {}
+        and samples(run.path)[1]["prompts"][0]["responses"][0]["reward"] is None
+    )
+
+
+def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path):
+    """`--no-verdict rollout` leaves such a rollout out; the prompt still has a right and a wrong one to show."""
+    task = tiny.Up("train")
+    rewards = torch.tensor(
+        [[math.nan, 1, 1, 1], [0, 0, math.nan, 0], [math.nan, 1, 0, math.nan], [0, 0, 0, 0]]
+    )
+    run = types.SimpleNamespace(
+        task=task, cfg=Config(show_every=1), main=True, path=tmp_path / "run"
+    )
+    written.write(run, 0, [task[i] for i in range(4)], tiny.rollouts(), rewards)
+    first, second = samples(run.path)[0]["prompts"]
+    assert [r["reward"] for r in first["responses"]] == [1, 0] and [
+        r["reward"] for r in second["responses"]
+    ] == [1]
+
+
+# --------------------------------------------------------- the report -----------------------------------------------
+HOSTILE = "</script></style></pre></title><script>alert(1)</script><img src='http://x.y/z' onerror=\"f()\">&amp; $names ]]>"
+
+
+class Page(HTMLParser):
+    """.tables {caption: rows of cells}, .text, and .tags: (name, attributes) of every element, each of which is closed."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.tables, self.tags, self.text, self.open, self.cells = {}, [], "", [], None
+        self.source = Path(file).read_text()
+        self.feed(self.source)
+        self.close()
+        assert self.open == ["html"] or not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = []
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th", "caption"):
+            self.cell = ""
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag == "caption":
+            self.tables[self.cell] = self.rows
+        if tag in ("td", "th"):
+            self.rows[-1].append(self.cell)
+
+    def handle_data(self, data):
+        self.text += data
+        self.cell = getattr(self, "cell", "") + data
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """make(name, rows, **recipe): a run directory of that name, with samples of its steps 0 and 4."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        name,
+        rows=({"reward": 0.5},),
+        lines=(0, 4),
+        prompt="2 + 2 =",
+        text="4",
+        drawn=None,
+        **config,
+    ):
+        folder = Path(name)
+        folder.mkdir(parents=True)
+        recipe = {"recipe": "mine", "command": f"python train.py mine --out {name}", "torch": "2", "step": len(name),
+                  "earlier": [{}], "config": {"estimator": "maxrl", "steps": 9, "out": name} | config}  # fmt: skip
+        (folder / "recipe.json").write_text(json.dumps(recipe))
+        rows = [{"step": step, **row} for step, row in enumerate(rows)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        responses = [{"reward": 1.0, "length": 3, "response": text, "read": text, "drawn": drawn},
+                     {"reward": 0.0, "length": 8, "response": "5", "read": None, "drawn": None}]  # fmt: skip
+        prompts = [{"prompt": prompt, "answer": "4", "right": 3, "responses": responses}]
+        line = {"rollouts": 8, "successes": {"0": 7, "2": 5, "3": 4, "8": 1}, "prompts": prompts}
+        (folder / "samples.jsonl").write_text(
+            "".join(json.dumps({"step": step, **line}) + "\n" for step in lines)
+        )
+        return name
+
+    return run
+
+
+def made(*words) -> Page:
+    Path("page.html").unlink(missing_ok=True)
+    report.main([*words, "--out", "page.html"])
+    return Page("page.html")
+
+
+def test_the_numbers_are_those_of_the_runs(make):
+    """In every table, to six digits and not smoothed; a curve goes through as many points as there are, or their means."""
+    rng = np.random.default_rng(0)
+    keys = (
+        "reward",
+        "frac_reward_zero_mean",
+        "entropy",
+        "seconds",
+        "seconds/rollout",
+        "tokens_per_second",
+        "memory/peak_gb",
+    )
+    runs = {
+        name: [dict(zip(keys, rng.random(len(keys)))) for _ in range(steps)]
+        for name, steps in (("a", 40), ("b", 12))
+    }
+    for row in (runs["a"][19], runs["a"][39], runs["b"][9]):
+        row |= {
+            "eval/pass@1": rng.random(),
+            "eval/pass@16": rng.random(),
+            "eval/pass@4": rng.random(),
+        }
+    runs["b"][3]["entropy"] = None
+    runs["b"][6]["entropy"] = math.nan
+    del runs["b"][4]["seconds/rollout"]
+    page = made(make("a", runs["a"]), make("b", runs["b"], estimator="grpo"))
+    for title, key in {"mean reward": "reward", "share of prompts without a success": "frac_reward_zero_mean",
+                       "entropy, nats": "entropy", "pass@16, validation": "eval/pass@16"}.items():  # fmt: skip
+        head, *rows = page.tables[f"{title}, by step"]
+        assert head == ["step", "a", "b"] and len(rows) == (21 if "eval" not in key else 3)
+        for step, *cells in rows:
+            values = [
+                run[int(step) - 1].get(key) if int(step) <= len(run) else None
+                for run in runs.values()
+            ]
+            assert cells == [
+                f"{value:.6g}" if value == value is not None else "\u2013" for value in values
+            ]
+    assert [row[0] for row in page.tables["mean reward, by step"]][1:3:] + ["40"] == [
+        "1",
+        "3",
+        "40",
+    ]
+    assert page.tables["pass@k of the last evaluation, by k"][1:] == [
+        [
+            str(k),
+            *(f"{run[last][f'eval/pass@{k}']:.6g}" for run, last in zip(runs.values(), (39, 9))),
+        ]
+        for k in (1, 4, 16)
+    ]
+    head, *rows = page.tables["Mean of a step; evaluations are not in it"]
+    for name, *cells in rows:
+        assert cells == [
+            f"{np.mean([row[key] for row in runs[name] if key in row]):.6g}" for key in head[1:]
+        ]
+        assert len(cells) == 4
+    assert [row[4:] for row in page.tables["The runs"][1:]] == [
+        [f"{len(run)} of 9", f"{run[-1]['reward']:.6g}"] for run in runs.values()
+    ]
+    shares = page.tables["a: prompts by their share of right rollouts"]
+    assert [row[0] for row in shares[1:]] == ["1", "5"] and shares[1][2:] == [
+        "7",
+        "5",
+        "4",
+        "0",
+        "0",
+        "1",
+    ]
+    lines = [attributes for tag, attributes in page.tags if tag == "polyline"]
+    assert [line["points"].count(",") for line in lines if "opacity" in line] == [40, 40, 40]
+    strong = [
+        line["points"].split(", ")[1:]
+        for line in lines
+        if line["stroke"] == "#c0392b" and "opacity" not in line
+    ]
+    means = [
+        np.mean([row["reward"] for row in runs["a"][max(0, i - 4) : i + 5]]) for i in range(40)
+    ]
+    assert float(strong[0][20].split()[1]) == pytest.approx(205 - 190 * means[20], abs=0.06)
+    assert {line["stroke"] for line in lines} == {"#c0392b", "#2471a3"}
+
+
+def test_what_a_run_that_does_not_learn_shows(make):
+    """Lengths, cut responses, gradient norm and KL, where logged, smoothed as others are."""
+    keys = ("completions/mean_length", "completions/clipped_ratio", "grad_norm", "kl")
+    rows = [{key: (i + 1) * (k + 1) / 64 for k, key in enumerate(keys)} for i in range(40)]
+    page = made(make("a", rows), make("b", [{"reward": 0.5, "grad_norm": 0.25}]))
+    titles = [title for title in page.tables if title.endswith(", by step")]
+    assert len(titles) == 5, titles
+    found = [page.tables[title] for title in titles[1:]]
+    assert [[run for run in head[1:]] for head, *_ in found] == [["a"], ["a"], ["a", "b"], ["a"]]
+    assert [table[-1][1] for table in found] == [f"{40 * (k + 1) / 64:.6g}" for k in range(4)]
+    lines = [attributes for tag, attributes in page.tags if tag == "polyline"]
+    assert sum("opacity" in line for line in lines) == 4
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-310, -1e-310, 1e-300, 1e299])
+def test_numbers_at_the_edge_of_a_float(make, value):
+    page = made(make("a", [{"reward": 0.0}, {"reward": value}]))
+    assert page.tables["mean reward, by step"][-1] == ["2", f"{value:.6g}"]
+
+
+def test_a_line_with_an_impossible_step_is_left_out(make):
+    run = make("a", [{"reward": 0.25}])
+    with open("a/metrics.jsonl", "a") as file:
+        file.write(f'{{"step": {10**301}, "reward": 0.75}}\n')
+    assert made(run).tables["mean reward, by step"] == [["step", "a"], ["1", "0.25"]]
+
+
+def test_rewards_of_a_warm_up_are_not_shown(make):
+    """They are all 1, and would set the scale of the others."""
+    rows = [{"reward": 1.0, "frac_reward_zero_mean": 0.0, "eval/pass@1": 0.25}]
+    page = made(
+        make("sft", rows, estimator="supervised"),
+        make("rl", [{"reward": 0.125, "frac_reward_zero_mean": 0.5}]),
+    )
+    assert page.tables["mean reward, by step"] == [["step", "rl"], ["1", "0.125"]]
+    assert page.tables["pass@1, validation, by step"] == [["step", "sft"], ["1", "0.25"]]
+
+
+def test_long_runs_are_thinned(make):
+    """At most 400 points, 21 rows and 20 steps of samples, with the first and the last."""
+    page = made(make("long", [{"reward": i / 1000} for i in range(1000)], lines=range(0, 1000, 10)))
+    rows = page.tables["mean reward, by step"]
+    assert len(rows) == 22 and rows[1] == ["1", "0"] and rows[-1] == ["1000", "0.999"]
+    assert [
+        attributes["points"].count(",") for tag, attributes in page.tags if tag == "polyline"
+    ] == [400, 400]
+    shares = page.tables["long: prompts by their share of right rollouts"]
+    assert len(shares) == 21 and (shares[1][0], shares[-1][0]) == ("1", "991")
+
+
+def test_what_differs_is_listed(make):
+    page = made(
+        make("a", lr=1e-4, seed=1),
+        make("b", lr=1e-3, seed=1),
+        make("x/a", lr=1e-4, seed=1, model={"size": 9}),
+    )
+    assert page.tables["Options that differ"] == [
+        ["option", "a (a)", "b", "a (x/a)"],
+        ["lr", "0.0001", "0.001", "0.0001"],
+        ["model", "\u2013", "\u2013", '{"size": 9}'],
+    ]
+    assert ["starts", "2", "2", "2"] in page.tables["All options"] and [
+        "seed",
+        "1",
+        "1",
+        "1",
+    ] in page.tables["All options"]
+    assert made("A=a", "B=a").text.count("Nothing differs.") == 1
+
+
+def test_hostile_text_is_text(make):
+    """Wherever it stands it is shown as it is, and makes no element; what cannot be printed is a dot."""
+    odd = "\x00\x1b[31m\u202e\ud800"
+    name = HOSTILE[:60].replace("/", "_")
+    run = make(name, prompt=HOSTILE + odd, text=HOSTILE + "2", drawn=f"##..{HOSTILE}\n{HOSTILE}", estimator=HOSTILE,
+               task_options={HOSTILE: 1}, **{HOSTILE: 5})  # fmt: skip
+    page = made(run)
+    calm = {tag for tag, _ in made(make("calm", drawn="##..xx")).tags}
+    assert {tag for tag, _ in page.tags} <= calm and not {"script", "img"} & calm
+    names = {key for _, attributes in page.tags for key in attributes}
+    assert not {key for key in names if key.startswith("on")} and "src" not in names
+    assert f"{HOSTILE}\u00b7\u00b7[31m\u00b7\u00b7" in page.text and page.text.count(HOSTILE) >= 8
+    assert f"read {HOSTILE}2" in page.text and f"Report: {name}" in page.text
+    assert page.source.count("<script") == 0 == page.source.count("\x1b")
+
+
+def test_the_page_needs_nothing_else(make):
+    """No address, no script and a policy that forbids both; and for a text task neither torch nor matplotlib to make it."""
+    make("a")
+    code = ("import sys; sys.modules |= dict.fromkeys(['torch', 'matplotlib', 'PIL', 'jinja2', 'tokenizers', 'tqdm'])\n"
+            "sys.argv = ['report', 'a']; from maxrl.study import report; report.script()")  # fmt: skip
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
+    page = Page("a/report.html")
+    links = [
+        attributes[key]
+        for _, attributes in page.tags
+        for key in ("href", "src", "data", "action")
+        if key in attributes
+    ]
+    assert links and all(link.startswith(("#", "data:,")) for link in links)
+    assert (
+        "http" not in page.source.replace("http-equiv", "")
+        and "url(" not in page.source
+        and "@import" not in page.source
+    )
+    policy = next(
+        attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes
+    )
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
+
+
+def test_everybody_can_read_it(make):
+    """Titles in their order, a name for every drawing and table, all ids there that are named, a way past the links."""
+    page = made(
+        make("a", [{"reward": 0.5, "eval/pass@1": 0.25}], drawn="##..xx\nwrong: move 2"), make("b")
+    )
+    levels = [int(tag[1]) for tag, _ in page.tags if tag[0] == "h" and tag[1:].isdigit()]
+    assert (
+        levels[0] == 1
+        and levels.count(1) == 1
+        and all(b <= a + 1 for a, b in zip(levels, levels[1:]))
+    )
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    named = [
+        value
+        for _, attributes in page.tags
+        for key, value in attributes.items()
+        if key == "aria-labelledby"
+    ]
+    named += [attributes["href"][1:] for tag, attributes in page.tags if tag == "a"]
+    assert set(named) <= ids and ("html", {"lang": "en"}) in page.tags
+    tags = [tag for tag, _ in page.tags]
+    assert [tag for tag in ("header", "nav", "main", "footer") if tags.count(tag) != 1] == []
+    drawings = [
+        attributes
+        for tag, attributes in page.tags
+        if tag == "svg" and "aria-hidden" not in attributes
+    ]
+    assert (
+        drawings[0]["aria-label"] == "mean reward: a from 0.5 to 0.5; b from 0.5 to 0.5"
+        and len(drawings) == 3
+    )
+    assert len(page.tables) == tags.count("table") and [a["aria-label"] for _, a in page.tags if a.get("class") == "maze"] == [
+        "wrong: move 2"] * 2  # fmt: skip
+
+
+def test_where_it_goes(make, capsys):
+    """Next to the run, or into the directory that has all of them; only a report on the same runs is written anew."""
+    make("x/a"), make("x/b")
+    report.main(["x/a"])
+    report.main([str(Path("x/a").resolve()), "x/b"])
+    assert (
+        capsys.readouterr().out
+        == f"wrote {Path.cwd()}/x/a/report.html\nwrote {Path.cwd()}/x/report.html\n"
+    )
+    before = Path("x/a/report.html").read_text()
+    with open("x/a/metrics.jsonl", "a") as file:
+        file.write('{"step": 1, "reward": 0.75}\n{"step": 2, "rew')
+    report.main(["x/a"])
+    assert Path("x/a/report.html").read_text() != before and "0.75" in Page("x/a/report.html").text
+    Path("mine.html").write_text("mine")
+    for out in ("mine.html", "x/report.html", "x"):
+        with pytest.raises(
+            UsageError,
+            match=f"{out} is there and is no report on these runs: name another file with --out",
+        ):
+            report.main(["x/a", "--out", out])
+    assert Path("mine.html").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "break_it, words",
+    [
+        (lambda: Path("a/recipe.json").unlink(), "a is no run directory (there is no file a/recipe.json): python -m "),
+        (lambda: Path("a/recipe.json").write_text("{"), "a is a run whose recipe.json is damaged (a/recipe.json is not JSON"),
+        (lambda: Path("a/recipe.json").write_text("[]"), "damaged (a/recipe.json is [], not an object): leave it out"),
+        (lambda: Path("a/recipe.json").write_text('{"config": {}, "earlier": 3}'), "a is a run whose recipe.json is damaged ("),
+        (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is a run whose recipe.json is damaged ("),
+        (lambda: Path("a/metrics.jsonl").unlink(), "a has no line in its metrics.jsonl: wait until the first step is done"),
+        (lambda: Path("a/samples.jsonl").write_text('{"step": 3}\n'), "a/samples.jsonl is not one that train.py has written"),
+        (lambda: Path("a/samples.jsonl").write_text('{"step": 3, "rollouts": 4, "successes": {"x": 1}, "prompts": []}\n'),
+         "a/samples.jsonl is not one that train.py has written"),
+        (lambda: Path("a/samples.jsonl").write_text('{"step": 3, "rollouts": 4, "successes": {}, "prompts": [{}]}\n'),
+         "a/samples.jsonl is not one that train.py has written"),
+        (lambda: sys.argv.extend(["--out", "no/where.html"]), "no is no directory: mkdir -p no"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(make, monkeypatch, capsys, break_it, words):
+    make("a")
+    monkeypatch.setattr(sys, "argv", ["report", "a"])
+    break_it()
+    with pytest.raises(SystemExit) as end:
+        report.script()
+    said = capsys.readouterr().err
+    assert (
+        end.value.code == 2
+        and said.startswith("report: ")
+        and words in said
+        and said.count("\n") == 1
+    )
+
+
+def test_the_report_of_a_run(warm, shell):
+    """The command with which a run ends: the mazes that it shows are drawn as maxrl.tasks.maze draws them."""
+    code, said = shell("train.py", *SHORT, "--init", warm, *EVALUATED, "--out", "run")
+    assert code == 0 and "  report   python -m maxrl.report run\n" in said, said
+    report.main(["run"])
+    page = Page("run/report.html")
+    for line in samples("run"):
+        for prompt in line["prompts"]:
+            for response in prompt["responses"]:
+                assert response["drawn"] in page.text and response["response"] in page.text
+    rows = {row["step"] + 1: row for row in metrics("run")}
+    for step, cell in page.tables["pass@4, validation, by step"][1:]:
+        assert cell == f"{rows[int(step)]['eval/pass@4']:.6g}"

@@ -1,0 +1,587 @@
+"""train.py through its front door: it learns, it resumes bit for bit, and it refuses in one sentence."""
+
+import gzip
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from runs import SHORT, die, metrics, refused, timeless, weights
+from safetensors.torch import load_file
+
+import train
+from data.maze import prepare
+from maxrl import checkpoint
+from maxrl.advantages import ADVANTAGES
+from maxrl.errors import UsageError
+from maxrl.models import from_config
+from maxrl.parallel import distributed
+from maxrl.policy import SequencePolicy
+from maxrl.prompt_order import Plan, batch_indices, shuffle
+from maxrl.recipes import RECIPES
+from maxrl.run import setup
+from maxrl.run.setup import make_optimizer
+from maxrl.sampling.sampler import noise
+from maxrl.tasks import load_task, maze
+
+NAMES = {
+    "rewards/groups_left_out",
+    "rewards/failed_calls",
+    "step",
+    "reward",
+    "reward_std",
+    "frac_reward_zero_mean",
+    "frac_reward_one_mean",
+    "frac_reward_zero_std",
+    "rollouts",
+    "rollouts/per_prompt",
+    "rounds",
+    "loss",
+    "grad_norm",
+    "lr",
+    "skipped_updates",
+    "tokens",
+    "seconds",
+    "seconds/data",
+    "seconds/rollout",
+    "seconds/reward",
+    "seconds/backward",
+    "tokens_per_second",
+    "memory/peak_gb",
+    "completions/mean_length",
+    "completions/max_length",
+    "completions/min_length",
+    "completions/clipped_ratio",
+}
+SAMPLED = {"entropy", "sampling/logprob_abs_diff/mean", "sampling/logprob_abs_diff/max"}
+
+
+def test_warm_up_and_reinforcement_learn(warm, dice, shell):
+    """The loss falls far below that of moves chosen at random among the four; and what is rewarded, half of it at first,
+    is soon all that is done."""
+    losses = [row["loss"] for row in metrics(warm)]
+    print(f"loss {losses[0]:.2f} at first, {np.mean(losses[-10:]):.3f} in the last ten steps")
+    assert len(losses) == 150 and losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
+    run = (
+        "tiny",
+        "--init",
+        dice,
+        "--task",
+        "tiny:Up",
+        "--max-response",
+        6,
+        "--lr",
+        0.01,
+        "--steps",
+        30,
+    )
+    code, said = shell("train.py", *run, "--out", "rl", "--eval-every", 30, "--eval-prompts", 8)
+    assert code == 0, said
+    rewards = [row["reward"] for row in metrics("rl")]
+    assert len(rewards) == 30 and min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
+    assert "30/30" in said and "reward" in said, "the bar"
+
+
+def test_from_grpo_to_maxrl_is_one_option(dice, shell):
+    """Two runs that differ in --estimator alone: their recipes do too, and their first rollouts are the same."""
+    runs = ("maxrl", "grpo")
+    for name in runs:
+        code, said = shell(
+            "train.py",
+            *SHORT,
+            "--init",
+            dice,
+            "--task",
+            "tiny:Up",
+            "--estimator",
+            name,
+            "--out",
+            name,
+        )
+        assert code == 0, said
+    ours, theirs = (json.loads(Path(f"{name}/recipe.json").read_text())["config"] for name in runs)
+    assert {key for key in ours if ours[key] != theirs[key]} == {"estimator", "out"}
+    first = [timeless(name)[0] for name in runs]
+    assert {key for key in first[0] if first[0][key] != first[1][key]} <= {"loss", "grad_norm"}
+    assert weights("maxrl") != weights("grpo")
+
+
+def test_metrics_have_their_documented_names(warm, shell):
+    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--eval-every", 2, "--eval-prompts", 4)
+    rows = metrics("rl")
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out"}
+    assert all(
+        set(row) == NAMES | SAMPLED | (evaluated if row["step"] in (1, 3) else set())
+        for row in rows
+    )
+    assert all(math.isfinite(v) for row in rows for v in row.values())
+    assert all(row["sampling/logprob_abs_diff/max"] < 1e-4 and row["lr"] == 7e-4 for row in rows)
+    assert set(metrics(warm)[0]) == NAMES
+
+
+def test_the_run_directory(warm, shell):
+    shell(
+        "train.py",
+        *SHORT,
+        "--init",
+        warm,
+        "--out",
+        "rl",
+        "--save-every",
+        2,
+        "--estimator",
+        "maxrl_order",
+        "--estimator.order",
+        3,
+    )
+    recipe = json.loads(Path("rl/recipe.json").read_text())
+    assert (
+        recipe["command"].endswith("--estimator maxrl_order --estimator.order 3")
+        and "train.py tiny" in recipe["command"]
+    )
+    assert (
+        recipe["config"]["estimator_options"] == {"order": 3} and recipe["config"]["prompts"] == 4
+    )
+    assert {f.name for f in Path("rl").iterdir()} == {
+        "recipe.json",
+        "metrics.jsonl",
+        "latest",
+        "step-000002",
+        "step-000004",
+        "step-000005",
+    }
+    assert Path("rl/latest").read_text() == "step-000005\n"
+    assert checkpoint.load_model("rl")[2] == [2, 7]
+
+
+def test_an_existing_run_is_never_overwritten(warm, shell):
+    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--steps", 1)
+    before = weights("rl"), metrics("rl")
+    refused(
+        shell("train.py", *SHORT, "--init", warm, "--out", "rl"),
+        "rl already holds a run",
+        "--resume auto",
+        "--out DIR",
+    )
+    refused(
+        shell("train.py", *SHORT, "--init", warm, "--out", "new", "--resume", "yes"),
+        "no checkpoint to resume from",
+    )
+    for change, words in (
+        (("--lr", 0.5), "lr = 0.0007, not 0.5"),
+        (("--seed", 1), "seed = 0, not 1"),
+        (("--estimator", "rloo"), "estimator = 'maxrl', not 'rloo'"),
+    ):
+        refused(
+            shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--resume", "auto", *change),
+            "was started with " + words,
+        )
+    assert (weights("rl"), metrics("rl")) == before
+
+
+@pytest.mark.parametrize("at, first", [(2, 0), (4, 2), (5, 4)])
+def test_interrupted_and_resumed_equals_uninterrupted(warm, shell, monkeypatch, at, first):
+    """The bytes of the weights and all metrics but times. Killed before the first checkpoint it starts again; killed
+    after one it repeats the steps since, whose lines are cut from metrics.jsonl first."""
+    run = (*SHORT, "--init", warm, "--save-every", 2, "--schedule", "cosine", "--warmup-steps", 2)
+    assert shell("train.py", *run, "--out", "whole")[0] == 0
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(SequencePolicy, "backward", die(at))
+        shell("train.py", *run, "--out", "cut")
+    assert len(metrics("cut")) == at - 1
+    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+    assert code == 0, said
+    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
+    optimizers = [
+        load_file(f"{name}/step-000005/optimizer.safetensors") for name in ("cut", "whole")
+    ]
+    assert all(torch.equal(optimizers[0][key], value) for key, value in optimizers[1].items())
+    assert shell("train.py", *run, "--out", "cut", "--resume", "yes")[0] == 0, "a run that is over"
+    assert weights("cut") == weights("whole")
+
+
+def test_more_steps_after_the_end(warm, shell):
+    run = (*SHORT, "--init", warm)
+    shell("train.py", *run, "--out", "whole")
+    shell("train.py", *run, "--out", "longer", "--steps", 3)
+    assert shell("train.py", *run, "--out", "longer", "--resume")[0] == 0
+    assert weights("longer") == weights("whole") and timeless("longer") == timeless("whole")
+
+
+def test_killed_between_a_checkpoint_and_its_announcement(warm, shell, monkeypatch):
+    """`latest` still names the one before: the steps are done again, and meet a directory that is there already."""
+    run = (*SHORT, "--init", warm, "--save-every", 2)
+    shell("train.py", *run, "--out", "whole")
+    announce = checkpoint.set_latest
+
+    def dying(where, name):
+        if name == "step-000004":
+            raise tiny.Killed
+        announce(where, name)
+
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(checkpoint, "set_latest", dying)
+        shell("train.py", *run, "--out", "cut")
+    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+    assert code == 0, said
+    assert weights("cut") == weights("whole")
+
+
+def test_another_run_without_a_checkpoint_is_not_overwritten(warm, shell, monkeypatch):
+    """--resume auto starts again where nothing was saved yet; but only the same run."""
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(SequencePolicy, "backward", die(3))
+        shell("train.py", *SHORT, "--init", warm, "--out", "rl")
+    before = Path("rl/recipe.json").read_text(), metrics("rl")
+    refused(
+        shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--resume", "auto", "--lr", 0.5),
+        "lr = 0.0007, not 0.5",
+    )
+    assert (Path("rl/recipe.json").read_text(), metrics("rl")) == before
+
+
+def test_a_cosine_cannot_be_made_longer_unnoticed(warm, shell):
+    """The number of steps is part of its shape: 5 steps resumed to 10 would be another run than 10 at once."""
+    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--schedule", "cosine")
+    refused(
+        shell(
+            "train.py",
+            *SHORT,
+            "--init",
+            warm,
+            "--out",
+            "rl",
+            "--schedule",
+            "cosine",
+            "--steps",
+            10,
+            "--resume",
+            "auto",
+        ),
+        "steps = 5, not 10",
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["nothing"], ["no recipe is called 'nothing'", "maze17_sft"]),
+        (["tiny", "--promts", 3], ["--promts is not an option", "--prompts"]),
+        (["tiny", "--learning-rate", 3], ["--learning-rate is not an option"]),
+        (["tiny", "--temperature", 0.7], ["temperature 0.7", "biased"]),
+        (["tiny", "--top-k", 5], ["top-k 5"]),
+        (
+            ["tiny", "--estimator", "maxrl_order", "--estimator.order", 99],
+            ["order=99", "order <= N = 16"],
+        ),
+        (["tiny", "--estimator", "maxrl_order"], ["maxrl_order needs order"]),
+        (["tiny", "--estimator", "grpo", "--rollouts", 1], ["grpo", "at least 2 rollouts"]),
+        (["tiny", "--estimator", "maxrI"], ["no estimator is called 'maxrI'", "maxrl"]),
+        (["tiny", "--estimator", "rloo", "--estimator.order", 3], ["rloo takes no option 'order'"]),
+        (["tiny", "--estimator", "supervised", "--rollouts", 4], ["use --rollouts 1"]),
+        (["tiny", "--task", "mazes"], ["task 'mazes' is unknown"]),
+        (["tiny", "--task.size", 8], ["odd number"]),
+        (["tiny", "--task.colour", "red"], ["colour"]),
+        (
+            ["tiny", "--task.directory", "nowhere"],
+            ["python -m data.maze.prepare --size 7", "nowhere"],
+        ),
+        (["tiny", "--init", "nowhere"], ["nowhere is neither a checkpoint"]),
+        (
+            ["tiny", "--max-response", 100],
+            ["prompt of 60 tokens and a response of up to 100 exceed the model's 128"],
+        ),
+    ],
+)
+def test_refusals_come_before_any_work(shell, arguments, words):
+    refused(shell("train.py", *arguments, "--out", "rl"), *words)
+    assert not Path("rl").exists()
+
+
+def test_prompts_must_divide_by_the_ranks(warm):
+    cfg = RECIPES["tiny"]()
+    for ranks, words in ((3, "use 15 or 18"), (32, "use 32")):
+        with pytest.raises(
+            UsageError, match=f"--prompts 16 must divide by the {ranks} ranks; {words}"
+        ):
+            setup.check(cfg, range(96), ranks)
+    with pytest.raises(UsageError, match="is empty"):
+        setup.check(cfg, [], 1)
+
+
+def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
+    """Not at the first evaluation, 500 steps later."""
+    out = tmp_path / "5x5"
+    counts = "--size 5 --train 2 --test 1 --validation 0 --workers 1"
+    prepare.main([*counts.split(), "--out", str(out)])
+    options = ("--task.size", 5, "--task.directory", out, "--out", "rl", "--steps", 1)
+    refused(shell("train.py", "tiny", *options, "--eval-every", 1), "validation split", "empty")
+    assert not Path("rl").exists()
+    assert shell("train.py", "tiny", *options)[0] == 0
+
+
+def test_help(shell):
+    code, said = shell("train.py", "--help")
+    assert code == 0 and all(f"  {name} " in said for name in RECIPES)
+    code, said = shell("train.py", "maze17", "--help")
+    assert code == 0 and "--micro-batch-tokens" in said and "20000" in said
+    assert shell("train.py")[0] == 0
+
+
+def test_epochs():
+    """Two passes over 96 prompts by 20 are 9.6 steps: ten, so that every prompt is seen twice."""
+    cfg = replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
+    task = load_task("maze", "train", **cfg.task_options)
+    assert len(task) == 96 and setup.check(cfg, task, 1).steps == 10
+    assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
+    assert setup.check(replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
+
+
+@pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])
+def test_every_epoch_is_a_permutation(size, prompts):
+    """No prompt is lost at an epoch's end, also where batches do not divide it or hold several of them."""
+    stream = np.concatenate(
+        [batch_indices(size, prompts, step, seed=5) for step in range(5 * size)]
+    )
+    epochs = stream[: len(stream) // size * size].reshape(-1, size)
+    assert (np.sort(epochs, 1) == np.arange(size)).all()
+    assert len({tuple(epoch) for epoch in epochs}) > 1 and tuple(epochs[0]) != tuple(range(size))
+    assert (batch_indices(size, prompts, 3, 5) == stream[3 * prompts : 4 * prompts]).all()
+    assert any(
+        (
+            batch_indices(size, prompts, step, 6) != stream[step * prompts : (step + 1) * prompts]
+        ).any()
+        for step in range(5)
+    )
+
+
+def test_an_update_of_nothing_leaves_all_as_it_is():
+    """Where no group of any rank has a verdict, momentum and weight decay would move the weights all the same."""
+    policy, cfg = (
+        tiny.policy(tiny.model(torch.float32)),
+        replace(RECIPES["tiny"](), weight_decay=0.1),
+    )
+    rollouts = tiny.rollouts(dtype=torch.float32)
+    optimizer = make_optimizer(cfg, policy.model)
+
+    def update(rollouts, advantages, step):
+        optimizer.zero_grad()
+        stats = policy.backward(rollouts, advantages)
+        return stats | train.update(cfg, policy, optimizer, stats, step)
+
+    update(rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
+    before = [p.detach().clone() for p in policy.model.parameters()]
+    nothing = rollouts.select(torch.zeros(4, dtype=torch.bool))
+    stats = update(nothing, torch.zeros(0, 4), 1)
+    assert (
+        all(map(torch.equal, before, policy.model.parameters()))
+        and stats["tokens"] == stats["skipped_updates"] == 0
+    )
+
+
+def test_random_streams_do_not_collide(monkeypatch):
+    """numpy fills seeds up with zeros: streams whose seeds are equal but for zeros behind them are the same stream."""
+    seeds, make = [], np.random.default_rng
+    monkeypatch.setattr(
+        np.random, "default_rng", lambda seed: seeds.append(tuple(seed)) or make(seed)
+    )
+    cfg = replace(RECIPES["tiny"](), minibatches=2, seed=0)
+    shuffle.cache_clear()
+    for step in range(6):
+        _, augmentation = Plan(cfg, 8, 0, 1)[step]
+        seeds += map(tuple, augmentation)
+        noise(cfg.seed, step, range(4), 2, 3)
+        list(train.minibatches(cfg, 4, step))
+    kinds = {len(seed) for seed in seeds}
+    filled = [seed + (0,) * (max(kinds) - len(seed)) for seed in seeds]
+    assert kinds == {3, 4, 5} and len(set(filled)) == len(filled)
+
+
+def test_rl_has_another_order_than_the_warm_up_before_it():
+    """Also where the warm-up itself started from a checkpoint; from scratch all estimators see the same prompts."""
+
+    def first(**fields):
+        return Plan(replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
+
+    warm_up, tuned = (
+        first(estimator="supervised", rollouts=1),
+        first(estimator="supervised", rollouts=1, init="m"),
+    )
+    assert first(init="m") not in (warm_up, tuned)
+    assert first(init="m") == first(init="other", estimator="grpo") and first() == warm_up
+
+
+def test_learning_rate():
+    cfg = replace(RECIPES["tiny"](), lr=2.0, warmup_steps=4, steps=14)
+    constant = [train.learning_rate(cfg, step) for step in range(14)]
+    assert constant == [0.5, 1.0, 1.5, 2.0] + [2.0] * 10
+    cosine = [train.learning_rate(replace(cfg, schedule="cosine"), step) for step in range(15)]
+    assert (
+        cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+        and abs(cosine[9] - 1.0) < 1e-12
+        and abs(cosine[14]) < 1e-12
+    )
+    assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
+    half = [
+        train.learning_rate(replace(cfg, schedule="cosine", decay_ratio=0.5), step)
+        for step in range(15)
+    ]
+    falling = cfg.steps - round(cfg.steps * 0.5)
+    assert half[4 : falling + 1] == [2.0] * (falling - 3) and half[cfg.steps] < 1e-12
+    assert all(a > b for a, b in zip(half[falling:], half[falling + 1 :]))
+
+
+PARAMETERS = {
+    "maze17_sft": 3_944_704,
+    "maze17": 3_944_704,
+    "maze9_laptop_sft": 308_448,
+    "maze9_laptop": 308_448,
+    "imagenet": 25_557_032,
+    "gsm8k_laptop_sft": 657_024,
+    "gsm8k_laptop": 657_024,
+    "images_laptop": 92_312,
+    "subset_sum_sft": 311_520,
+    "subset_sum": 311_520,
+    "reverse_text_sft": 308_448,
+    "reverse_text": 308_448,
+}
+
+
+@pytest.mark.parametrize("name", [n for n in RECIPES if not n.startswith("tiny")])
+def test_recipes(name):
+    """Each constructs, has the size it says, and an estimator that accepts it."""
+    cfg = RECIPES[name]()
+    classes = {"imagenet": {"num_labels": 1000}, "images_laptop": {"num_labels": 200}}.get(name, {})
+    if cfg.model:  # else a checkpoint's
+        model = from_config(cfg.model | classes)
+        assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
+    ADVANTAGES[cfg.estimator](torch.zeros(2, cfg.rollouts), **cfg.estimator_options)
+    if cfg.task == "maze":
+        size = cfg.task_options["size"]
+        assert size * (size + 1) + 4 + cfg.max_response <= cfg.model["max_position_embeddings"]
+    assert RECIPES[name].__doc__
+
+
+class Corner(maze.Maze):
+    """One maze of 5x5, twice to the right and twice down."""
+
+    def __init__(self):
+        walls = np.ones((1, 5, 5), dtype=bool)
+        walls[0, 1, 1:4] = walls[0, 1:4, 3] = walls[0, 3, 1:4] = False
+        self.size, self.mazes = 5, maze.pack(walls)
+
+
+def test_an_end_at_the_limit_is_not_cut():
+    """DONE as the last token allowed ends a response: it is not cut, and keeps its reward. Of a dice one throw of five in
+    200 is RIGHT RIGHT DOWN DOWN DONE, and a third has no DONE among them."""
+    task = Corner()
+    example = task[0]
+    assert example.answer == "RIGHT RIGHT DOWN DOWN DONE <eos>"
+    policy = tiny.policy(tiny.dice(DONE=0.2, DOWN=0.4, RIGHT=0.4), max_tokens=5)
+    rollouts = policy.rollout([example], 3000)
+    rewards = task.rewards([example], rollouts)
+    solved = rewards == 1
+    assert (
+        solved.any() and (rollouts.lengths[solved] == 5).all() and rollouts.finished[solved].all()
+    )
+    assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
+
+
+ALWAYS = """
+from maxrl.tasks import Example, Task
+
+class Always(Task):
+    def __init__(self, split, size=7):  # the recipe's own options (a directory) are not for another task
+        self.size = size
+    def __len__(self):
+        return self.size
+    def __getitem__(self, index):
+        return Example("<bos> UP LEFT WALL", "")
+    def verify(self, response, example):
+        return 1.0
+"""
+
+
+def test_no_reward_at_the_limit_in_a_task_of_ones_own(dice, shell, monkeypatch):
+    """A task from outside the project, which finds everything right; what is cut by the limit gets 0 where asked: DONE,
+    which ends a response, comes once in four tokens, so that of 16 some are cut at 6."""
+    Path("always.py").write_text(ALWAYS)
+    monkeypatch.syspath_prepend(Path.cwd())
+    run = (
+        *SHORT,
+        "--init",
+        dice,
+        "--task",
+        "always:Always",
+        "--steps",
+        1,
+        "--max-response",
+        6,
+        "--estimator",
+        "rloo",
+    )
+    assert shell("train.py", *run, "--out", "all")[0] == 0
+    assert shell("train.py", *run, "--out", "finished", "--zero-reward-at-limit", "true")[0] == 0
+    assert metrics("all")[0]["reward"] == 1
+    finished = metrics("finished")[0]
+    cut = (
+        (noise(0, 0, range(4), 4, 6) >= 0.25).all(-1).double().mean().item()
+    )  # DONE is what the vocabulary begins with
+    assert (
+        finished["completions/clipped_ratio"] == cut
+        and finished["reward"] == 1 - cut
+        and 0 < cut < 1
+    )
+
+
+@pytest.mark.parametrize("rank, world", [(0, 1), (0, 2), (1, 2)])
+def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(
+    warm, monkeypatch, tmp_path, rank, world
+):
+    """Rank r takes prompts r, r + world, ...; the noise goes by step and by place in the whole batch."""
+    calls, rollout = [], SequencePolicy.rollout
+
+    def spy(self, examples, rollouts, *, step, indices, first):
+        calls.append((step, list(indices), [e.prompt for e in examples]))
+        return rollout(self, examples, rollouts, step=step, indices=indices, first=first)
+
+    monkeypatch.setattr(SequencePolicy, "rollout", spy)
+    monkeypatch.setattr(distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    monkeypatch.setattr(distributed, "world_size", lambda: world)
+    train.main(
+        [*map(str, SHORT), "--init", str(warm), "--out", str(tmp_path / "rl"), "--steps", "3"]
+    )
+    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
+    for step, (given, indices, prompts) in enumerate(calls):
+        chosen = batch_indices(96, 4, step, 0)[rank::world]
+        assert (given, indices) == (step, list(range(rank, 4, world)))
+        assert prompts == [task[i].prompt for i in chosen]
+    assert len(calls) == 3
+
+
+def test_profile(shell):
+    """Two of four steps, from the second on: a trace that names them, and ten lines; the run is the one without it."""
+    ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
+    assert shell(*ask, "plain")[0] == 0
+    code, said = shell(*ask, "run", "--profile", 2)
+    assert code == 0 and "wrote run/profile.json.gz; own time on the " in said
+    shares = [
+        float(line.split("%")[0]) for line in said.splitlines() if " ms " in line and "% " in line
+    ]
+    assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
+    with gzip.open("run/profile.json.gz") as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("Optimizer.step#") for name in names) == 2 and "aten::mm" in names
+    models = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("plain", "run")]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    code, said = shell("train.py", "tiny_sft", "--steps", 1, "--out", "one", "--profile", 5)
+    assert code == 0 and "wrote one/profile.json.gz" in said, (
+        "what there is of a run that ends before"
+    )
+    assert not Path("plain/profile.json.gz").exists()

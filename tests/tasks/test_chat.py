@@ -1,0 +1,367 @@
+"""Chat templates: rendered as transformers renders them, in a sandbox, and carried over by checkpoints."""
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+import tokenizers
+import torch
+from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
+
+from maxrl.io import chat_template
+from maxrl.io.sandbox import Died
+from maxrl.io.tokenizer import ROLES, Tokenizer
+from maxrl.sampling.sampler import PromptError, check_prompts
+from maxrl.tasks import Example
+from maxrl.tasks.math import REQUEST
+
+WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
+USER = [{"role": "user", "content": "a b"}]
+WORD_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %} {{ m.role }}: {{ m.content }} {{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %} assistant:{% endif %}"
+)
+
+
+def tokenizer(template=None, **config) -> Tokenizer:
+    result = Tokenizer.from_vocabulary(WORDS)
+    result.config |= config | ({} if template is None else {"chat_template": template})
+    return result
+
+
+@pytest.fixture(scope="module")
+def oracles(tmp_path_factory):
+    """transformers' tokenizers with the templates, from directories that we saved."""
+    from transformers import AutoTokenizer
+
+    result = {}
+    for name, template in TEMPLATES.items():
+        folder = tmp_path_factory.mktemp("tokenizer")
+        tokenizer(template).save(folder)
+        result[name] = AutoTokenizer.from_pretrained(folder)
+    return result
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_rendered_as_transformers_does(name, conversation, prompt, oracles):
+    messages = CONVERSATIONS[conversation]
+    expected = oracles[name].apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=prompt
+    )
+    ours = tokenizer(TEMPLATES[name])
+    special = {role: ours.special(role) for role in ROLES if ours.special(role)}
+    options = {"messages": messages, "add_generation_prompt": prompt}
+    assert chat_template.render(TEMPLATES[name], **options, **special) == expected
+    assert not prompt or ours.render(messages) == expected
+    assert messages[0]["content"] in expected
+
+
+def test_by_hand():
+    """The default system message of SmolLM2 and Qwen2.5; Qwen3 has none; the Qwen-math prompt is ChatML."""
+    question = CONVERSATIONS["question"]
+    tail = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    smol = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    qwen = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    assert tokenizer(SMOLLM2).render(question) == f"<|im_start|>system\n{smol}<|im_end|>\n{tail}"
+    assert tokenizer(QWEN2_5).render(question) == f"<|im_start|>system\n{qwen}<|im_end|>\n{tail}"
+    assert tokenizer(QWEN3).render(question) == tail
+    for template in (QWEN2_5, QWEN3):
+        chat_prompt = [{"role": "system", "content": REQUEST}, *question]
+        assert (
+            tokenizer(template).render(chat_prompt)
+            == f"<|im_start|>system\n{REQUEST}<|im_end|>\n{tail}"
+        )
+
+
+VARIANTS = {
+    "special tokens": "{{ bos_token }}|{{ eos_token }}|{{ unk_token }}|{{ sep_token is defined }}|{{ nothing }}",
+    "whitespace": "  {% if true %}\n    x\n  {% endif %}\n{%- for m in messages %}\n  {{ m['content'] }}\n{% endfor %}\n\n",
+    "loop controls": "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
+    "tojson": "{{ messages | tojson }}{{ {'b': '<>', 'a': [1, none, true, 'é']} | tojson(indent=2, sort_keys=true) }}",
+    "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}\n{% endfor %}",
+    "tools": "{{ tools is none }}{{ documents is none }}{{ tools is defined }}",
+    "functions": "{{ strftime_now('%Y') | length }}{{ range(3) | list }}{{ dict(a=1) }}{{ namespace(x=2).x }}",
+    "set and macro": "{% macro f(x) %}<{{ x }}>{% endmacro %}{% set ns = namespace(n=0) %}"
+    "{% for m in messages %}{% set ns.n = ns.n + 1 %}{{ f(m.role) }}{% endfor %}{{ ns.n }}{{ 'ab' * 2 }}{{ 2 ** 3 }}",
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_language_is_that_of_transformers(name, tmp_path):
+    from transformers import AutoTokenizer
+
+    ours = tokenizer(
+        VARIANTS[name], bos_token={"content": "<bos>", "lstrip": False, "__type": "AddedToken"}
+    )
+    ours.save(tmp_path)
+    oracle = AutoTokenizer.from_pretrained(tmp_path)
+    messages = CONVERSATIONS["turns"]
+    assert ours.render(messages) == oracle.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__class__.__init__.__globals__ }}",
+        "{{ cycler.__init__.__globals__.os.popen('true') }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ (messages | attr('__class__')).mro() }}",
+        "{{ '{0.__class__.__mro__}'.format(messages)[0:0] | int('x') }}{{ ''|attr('__class__')|attr('mro')() }}",
+        "{{ messages.append(1) }}",
+        "{{ messages[0].update(role='x') }}",
+        "{{ messages[0].clear() }}",
+        "{% set ns = namespace(__class__=1) %}{{ ns.x }}",
+        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}",
+        "{{ open('/etc/passwd') }}",
+    ],
+)
+def test_a_template_stays_in_its_sandbox(template):
+    messages = [dict(m) for m in USER]
+    with pytest.raises(ValueError, match="the chat template"):
+        tokenizer(template).render(messages)
+    assert messages == USER
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{{ messages }}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{{ messages[0].content * 100 }}{% endfor %}",
+        "{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% for i in range(10 ** 9) %}x{% endfor %}",
+        "{{ 'a' * 10 ** 10 }}",
+        "{{ [1] * 1000000000 }}",
+        "{{ 10 ** (10 ** 9) }}",
+        "{{ ('a' * 100000) * 100000 }}",
+        "{{ 'a'.center(10 ** 10) }}{{ 'a' | center(10 ** 10) }}",
+        "{{ '%10000000000d' % 1 }}",
+        "{{ range(100000) | map('string') | join('a' * 1000000) }}",
+        "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+    ],
+)
+def test_a_template_that_runs_away_ends(template, monkeypatch):
+    """After SECONDS, or at MEMORY, in the process that renders; the next one is rendered again."""
+    monkeypatch.setattr(chat_template, "SECONDS", 0.3)
+    with pytest.raises(ValueError, match="the chat template does"):
+        tokenizer(template).render(USER)
+    monkeypatch.setattr(chat_template, "SECONDS", 20.0)
+    assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
+
+
+class Dying:
+    """A worker that dies over whatever it is asked, as one does that the system ends for want of memory."""
+
+    said, alive = "ready", True
+
+    def ask(self, *arguments):
+        self.alive = False
+        raise Died
+
+
+def test_a_process_that_dies_is_no_fault_of_the_template(monkeypatch):
+    """Once: another one renders. Twice: it is not said that the template does too much."""
+    start, workers = chat_template.POOL.start, [Dying(), None]
+    monkeypatch.setattr(chat_template.POOL, "queues", {})
+    monkeypatch.setattr(chat_template.POOL, "start", lambda: workers.pop(0) or start())
+    assert tokenizer("{{ messages[0].content }}").render(USER) == "a b" and not workers
+    chat_template.POOL.end()
+    workers += [Dying(), Dying()]
+    with pytest.raises(ValueError, match="died, and so did the next one") as caught:
+        tokenizer("a").render(USER)
+    assert "too much" not in str(caught.value)
+
+
+def test_the_process_that_renders_is_held_to_its_memory():
+    tokenizer("a").render(USER)
+    (worker,) = chat_template.POOL.places.queue
+    resource = pytest.importorskip("resource")
+    assert resource.prlimit(worker.process.pid, resource.RLIMIT_AS) == (
+        chat_template.MEMORY,
+        chat_template.MEMORY,
+    )
+
+
+def test_errors_are_one_sentence():
+    cases = {
+        "{{ raise_exception('Roles must\nalternate') }}": "Roles must alternate",
+        "{% if %}": "TemplateSyntaxError",
+        "{{ messages[7].content }}": "UndefinedError",
+        "{{ 1 / 0 }}": "ZeroDivisionError",
+        "{{ messages[0]['role'] + 1 }}": "TypeError",
+    }
+    for template, words in cases.items():
+        with pytest.raises(ValueError, match=words) as caught:
+            tokenizer(template).render(USER)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    for messages in ([], "text", [{"content": "x"}], ["x"], [{"role": 3}]):
+        with pytest.raises(ValueError, match="chat messages are a list"):
+            tokenizer(SMOLLM2).render(messages)
+
+
+def test_an_old_jinja_is_refused(monkeypatch):
+    for version, refused in (
+        ("3.1.5", True),
+        ("2.11", True),
+        ("3.1.6", False),
+        ("3.2.0rc1", False),
+    ):
+        monkeypatch.setattr("jinja2.__version__", version)
+        if refused:
+            with pytest.raises(ValueError, match="pip install -U jinja2"):
+                tokenizer(SMOLLM2).render(USER)
+        else:
+            assert tokenizer(SMOLLM2).render(USER)
+
+
+def test_after_a_fork_a_process_renders_for_itself():
+    """Two processes that share a pipe would get each other's prompts."""
+    assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
+    (worker,) = chat_template.POOL.places.queue
+    fork = multiprocessing.get_context("fork")
+    said = fork.Queue()
+
+    def child():
+        said.put(
+            (
+                tokenizer("{{ messages[0].role }}").render(USER),
+                chat_template.POOL.places.queue[0].process.pid,
+            )
+        )
+
+    process = fork.Process(target=child, daemon=True)
+    process.start()
+    text, pid = said.get(timeout=100)
+    process.join()
+    assert text == "user" and pid != worker.process.pid
+    assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
+    assert chat_template.POOL.places.queue == [worker]
+
+
+def test_what_json_cannot_hold_is_refused():
+    for odd in ({1, 2}, object()):
+        with pytest.raises(ValueError, match="what JSON can hold"):
+            tokenizer("a").render([{"role": "user", "content": odd}])
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        tokenizer("{{ '\\ud800' }}").render(USER)
+
+
+def test_prompts_are_encoded_without_further_special_tokens():
+    """A tokenizer whose post-processor writes <bos> does not write it before the template's own."""
+    from tokenizers.processors import TemplateProcessing
+
+    words = tokenizer(WORD_TEMPLATE)
+    words.backend.post_processor = TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", 1)]
+    )
+    assert words.encode_prompt(USER) == [1, 4, 5, 6, 2, 7]
+    assert words.encode_prompt("<bos> a b") == [1, 5, 6]
+
+
+def test_without_a_template():
+    """One user message is its text; whatever else needs a template, and the sentence says so."""
+    plain = tokenizer()
+    assert plain.chat_template is None and tokenizer(SMOLLM2).chat_template
+    assert plain.encode_prompt(USER) == plain.encode_prompt("a b") == [5, 6]
+    for messages in (
+        [{"role": "system", "content": "a"}, *USER],
+        [{"role": "assistant", "content": "a"}],
+        USER * 2,
+    ):
+        with pytest.raises(ValueError, match="no chat template"):
+            plain.encode_prompt(messages)
+
+
+def test_where_the_template_stands(tmp_path):
+    """A text, one of several named ones, chat_template.jinja before both; a round trip keeps all of it."""
+    from transformers import AutoTokenizer
+
+    named = [
+        {"name": "tool_use", "template": "T"},
+        {"name": "default", "template": "D{{ messages[0].content }}"},
+    ]
+    assert tokenizer(named).render(USER) == "Da b"
+    assert tokenizer(named[:1]).chat_template is None
+    tokenizer(named).save(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(
+        "J\u00e9{{ messages[0].content }}\n", encoding="utf-8"
+    )
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "other.jinja").write_text("O")
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.render(USER) == "J\u00e9a b"
+    again = tmp_path / "again"
+    again.mkdir()
+    loaded.save(again)
+    assert Tokenizer.load(again).render(USER) == "J\u00e9a b"
+    assert json.loads((again / "tokenizer_config.json").read_text())["chat_template"] == named
+    oracle = AutoTokenizer.from_pretrained(again)
+    assert oracle.apply_chat_template(USER, tokenize=False) == "J\u00e9a b"
+    assert (again / "additional_chat_templates" / "other.jinja").read_text() == "O"
+
+
+def test_the_policy_renders_chats():
+    """Rollouts and demonstrations start from the rendered prompt; an answer without end token gets the tokenizer's."""
+    words = tokenizer(WORD_TEMPLATE)
+    policy = tiny.policy(tiny.model())
+    policy.tokenizer, policy.stop_tokens = words, [3, 2]
+    examples = [Example(USER, "b a"), Example("a", "b <eos>")]
+    rollouts = policy.rollout(examples, 2)
+    assert [p.tolist() for p in rollouts.prompts] == [[1, 4, 5, 6, 2, 7], [5]]
+    shown = policy.demonstrate(examples)
+    assert [p.tolist() for p in shown.prompts] == [[1, 4, 5, 6, 2, 7], [5]]
+    assert shown.tokens[:, 0].tolist() == [
+        [6, 5, 2],
+        [6, 2, 0],
+    ] and shown.lengths.flatten().tolist() == [3, 2]
+
+
+def test_completions_and_selected_groups():
+    """A completion has no end token and no special tokens; select keeps groups whole."""
+    rollouts = tiny.rollouts()
+    rollouts.finished[0, 0] = False
+    for i, j in ((0, 0), (1, 2)):
+        words = rollouts.text(i, j).split(" ")
+        assert rollouts.completion(i, j).split() == (words if (i, j) == (0, 0) else words[:-1])
+    special = Tokenizer.from_vocabulary(WORDS)
+    special.backend.add_special_tokens(["<bos>"])
+    assert special.decode([1, 5], skip_special=True) == "a" and special.decode([1, 5]) == "<bos> a"
+    kept = rollouts.select(torch.tensor([True, False, False, True]))
+    assert len(kept.prompts) == 2 and kept.text(1, 3) == rollouts.text(3, 3)
+    assert kept.tokens.shape[0] == kept.log_probs.shape[0] == kept.finished.shape[0] == 2
+    none = rollouts.select(torch.zeros(4, dtype=torch.bool))
+    stats = tiny.policy(tiny.model()).backward(none, torch.zeros(0, 4))
+    assert stats["tokens"] == 0 and stats["loss"] == 0
+
+
+def test_rendering_is_fast():
+    """A conversation takes far less than the start of a process would, however busy the machine is (measured: 1 ms)."""
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for _ in range(50):
+            tokenizer(QWEN3).render(CONVERSATIONS["turns"])
+        times.append((time.perf_counter() - start) / 50)
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import jinja2.sandbox"], check=True)
+    assert min(times) < (time.perf_counter() - start) / 3
+
+
+def test_tokenizers_that_cannot():
+    """A word without an [UNK] to stand for it, and a token that the model does not have: sentences."""
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 40}, unk_token="[UNK]"))
+    with pytest.raises(ValueError, match="the tokenizer cannot encode 'b': .*UNK"):
+        Tokenizer(backend, {}).encode("b")
+    with pytest.raises(PromptError, match="token 40 and the model only 32"):
+        check_prompts(tiny.model(), [Tokenizer(backend, {}).encode("a")], 1)

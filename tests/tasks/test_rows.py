@@ -1,0 +1,305 @@
+"""Data sets of one's own: four kinds of files, the hub, TRL's columns, and what is said where something is wrong."""
+
+import csv
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from maxrl.errors import UsageError
+from maxrl.tasks import load_task
+from maxrl.tasks.rows import read_rows
+
+pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
+ROWS = [
+    {"prompt": "2 + 2 =", "solution": "4"},
+    {"prompt": 'a "b",\nc \u00e9', "solution": "\\frac12"},
+]
+CHAT = [{"role": "user", "content": "Hi"}]
+
+
+def write(name: str, rows) -> str:
+    """The rows as the kind of file that the name says."""
+    file = Path(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
+    elif file.suffix == ".csv":
+        with open(file, "w", newline="", encoding="utf-8-sig") as out:
+            writer = csv.DictWriter(out, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif file.suffix == ".json":
+        file.write_text(json.dumps(rows, indent=2))
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+def prompts(name, split="train"):
+    return load_task("prompts", split, **{split: name})
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "any name"])
+def test_every_kind_of_file_gives_the_same_rows(name):
+    task = prompts(write(name, ROWS))
+    assert [task[i].columns for i in range(len(task))] == ROWS
+    assert task[1].prompt == ROWS[1]["prompt"] and task[1].answer == "\\frac12"
+    assert task.digest
+
+
+def test_blank_lines_and_long_cells_of_csv():
+    long = "a" * 200_000
+    Path("a.csv").write_text(f"\n\r\nprompt,answer\n\n{long},1\n\nb,2\n")
+    task = prompts("a.csv")
+    rows = [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    assert [task[i].columns for i in range(len(task))] == rows
+
+
+def test_messages_in_files_that_hold_them():
+    for name in ("a.jsonl", "a.json", "a.parquet"):
+        assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
+
+
+def test_an_answer_whose_column_is_misspelt():
+    rows = [{"prompt": "1 + 1", "answer": "2"}, {"prompt": "2 + 2", "anwser": "4"}]
+    with pytest.warns(
+        UserWarning,
+        match="1 of 2 rows have neither 'answer' nor 'solution', the first is b.jsonl, line 2",
+    ):
+        prompts(write("b.jsonl", rows))
+    with warnings.catch_warnings(action="error"):  # a reward may need no answer
+        prompts(write("c.jsonl", [{"prompt": "1"}, {"prompt": "2"}]))
+
+
+def test_messages_that_a_csv_file_made_a_text():
+    with pytest.raises(UsageError, match="'prompt' has chat messages written as a text"):
+        prompts(write("a.csv", [{"prompt": json.dumps(CHAT)}]))
+
+
+LAST = {"role": "assistant", "content": "Hello!"}
+
+
+@pytest.mark.parametrize(
+    "row, prompt, answer",
+    [
+        ({"prompt": "p", "answer": "a", "solution": "s"}, "p", "a"),
+        ({"prompt": CHAT, "solution": "s"}, CHAT, "s"),
+        ({"prompt": "p", "messages": [*CHAT, LAST]}, "p", ""),
+        ({"messages": [*CHAT, LAST]}, CHAT, "Hello!"),
+        ({"messages": [*CHAT, LAST, *CHAT]}, [*CHAT, LAST, *CHAT], ""),
+        ({"messages": [*CHAT, LAST], "solution": "s"}, CHAT, "s"),
+        ({"problem": "p", "answer": 4}, "p", ""),
+        ({"question": "p", "answer": None, "solution": "s"}, "p", "s"),
+    ],
+)
+def test_the_columns_of_trl(row, prompt, answer):
+    """A row keeps its columns for the reward functions, whatever stands for the prompt."""
+    example = prompts(write("a.jsonl", [row]))[0]
+    assert example.prompt == prompt and example.answer == answer
+    assert row.items() <= example.columns.items()
+
+
+def test_the_math_task_reads_them_too():
+    """TRL's solution is the answer there, and not what the demonstration works out before it."""
+    task = load_task("math", "train", train=write("a.csv", ROWS))
+    assert (
+        task[0].prompt[-1]["content"].startswith("2 + 2 =\n") and task[0].columns["answer"] == "4"
+    )
+    assert task[0].answer == "\\boxed{4}"
+    both = [{"problem": "2 + 2 =", "solution": "Two and two.", "answer": "4"}]
+    assert (
+        load_task("math", "train", train=write("b.jsonl", both))[0].answer
+        == "Two and two.\n\\boxed{4}"
+    )
+    chat = [{"prompt": CHAT, "solution": "4", "answer": None}]
+    assert load_task("math", "train", train=write("c.jsonl", chat))[0].prompt == CHAT
+    with pytest.raises(
+        UsageError,
+        match="there is no set 'olympiad'; use polaris, .* a file that ends in .jsonl, .json",
+    ):
+        load_task("math", "train", train="olympiad")
+
+
+@pytest.mark.parametrize(
+    "name, content, words",
+    [
+        ("a.csv", b"prompt,answer\na,1\nb\n", "a.csv, line 3 has 1 values, the first line 2 names"),
+        ("a.csv", b'prompt\n"a\nb"\n"c', "a.csv, line 4 is not CSV: unexpected end of data"),
+        ("a.csv", b"prompt\na\n\xff\n", "a.csv, line 3 is not UTF-8"),
+        ("a.csv", b"prompt;answer\na;1\n", "a.csv, line 2 has no 'prompt'; it has 'prompt;answer'"),
+        ("a.csv", b'prompt\n"a\nb"\n""\n', "a.csv, line 4: 'prompt' is empty"),
+        ("a.csv", b"prompt\n\n", "a.csv holds no rows"),
+        ("a.csv", b"", "a.csv holds no rows"),
+        (
+            "a.json",
+            b'[{"prompt": "a"},\n{"prompt" "b"}]',
+            "a.json is not JSON: Expecting ':' delimiter: line 2 column 11",
+        ),
+        ("a.json", b'[{"prompt": "a"}, {}]', "a.json, row 2 has no 'prompt'; it has nothing"),
+        ("a.json", b'[{"prompt": "a"}, 3]', "a.json, row 2 is 3, not an object"),
+        ("a.json", b"[]", "a.json holds no rows"),
+        (
+            "a.json",
+            b'{"prompt": "a"}\n{"promt": "b"}',
+            "a.json, line 2 has no 'prompt'; it has 'promt'",
+        ),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "user"}]}',
+            "a.jsonl, line 1: a message must have a role and a content",
+        ),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "assistant", "content": "x"}]}',
+            "a.jsonl, line 1: 'prompt' is empty",
+        ),
+        ("a.jsonl", b'{"messages": "Hi"}', "a.jsonl, line 1 has no 'prompt'; it has 'messages'"),
+        ("a.parquet", b"PAR1 and no more", "a.parquet cannot be read"),
+        (
+            "a.parquet",
+            b"prompt,answer\na,1\n",
+            "a.parquet is no parquet file: give it the name of what it is",
+        ),
+    ],
+)
+def test_damage_is_one_sentence_with_its_place(name, content, words):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    Path(name).write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        prompts(name)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_damage_in_parquet():
+    whole = Path(write("a.parquet", [{"prompt": "a"}, {"prompt": ""}]))
+    with pytest.raises(UsageError, match=r"a.parquet, row 2: 'prompt' is empty"):
+        prompts("a.parquet")
+    write("b.parquet", [{"prompt": "abc" * i, "answer": i} for i in range(1, 400)])
+    data = Path("b.parquet").read_bytes()
+    Path("b.parquet").write_bytes(data[:100] + b"\xff" * 200 + data[300:])
+    with pytest.raises(UsageError, match=r"b.parquet cannot be read \(.*\): it is damaged"):
+        prompts("b.parquet")
+    whole.write_bytes(whole.read_bytes()[:-20])
+    with pytest.raises(UsageError, match="a.parquet cannot be read"):
+        prompts("a.parquet")
+
+
+def test_values_of_parquet_that_python_has_not():
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    offsets = pa.py_buffer(b"\0\0\0\0\1\0\0\0")
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+    for other in (bad, pa.array([2**40], pa.timestamp("s")), pa.array([2**62], pa.timestamp("us"))):
+        pyarrow.parquet.write_table(pa.table({"prompt": ["a"], "other": other}), "a.parquet")
+        with pytest.raises(
+            UsageError, match=r"task prompts: a.parquet cannot be read \(.*\): it is"
+        ):
+            prompts("a.parquet")
+
+
+def test_parquet_without_its_package(monkeypatch):
+    Path("a.parquet").write_bytes(b"PAR1")
+    for module in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        UsageError,
+        match=r'a.parquet is a parquet file, which needs pyarrow: pip install -e "\.\[parquet\]"',
+    ):
+        prompts("a.parquet")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub with org/set, whose conversion to parquet has two files of training rows; its answers to requests."""
+    root = tmp_path / "cache"
+    for i, row in enumerate(ROWS):
+        write(f"{root}/default/train/{i:04}.parquet", [row])
+    write(f"{root}/default/test/0000.parquet", ROWS[:1])
+    asked = []
+
+    def snapshot_download(name, **options):
+        asked.append((name, options))
+        return str(root)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    return root, asked
+
+
+def test_a_data_set_of_the_hub(hub):
+    """Of all that the hub has of it only the split is asked for, as the hub has converted it."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    root, asked = hub
+    task = prompts("org/set-1.5")
+    assert [task[i].columns for i in range(len(task))] == ROWS and task.digest.count(" ") == 1
+    ((name, options),) = asked
+    assert (name, options.pop("repo_type"), options.pop("revision")) == (
+        "org/set-1.5",
+        "dataset",
+        "refs/convert/parquet",
+    )
+    there = [
+        "default/train/0000.parquet",
+        "default/test/0000.parquet",
+        "README.md",
+        "default/partial-train/0000.parquet",
+    ]
+    assert list(filter_repo_objects(there, **options)) == there[:1]
+    assert len(prompts("org/set-1.5", "test")) == len(prompts("org/set-1.5/default/test")) == 1
+    assert len(load_task("math", "train", train="org/set-1.5")) == 2
+
+
+def test_a_data_set_of_the_hub_in_parts(hub):
+    """Two sets in one repository: the one that is meant must be named. A copy that lies here is read in the same way."""
+    root, asked = hub
+    write(f"{root}/other/train/0000.parquet", ROWS[:1])
+    with pytest.raises(
+        FileNotFoundError, match="name one of org/set/default/train, org/set/other/train"
+    ):
+        prompts("org/set")
+    assert len(prompts("org/set/other/train")) == 1
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"org/set has 0 folders \*/validation of parquet files: name a file",
+    ):
+        prompts("org/set", "validation")
+    requests = len(asked)
+    Path("org").mkdir()
+    Path("org/set").symlink_to(root)
+    assert len(prompts("org/set/other/train")) == 1 and len(prompts("org/set/default/train")) == 2
+    with pytest.raises(FileNotFoundError, match="name one of org/set/default/train"):
+        prompts("org/set")
+    with pytest.raises(FileNotFoundError, match="there is no file org/sett"):
+        prompts("org/sett")
+    for name in ("other/mine.jsonl", "mine", "runs/x", "./x/y"):
+        with pytest.raises(FileNotFoundError, match="there is no file"):
+            prompts(name)
+    assert len(asked) == requests
+
+
+def test_the_hub_offline(monkeypatch):
+    def snapshot_download(*_, **__):
+        raise ConnectionError("no network\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(FileNotFoundError) as caught:
+        prompts("org/set")
+    said = str(caught.value)
+    command = "`hf download org/set --repo-type dataset --revision refs/convert/parquet --local-dir org/set` puts it here"
+    assert said.startswith(
+        "org/set is no directory here and could not be fetched from the hub (no network); "
+    )
+    assert said.endswith(command)
+
+
+def test_other_data_of_the_same_name_has_another_checksum():
+    first = read_rows(write("a.jsonl", ROWS), "train", {"prompt": (str,)})[1]
+    assert read_rows(write("a.jsonl", ROWS[:1]), "train", {"prompt": (str,)})[1] != first

@@ -1,0 +1,274 @@
+"""A task with a mistake in it: a sentence and the batch, as for reward functions (test_reward_faults.py), never a traceback."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+
+from maxrl.advantages import ADVANTAGES
+from maxrl.errors import UsageError
+from maxrl.rewards.functions import faults, probe
+from maxrl.tasks import load_task
+from maxrl.tasks.base import Within
+
+# Each is right in the first step, so that there is a checkpoint.
+FAULTS = """
+import sys
+import numpy as np
+from maxrl.tasks import Example, Task
+
+class Right(Task):
+    vocabulary = ("UP",)
+
+    def __init__(self, split):
+        self.calls = 0
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return Example("UP " * index + "UP", "DONE")
+    def verify(self, response, example):
+        return float(len(response) % 2)
+    def rewards(self, examples, rollouts):
+        self.calls += 1
+        return super().rewards(examples, rollouts) if self.calls == 1 else self.wrong(examples, rollouts)
+    def wrong(self, examples, rollouts):
+        return super().rewards(examples, rollouts)
+
+class Raises(Right):
+    def wrong(self, examples, rollouts):
+        return 1 / 0
+
+class Silent(Right):
+    def verify(self, response, example):
+        return None if self.calls > 1 else 1.0
+
+class Text(Right):
+    def verify(self, response, example):
+        return "right" if self.calls > 1 else 1.0
+
+class NaN(Right):
+    def verify(self, response, example):
+        return float("nan") if self.calls > 1 else 1.0
+
+class Short(Right):
+    def verify_all(self, responses, examples):
+        return [1.0] * (len(responses) - (self.calls > 1))
+
+class Shape(Right):
+    def wrong(self, examples, rollouts):
+        return Task.rewards(self, examples, rollouts).flatten()
+
+class List(Right):
+    def wrong(self, examples, rollouts):
+        return Task.rewards(self, examples, rollouts).tolist()
+
+class Missing(Right):
+    vocabulary = ()
+    def __getitem__(self, index):
+        return super().__getitem__({}[index] if index == 5 else index)
+
+class Late(Missing):
+    vocabulary = ("UP",)
+
+class Endless(Right):
+    vocabulary = ()
+    def __len__(self):
+        return 10**12
+
+class Unjudged(Right):
+    rewards = Task.rewards  # the trial before the first step leaves out a task with its own
+    def verify(self, response, example):
+        return response[0]
+
+class Empty(Right):
+    def __getitem__(self, index):
+        return {}[index]
+
+class Unlike(Right):
+    def __getitem__(self, index):
+        return ("UP", "DONE")
+
+class Counted(Right):
+    def __len__(self):
+        return {}["rows"]
+
+class Unmade(Right):
+    def __init__(self, split):
+        raise RuntimeError("no database")
+
+class Unkeyed(Right):
+    def __init__(self, split, rows={}):
+        self.rows = rows[split]
+
+class Faulty(Right):
+    def faults(self):
+        return {"rewards/late": None}
+
+class Whole(Right):
+    verify = Task.verify
+
+def leaves(*arguments):
+    sys.exit()
+
+class Init(Right):
+    def __init__(self, split):
+        sys.exit()
+
+class Len(Right):
+    __len__ = leaves
+
+class Item(Right):
+    __getitem__ = leaves
+
+class Batch(Right):
+    batch = leaves
+
+class Final(Right):
+    final = leaves
+
+class Show(Right):
+    show = leaves
+
+def estimate(rewards):
+    sys.exit(0)
+
+def recipe():
+    sys.exit(0)
+"""
+SAID = {
+    "Raises": "Raises raised ZeroDivisionError: division by zero",
+    "Silent": "Silent raised",
+    "Text": "Text raised",
+    "NaN": "NaN gave a reward that is not a finite number",
+    "Short": "Short raised RuntimeError",
+    "Shape": "Shape gave Tensor (16,) for 4 prompts with 4 responses each",
+    "List": "List gave list",
+}
+BEFORE = {
+    "Missing": "example 5 of the task Missing raised KeyError: 5",
+    "Late": "the task Late raised KeyError: 5",
+    "Endless": "says that it has 1,000,000,000,000 examples",
+    "Unjudged": "raised IndexError: string index out of range",
+}
+
+
+@pytest.fixture
+def run(warm, shell):
+    Path("faults.py").write_text(FAULTS)
+
+    def run(name, *options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            code, said = shell("train.py", "tiny", "--init", warm, "--task", f"faults.py:{name}", "--prompts", 4,
+                               "--rollouts", 4, "--steps", 2, "--save-every", 1, "--max-response", 4, "--out", name,
+                               *options)  # fmt: skip
+        assert "Traceback" not in said
+        return code, " ".join([said, *(str(w.message) for w in caught)])
+
+    return run
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_verdict_that_is_none(name, run):
+    code, said = run(name)
+    assert (
+        code == 2
+        and f"the task {SAID[name]}" in said
+        and Path(name, "latest").read_text() == "step-000001\n"
+    )
+    rows = [
+        json.loads(line)
+        for line in Path(name, f"reward_error_{name}_rank0.jsonl").read_text().splitlines()
+    ]
+    assert len(rows) == 16 and {"prompts", "completions", "answers", "error"} <= rows[0].keys()
+
+
+def test_dropped(run):
+    """NaN left every group out without a word; now they are counted."""
+    code, said = run("NaN", "--reward-errors", "drop")
+    assert code == 0 and "the groups of this call are left out" in said
+    rows = [json.loads(line) for line in Path("NaN/metrics.jsonl").read_text().splitlines()]
+    assert [row["rewards/groups_left_out"] for row in rows] == [0, 4]
+    assert [row["rewards/failed_calls"] for row in rows] == [0, 1]
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_examples_and_verdicts_that_fail(name, run):
+    code, said = run(name, "--workers", 1 if name == "Late" else 0)
+    assert code == 2 and BEFORE[name] in said
+    assert "faults.py, line" in said or name in ("Endless", "Unjudged")
+
+
+@pytest.mark.parametrize("name, said", [
+    ("Empty", "example 0 of the task Empty raised KeyError: 0 (faults.py, line"),
+    ("Unlike", "example 0 of the task Unlike is ('UP', 'DONE'): __getitem__ must return an Example"),
+    ("Counted", "task faults.py:Counted raised KeyError: 'rows' (faults.py, line"),
+    ("Unmade", "task faults.py:Unmade raised RuntimeError: no database (faults.py, line"),
+    ("Unkeyed", "task faults.py:Unkeyed raised KeyError: 'train' (faults.py, line"),
+])  # fmt: skip
+def test_a_task_that_is_none(name, said, in_a_directory_of_its_own):
+    """One with a vocabulary of its own, whose prompts nobody counts before the first step."""
+    Path("faults.py").write_text(FAULTS)
+    with pytest.raises(UsageError) as caught:
+        load_task(f"faults.py:{name}", "train")
+    assert said in str(caught.value).replace(f"{Path.cwd()}/", "")
+
+
+def test_counts_that_are_none(in_a_directory_of_its_own):
+    Path("faults.py").write_text(FAULTS)
+    with pytest.raises(UsageError, match=r"the task Faulty raised TypeError.* in faults\(\)"):
+        faults(load_task("faults.py:Faulty", "train"))
+
+
+def test_rewards_of_its_own_need_no_verdicts_on_texts(in_a_directory_of_its_own):
+    """The probe of train.py asked verify() of it, which raises NotImplementedError."""
+    Path("faults.py").write_text(FAULTS)
+    task = load_task("faults.py:Whole", "train")
+    probe(task)
+    words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
+    probe(Within(task, words, 100))
+
+
+def test_an_example_that_fails_in_an_evaluation(dice, shell):
+    Path("faults.py").write_text(FAULTS)
+    code, said = shell(
+        "eval.py", dice, "--task", "faults.py:Late", "--samples", 2, "--k", 1, "--max-response", 4
+    )
+    assert (
+        code == 2
+        and "example 5 of the task Late raised KeyError: 5" in said
+        and "Traceback" not in said
+    )
+
+
+TRAIN = ("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4,
+         "--init")  # fmt: skip
+WITHIN = ("--task", "faults.py:Batch", "--max-prompt", 99)
+LOOK = ("--samples", 4, "--max-response", 4, "--task")
+
+
+@pytest.mark.parametrize("before, after, said", [
+    (TRAIN, ("--task", "faults.py:Init"), "task faults.py:Init"),
+    (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len"),
+    (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item"),
+    (TRAIN, WITHIN, "the task Batch"),
+    (TRAIN, (*WITHIN, "--workers", 1), "the task Batch"),
+    (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate"),
+    (("train.py", "faults.py:recipe", "--init"), (), "recipe faults.py:recipe"),
+    (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code"),
+    (("sample.py",), (*LOOK, "faults.py:Show"), "your code"),
+])  # fmt: skip
+def test_code_that_exits_says_so(before, after, said, dice, shell, monkeypatch):
+    """It ended the run with code 0, as if all had been done."""
+    monkeypatch.setitem(ADVANTAGES, "faults.py:estimate", None)  # is taken back afterwards
+    Path("faults.py").write_text(FAULTS)
+    code, heard = shell(*before, dice, *after)
+    assert code == 2 and f"{said} raised SystemExit: " in heard, heard
+    assert "faults.py, line" in heard or "raised SystemExit: 0" in heard
+
+
+@pytest.mark.parametrize("name", ["Final", "Show"])
+def test_what_is_only_looked_at_does_not_end_a_run(name, run):
+    code, said = run(name, "--show-every", 1)
+    assert code == 0 and Path(name, "samples.jsonl").exists(), said

@@ -1,0 +1,455 @@
+"""The tasks of texts: prompts, verdicts, files that are wrong (gsm8k, math, prompts, subset_sum, reverse_text)."""
+
+import itertools
+import json
+import pickle
+import sys
+import types
+from collections import Counter
+
+import pytest
+import tiny
+import torch
+from chat_templates import QWEN3, SMOLLM2
+
+from maxrl.errors import UsageError
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.tasks import TASKS, load_task
+from maxrl.tasks.base import Within
+from maxrl.tasks.reverse_text import ReverseText
+from maxrl.tasks.reverse_text import verify as reversed_right
+from maxrl.tasks.rows import read_rows
+from maxrl.tasks.subset_sum import SubsetSum
+from maxrl.tasks.subset_sum import verify as adds_up
+
+pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
+ROW = {"problem": "What is 2 + 3?", "answer": "5"}
+
+
+@pytest.fixture
+def verifiers(monkeypatch):
+    """The verifiers by a stand-in: right where the response's text in the box is the answer."""
+    module = types.ModuleType("maxrl.verifiers")
+    module.verify_number = module.verify_math = lambda response, answer: float(
+        f"\\boxed{{{answer}}}" in response
+    )
+    module.final_number = lambda response: None
+    module.verify_published_batch = module.read_published = None
+    module.verify_math_batch = lambda responses, answers: list(
+        map(module.verify_math, responses, answers)
+    )
+    monkeypatch.setitem(sys.modules, "maxrl.verifiers", module)
+
+
+def put(file, *rows):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
+    return file
+
+
+@pytest.fixture
+def gsm8k(tmp_path):
+    """A set of four lines as data/gsm8k/prepare.py writes it."""
+    put(tmp_path / "train.jsonl", ROW | {"solution": "2 + 3 = 5"}, ROW)
+    put(tmp_path / "test.jsonl", ROW | {"problem": "Test?", "answer": "1"})
+    put(tmp_path / "info.json", {"test": "GSM8K"})
+    return tmp_path
+
+
+def test_gsm8k(gsm8k, verifiers):
+    task = TASKS["gsm8k"]("train", directory=gsm8k)
+    request = r"Let's think step by step and output the final answer within \boxed{}."
+    assert task[0].prompt == [{"role": "user", "content": f"What is 2 + 3? {request}"}]
+    assert task[0].answer == "2 + 3 = 5\n\\boxed{5}" and task[1].answer == "\\boxed{5}"
+    assert task.verify(task[0].answer, task[0]) == 1 and task.verify("5", task[0]) == 0
+    validation, test = (TASKS["gsm8k"](split, directory=gsm8k) for split in ("validation", "test"))
+    assert (
+        validation.rows == test.rows
+        and validation.source == test.source == "GSM8K"
+        and len(test) == 1
+    )
+    put(gsm8k / "validation.jsonl", ROW)
+    assert TASKS["gsm8k"]("validation", directory=gsm8k)[0].columns == ROW
+    assert "user: What is 2 + 3?" in task.show("r", task[0], False)
+
+
+def test_gsm8k_in_the_template_of_smollm2(gsm8k):
+    tokenizer = Tokenizer.from_vocabulary(("<unk>",))
+    tokenizer.config["chat_template"] = SMOLLM2
+    text = tokenizer.render(TASKS["gsm8k"]("train", directory=gsm8k)[1].prompt)
+    assert text == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nWhat is 2 + 3? Let's think step by step and output the final answer within \\boxed{}."
+        "<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_math(tmp_path, verifiers):
+    put(tmp_path / "polaris" / "train.jsonl", ROW | {"answer": "\\frac{1}{2}"})
+    put(tmp_path / "beyondaime" / "test.jsonl", ROW)
+    task = TASKS["math"]("train", directory=tmp_path)
+    request = r"Please reason step by step, and put your final answer within \boxed{}."
+    assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3?\n{request}"]
+    assert task[0].answer == "\\boxed{\\frac{1}{2}}" and task.verify(task[0].answer, task[0]) == 1
+    assert task.verify_all(["\\boxed{\\frac{1}{2}}", "x"], [task[0]] * 2) == [1, 0]
+    other = TASKS["math"]("test", test="beyondaime", system="", directory=tmp_path)
+    assert [m["role"] for m in other[0].prompt] == ["user"]
+    own = TASKS["math"]("train", train=str(put(tmp_path / "own.jsonl", ROW, ROW)))
+    assert len(own) == 2
+    tokenizer = Tokenizer.from_vocabulary(("<unk>",))
+    tokenizer.config["chat_template"] = QWEN3
+    assert "{{" not in tokenizer.render(task[0].prompt)
+    with pytest.raises(FileNotFoundError, match="python -m data.aime.prepare"):
+        load_task("math", "test", directory=tmp_path)
+    with pytest.raises(UsageError, match="there is no set 'polar'; use polaris"):
+        load_task("math", "train", train="polar")
+
+
+def test_prompts(tmp_path):
+    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]
+    file = put(
+        tmp_path / "my.jsonl",
+        {"prompt": "a", "n": 1},
+        "",
+        {"prompt": chat, "answer": "b", "n": [2]},
+    )
+    task = load_task("prompts", "train", train=str(file))
+    assert len(task) == 2 and task[0].columns == {"prompt": "a", "n": 1} and task[0].answer == ""
+    assert task[1].prompt == chat and task[1].answer == "b"
+    with pytest.raises(UsageError, match="--reward"):
+        task.verify("x", task[0])
+    with pytest.raises(UsageError, match="--task.validation FILE"):
+        load_task("prompts", "validation", train=str(file))
+    with pytest.raises(FileNotFoundError, match="nowhere.jsonl"):
+        load_task("prompts", "train", train="nowhere.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("{", "line 3 is not JSON"),
+        ('{"prompt": "x"} extra', "line 3 is not JSON"),
+        ("[" * 100_000, "line 3 is not JSON"),
+        ('{"prompt": ' + "1" * 5000 + "}", "line 3 is not JSON"),
+        ("3", "line 3 is 3, not an object"),
+        ('["prompt"]', r"line 3 is \['prompt'\], not an object"),
+        ('{"text": "x", "b": 1}', "line 3 has no 'prompt'; it has 'text', 'b'"),
+        ("{}", "line 3 has no 'prompt'; it has nothing"),
+        ('{"prompt": 3}', "line 3: 'prompt' must be text or a list, not '3'"),
+        ('{"prompt": null}', "line 3: 'prompt' must be text or a list"),
+        ('{"prompt": ""}', "line 3: 'prompt' is empty"),
+        ('{"prompt": []}', "line 3: 'prompt' is empty"),
+        ('{"prompt": ["x"]}', "line 3: a message must have"),
+        ('{"prompt": [{"role": "user"}]}', "line 3: a message must have"),
+        ('{"prompt": [{"role": "user", "content": null}]}', "line 3: a message must have"),
+        ('{"prompt": "\\ud800"}', "line 3 is not UTF-8"),
+        (b'{"prompt": "\xff"}', "line 3 is not UTF-8"),
+    ],
+)
+def test_bad_lines_are_named(line, words, tmp_path):
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(
+        b'{"prompt": "ok"}\n\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n"
+    )
+    with pytest.raises(UsageError, match=f"bad.jsonl, {words}") as caught:
+        load_task("prompts", "train", train=str(file))
+    assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
+
+
+def test_what_is_tolerated(tmp_path):
+    """A byte-order mark, Windows' line ends, no newline at the end, a key twice, U+2028 within a text."""
+    file = tmp_path / "odd.jsonl"
+    text = '\ufeff{"prompt": "a", "prompt": "b"}\r\n\r\n{"prompt": "x\u2028y"}'
+    file.write_bytes(text.encode())
+    assert [row["prompt"] for row in read_rows(str(file), "train", {"prompt": (str,)})[0]] == [
+        "b",
+        "x\u2028y",
+    ]
+    for content in ("", "\n \n"):
+        file.write_text(content)
+        with pytest.raises(ValueError, match="holds no rows"):
+            read_rows(str(file), "train", {"prompt": (str,)})
+
+
+@pytest.mark.parametrize(
+    "name, response, answer",
+    [
+        ("gsm8k", r"12 and \boxed{15}", "15"),
+        ("gsm8k", r"\boxed{0.50}", "1/2"),
+        ("gsm8k", r"\boxed{1} no, \boxed{\frac12}", "1/2"),
+        ("gsm8k", r"\boxed{-1,024 dollars}<eos>", "-1024"),
+        ("gsm8k", r"\boxed{7} as asked in \boxed{}", "7"),
+        ("gsm8k", "15", None),
+        ("gsm8k", r"\boxed{x}", None),
+        ("gsm8k", r"\boxed{7} \boxed{15", None),
+        ("math", r"\boxed{033}", "33"),
+        ("math", r"\boxed{x = 0.5}", "1/2"),
+        ("math", r"\boxed{\left( 1, \dfrac{\pi}{2} \right)}", r"(1,\frac{\pi}{2})"),
+        ("math", r"$\boxed{$(1,\,\frac{\pi}{2})$.}$", r"(1,\frac{\pi}{2})"),
+        ("math", r"\boxed{2 \pi r}", r"2\pi r"),
+        ("math", r"\boxed{1 2}", "1 2"),
+        ("math", r"\boxed{x\leftarrow y}", r"x\leftarrow y"),
+        ("math", r"\boxed{3 \\ x}", "3\\\\x"),
+        ("math", "x", None),
+        ("math", r"\boxed{x} \boxed{y", None),
+        ("math", r"\boxed{$.$}", None),
+    ],
+)
+def test_final_answers(name, response, answer):
+    """What a majority vote counts."""
+    task = TASKS[name].__new__(TASKS[name])
+    task.verdict = "boxed"
+    assert task.final(response) == answer
+    assert TASKS["subset_sum"].final is None
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "math"])
+def test_the_verdict_of_the_published_code(gsm8k, name):
+    """No box is needed; what a majority vote counts is then what math-verify reads."""
+    pytest.importorskip("math_verify")
+    options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
+    boxed, published = (
+        load_task(name, "train", verdict=verdict, **options) for verdict in ("boxed", "published")
+    )
+    plain = "2 + 3 makes 5 apples."
+    assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
+    assert (boxed.final(plain), published.final(plain), published.final("none")) == (
+        None,
+        "5",
+        None,
+    )
+    assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
+    assert published.faults() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
+    assert boxed.faults().keys() == ({} if name == "gsm8k" else published.faults()).keys()
+    with pytest.raises(
+        UsageError, match="verdict must be boxed or published, got 'first'; .*--task.NAME"
+    ):
+        load_task(name, "train", verdict="first", **options)
+
+
+def test_shown_with_its_verdict(gsm8k):
+    """Prompt, response, what was read and the reference; narrow, and without what a terminal would obey."""
+    task = TASKS["gsm8k"]("train", directory=gsm8k)
+    right, wrong = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}", "x" * 200
+    lines = task.show(right, task[0], False).split("\n")
+    assert (
+        max(map(len, lines)) <= 60
+        and lines[0].startswith("user: What is 2 + 3?")
+        and "--- response" in lines
+    )
+    assert (
+        lines[-1] == "read 5, answer 5: right"
+        and lines[-2:-4:-1] == [r"\boxed{5.0}", ""]
+        and lines[-4].endswith("so")
+    )
+    assert "\x1b" not in "".join(lines) and "\r" not in "".join(lines)
+    assert task.show(wrong, task[0], False).endswith("\nread no answer, answer 5: wrong")
+    coloured = [task.show(text, task[0], True) for text in (right, wrong)]
+    assert coloured[0].endswith("answer 5: \x1b[32mright\x1b[0m") and coloured[1].endswith(
+        "answer 5: \x1b[1;31mwrong\x1b[0m"
+    )
+    assert "read" not in ReverseText("train").show("r", ReverseText("train")[0], False)
+
+
+@pytest.mark.parametrize(
+    "response, right",
+    [
+        ("5 5", 1),
+        ("5, 5", 1),
+        ("5+5", 1),
+        (r"I take \boxed{5, 5}", 1),
+        (r"\boxed{3} no: \boxed{3, 7}", 1),
+        (r"\boxed{3, 7} no: \boxed{3}", 0),
+        ("7 3", 1),
+        ("10", 0),
+        ("5 5 5", 0),
+        ("7 7", 0),
+        ("3 3 4", 0),
+        ("", 0),
+        (r"\boxed{}", 0),
+        (r"\boxed{5, 5}, as asked in \boxed{}", 1),
+        (r"\boxed{5, 5} \boxed{5, 5", 0),
+        ("5 5 is it", 0),
+        ("-5 15", 0),
+        ("5.5 4.5", 0),
+        ("\u0665 \u0665", 0),
+        ("5 " * 100_000, 0),
+        ("9" * 100_000, 0),
+    ],
+)
+def test_subset_sum_verdicts(response, right):
+    """Numbers 5 5 3 7, target 10: a number may be used as often as it occurs and no more."""
+    assert adds_up([5, 5, 3, 7], 10, response) == right
+
+
+def test_subset_sum_counts_elements():
+    assert (
+        adds_up([5, 5, 10], 10, "10", elements=2) == 0
+        and adds_up([5, 5, 10], 10, "5 5", elements=2) == 1
+    )
+    assert adds_up([5], 10, "5 5") == 0
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("elements", [0, 3])
+def test_subset_sum(plain, elements):
+    options = {"size": 300, "elements": elements, "plain": plain}
+    splits = {split: SubsetSum(split, **options) for split in ("train", "validation", "test")}
+    instances = {}
+    for split, task in splits.items():
+        for example in (task[i] for i in range(300)):
+            assert task.verify(example.answer, example) == 1.0 and task.verify("", example) == 0.0
+            assert not elements or len(example.columns["answer"].split()) == elements
+            best = [
+                c for n in range(7) for c in itertools.combinations(example.columns["numbers"], n)
+            ]
+            assert any(sum(c) == example.columns["target"] for c in best)
+            instances[tuple(sorted(example.columns["numbers"])), example.columns["target"]] = split
+            if plain:
+                assert not set(f"{example.prompt} {example.answer}".split()) - set(task.vocabulary)
+        again = SubsetSum(split, **options)
+        assert again[17].columns == task[17].columns
+    assert min(Counter(instances.values()).values()) > 250
+    keys = [{k for k, s in instances.items() if s == split} for split in splits]
+    assert sum(map(len, keys)) == len(instances)
+    assert SubsetSum("train", seed=1)[0].columns != SubsetSum("train", seed=0)[0].columns
+    example = splits["train"][0]
+    assert (
+        ("exactly 3" in example.prompt[0]["content"]) == bool(elements)
+        if not plain
+        else example.prompt[0] == "<"
+    )
+    with pytest.raises(IndexError):
+        splits["train"][300]
+
+
+def test_the_splits_share_nothing_however_small():
+    """There are few instances: each, in whatever order its numbers are listed, belongs to one split all the same."""
+    seen = {}
+    for split in ("train", "validation", "test"):
+        try:
+            task = SubsetSum(split, size=200, numbers=3, largest=5)
+            seen[split] = {
+                (*sorted(e.columns["numbers"]), e.columns["target"])
+                for e in (task[i] for i in range(200))
+            }
+        except ValueError as error:
+            assert "too few" in str(error)
+    assert len(set.union(*seen.values())) == sum(map(len, seen.values())) > 50
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_reverse_text(plain):
+    splits = {
+        split: ReverseText(split, size=100, plain=plain)
+        for split in ("train", "validation", "test")
+    }
+    texts = {}
+    for split, task in splits.items():
+        for i in range(100):
+            example = task[i]
+            assert (
+                task.verify(example.answer, example) == 1.0
+                and task.verify(example.columns["text"], example) == 0.0
+            )
+            texts[example.columns["text"]] = split
+            if plain:
+                assert not set(f"{example.prompt} {example.answer}".split()) - set(task.vocabulary)
+        assert ReverseText(split, size=100, plain=plain)[5] == task[5]
+    assert len(texts) > 250
+    text = [task[i].columns["text"] for task in splits.values() for i in range(100)]
+    assert sum(len({t for t in text[a : a + 100]}) for a in (0, 100, 200)) == len(texts)
+
+
+def test_reverse_text_verdicts():
+    for response, right in {
+        "cba": 1,
+        " cba\n": 1,
+        "<reversed_text>cba</reversed_text>": 1,
+        "so: <reversed_text>\ncba\n</reversed_text>.": 1,
+        "<reversed_text>abc</reversed_text> <reversed_text>cba</reversed_text>": 1,
+        "<reversed_text>cba</reversed_text> <reversed_text>abc</reversed_text>": 0,
+        "<reversed_text>cba": 0,
+        "abc": 0,
+        "cb": 0,
+        "cba cba": 0,
+        "": 0,
+    }.items():
+        assert reversed_right("abc", response) == right, response
+
+
+@pytest.mark.parametrize("name", ["subset_sum", "reverse_text"])
+def test_refused_options(name):
+    for options in (
+        {"size": 0},
+        {"numbers": 0},
+        {"elements": 7},
+        {"words": 0},
+        {"syllables": 0},
+        {"unknown": 1},
+    ):
+        with pytest.raises(UsageError, match=f"task {name}"):
+            load_task(name, "train", **options)
+    with pytest.raises(UsageError, match="up to 10,000"):
+        load_task("subset_sum", "train", largest=10**5, plain=True)
+    for task in TASKS.values():
+        with pytest.raises((ValueError, FileNotFoundError)):
+            task(split="dev")
+
+
+def test_rewards_read_completions():
+    """Without end token for a checkpoint's own, as it stands for a task that names its stop tokens."""
+    task, plain = ReverseText("train"), ReverseText("train", plain=True)
+    vocabulary = plain.vocabulary
+    tokenizer = Tokenizer.from_vocabulary(vocabulary)
+    answer = tokenizer.encode(plain[0].answer)
+    rollouts = tiny.rollouts(prompt_lengths=(2,), N=2, L=len(answer))
+    rollouts.tokenizer, rollouts.tokens = tokenizer, torch.tensor([[answer, answer[::-1]]])
+    rollouts.lengths, rollouts.finished = (
+        torch.full((1, 2), len(answer)),
+        torch.tensor([[True, False]]),
+    )
+    assert plain.rewards([plain[0]], rollouts).tolist() == [[1.0, 0.0]]
+    heard = []
+    task.verify = lambda response, example: heard.append(response) or 0.0
+    assert task.rewards([task[0]], rollouts).shape == (1, 2)
+    assert heard[0].split() == plain[0].answer.split()[:-1] and heard[1].startswith("<eos>")
+
+
+def test_within_a_length(tmp_path):
+    """Prompts over the limit are left out and counted; the others keep their order."""
+    tokenizer = Tokenizer.from_vocabulary(("<unk>", "a"))
+    rows = [{"prompt": " ".join("a" * n), "n": n} for n in (3, 1, 5, 2)]
+    task = load_task("prompts", "train", train=str(put(tmp_path / "p.jsonl", *rows)))
+    short = Within(task, tokenizer, 3)
+    assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
+    assert short.left_out_words == "left out 1 of 4 prompts, longer than --max-prompt 3 tokens"
+    assert Within(task, tokenizer, 5).left_out_words == ""
+    # A loader's worker may get it pickled.
+    for whole in (short, pickle.loads(pickle.dumps(short))):
+        assert whole.stop_tokens == () and whole.batch([1])[0].prompt == "a"
+
+
+def test_within_makes_the_batches_of_its_task():
+    """A task may have a batch() of its own, and what is random in it a seed."""
+    from maxrl.tasks.base import Example, Task, Within
+
+    class Own(Task):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            return Example("abcdef"[index:], str(index))
+
+        def batch(self, indices, seeds=None):
+            return [(self[i].answer, seed) for i, seed in zip(indices, seeds)]
+
+    class Characters:
+        def encode_prompt(self, prompt):
+            return list(prompt)
+
+    within = Within(Own(), Characters(), 4)
+    assert (len(within), within.left_out, within.longest) == (4, 2, 4)
+    assert within.batch([3, 0], [7, 8]) == [("5", 7), ("2", 8)]

@@ -57,10 +57,10 @@ test-machines: $(test)  ## the tests as other machines would run them: ROWS="sma
 	$(py) tests/repository/machines.py $(if $(ROWS),--rows $(ROWS)) $(if $(OTHER),--other $(other)/bin/python)
 
 torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
-	PYTHONPATH=. $(py) tests/faults/torture.py --out results/torture.json
+	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
-	PYTHONPATH=. $(py) tests/bench/bench.py $(OPTIONS)
+	PYTHONPATH=.:tests:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
 
 lint: $(dev)  ## ruff
 	$(py) -m ruff check .

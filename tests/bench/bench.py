@@ -139,7 +139,7 @@ def measure(name: str, args) -> dict:
         f"print(); print(json.dumps({module}.{function}(*{arguments!r}, turns={args.turns})))"
     )
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests/helpers'}",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/tests:{ROOT}/tests/helpers",
         "OMP_NUM_THREADS": str(args.threads),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",

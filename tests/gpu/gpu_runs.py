@@ -28,7 +28,7 @@ WORK = Path(tempfile.gettempdir()) / "maxrl_gpu_check"
 
 def run(*words, launcher=()) -> str:
     """A command of the project; its output. RuntimeError, with what it said last, if it fails."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'tests/helpers'}"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests:{ROOT}/tests/helpers"}
     command = [sys.executable, *launcher, *map(str, words)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 HEAVY = [
     (r"\int_0^1 \frac{\ln(1+x)}{1+x^2}dx", r"\frac{\pi\ln 2}{8}"),

@@ -9,7 +9,6 @@ import tiny
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402

@@ -8,7 +8,6 @@ import tiny
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.evaluation import judge_samples  # noqa: E402

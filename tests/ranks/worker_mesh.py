@@ -1,13 +1,11 @@
 """One of four ranks on two nodes of two, for test_shard.py: a step of a sharded model, from a fork server (no imports anew)."""
 
 import os
-import sys
 from pathlib import Path
 
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 import tiny
 from worker_ddp import P, advantages, stored

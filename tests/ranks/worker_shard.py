@@ -10,7 +10,6 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 from worker_ddp import CASES, N, P, Parity, advantages, rounds  # noqa: E402
 

@@ -6,11 +6,9 @@ Every response is a form of a number or formula in a sentence, right or wrong. T
 often a model would write so. maxrl/README.md ("Where we differ") and results/verdicts.md quote them.
 """
 
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/helpers")]
 
 NUMBERS = ["18", "-4", "1234", "0.5", "7.25", "100", "3"]  # answers as GSM8K has them
 FORMS = [

@@ -245,4 +245,4 @@ plt.show()
 #   git clone ADDRESS maxrl && cd maxrl && ..."`, with `--secrets HF_TOKEN` for models that need one. `hf jobs ps` and
 #   `hf jobs logs` show it. This has not been tried either.
 # - **Slurm.** `python -m maxrl.grid RECIPE --estimator maxrl,grpo --seed 0,1,2 --slurm` prints a script for `sbatch`,
-#   one job a run. [maxrl/run/README.md](../maxrl/run/README.md) has the script for several nodes.
+#   one job a run. [maxrl/run/large_runs.md](../maxrl/run/large_runs.md) has the script for several nodes.

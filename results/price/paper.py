@@ -1,10 +1,11 @@
-"""A step of the large recipes on paper, with all rollouts at once and in rounds: the table of maxrl/run/README.md.
+"""A step of the large recipes on paper, with all rollouts at once and in rounds.
 
     PYTHONPATH=. python results/price/paper.py
 
-Sampling and training of Algorithm 1 are the estimates of that page. Training follows the tokens that are run, a prompt
-once for each group with a live row. Sampling has a part that follows the rollouts, and launches, which every round pays
-again: a round has as many steps as its longest response has tokens. Every prompt has the same pass rate here.
+Sampling and training of Algorithm 1 are the estimates of maxrl/run/large_runs.md. Training follows
+the tokens that are run, a prompt once for each group with a live row. Sampling has a part that
+follows the rollouts, and launches, which every round pays again: a round has as many steps as its
+longest response has tokens. Every prompt has the same pass rate here.
 """
 
 import math

@@ -6,6 +6,10 @@ rows of each.
 """
 
 import numpy as np
+import torch
+
+from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.sampling.prompts import split
 
 LAUNCH = 32  # a forward and its backward take as long as budget / LAUNCH tokens, beside those that they have
 
@@ -103,3 +107,67 @@ def padded(prompts, longest, counts):
     response = np.maximum.accumulate(longest)
     rows = np.maximum.accumulate(counts)
     return groups * (prompt + rows * response)
+
+
+def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=None):
+    """Cut groups into MicroBatches, whose cost follows the tokens that are there.
+
+    rollouts  of this rank
+    groups    which of the P_local to cut
+    budget    the most padded tokens of a micro-batch, unless it is a single row
+    device    where the micro-batches go
+    live      (P_local, N) bool, the rows to run; without it all
+
+    Yields MicroBatches, in which every row to run stands once.
+    """
+    # A row that is not run has no tokens: what follows knows of lengths alone.
+    lengths = rollouts.lengths
+    if live is not None:
+        lengths = lengths * live.to(lengths.device)
+    groups = np.array(groups, dtype=int)
+    cut = lengths.numpy()[groups]  # (G, N)
+    # Long rows beside long ones: what is cut off together is padded to one length.
+    order = np.argsort(-cut, axis=1, kind="stable")
+    cut = np.take_along_axis(cut, order, 1)
+    prompts = np.array([len(rollouts.prompts[g]) for g in groups])  # (G,)
+    for part, columns in rectangles(prompts, cut, budget):
+        rows = order[part][:, columns]  # (G', M)
+        yield micro_batch(rollouts, groups[part], rows, device, lengths)
+
+
+def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) -> MicroBatch:
+    """Return the MicroBatch of G groups of this rank's rollouts.
+
+    groups   (G,), an array: which of the P_local
+    rows     (G, M), an array: which of the N rollouts of each
+    device   where it goes
+    lengths  (P_local, N), 0 for a row that is not run; without it those of the rollouts
+    """
+    if lengths is None:
+        lengths = rollouts.lengths
+    N = lengths.shape[1]
+    rows = groups[:, None] * N + rows
+    rows = torch.from_numpy(rows)  # (G, M)
+    lengths = lengths.flatten()[rows]  # (G, M)
+    # As long as its own longest response, not as the longest of all.
+    L = int(lengths.max())
+    tokens = rollouts.tokens[..., :L]
+    targets = tokens.flatten(0, 1)[rows]  # (G, M, L)
+    # From lengths: the padding's id may be that of an end token.
+    mask = torch.arange(L) < lengths[..., None]  # (G, M, L)
+    # A device that looked for them would have to be waited for.
+    places = mask.flatten().nonzero()
+    places = places.squeeze(1)  # (tokens,)
+
+    prompts = [rollouts.prompts[g] for g in groups]
+    prefix, prefix_lengths, last = split(prompts, "cpu")
+    # Nothing is predicted from the last target.
+    M = rows.shape[1]
+    first = last[:, None, None]
+    first = first.expand(-1, M, 1)  # (G, M, 1)
+    inputs = torch.cat([first, targets[..., :-1]], -1)  # (G, M, L)
+    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
+    for name, values in vars(batch).items():
+        if name != "prefix_lengths":
+            setattr(batch, name, upload(values, device))
+    return batch

@@ -13,6 +13,8 @@ Letters of this file:
 import torch
 import torch.nn.functional as F
 
+from maxrl.models.cpu import attend_by_products
+
 KEYS = 1024  # what a query may see at most where weights of all pairs are kept
 
 
@@ -93,66 +95,6 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     M = len(q) // len(mask)
     mask = mask.repeat_interleave(M, 0)
     return attention(q, k, v, attn_mask=mask)
-
-
-def attend_by_products(q, k, v, prefix_kv=None, mask=None):
-    """The same as `attend` on a CPU, from its arguments, as plain matrix products.
-
-    It reads a prefix once per group and not once per row, and keeps a weight for every pair of a
-    query and a key: 2 H (Lp + L) bytes for each own token of a layer, and copies of them.
-    """
-    H, L, D = q.shape[1:]
-    B, Hk = k.shape[:2]
-    R = H // Hk
-    # Own keys belong to one row: the R heads that share one are a matrix.
-    queries = q * D**-0.5
-    queries = queries.reshape(B, Hk, R * L, D)
-    dots = queries @ k.mT  # (B, Hk, R L, L)
-    later = torch.ones(L, L, dtype=torch.bool)
-    later = later.triu(1)
-    later = later.repeat(R, 1)
-    dots = dots.masked_fill(later, -torch.inf)
-    if prefix_kv is None:
-        # Of bfloat16 too the kernel takes the sum in float32.
-        weights = dots.softmax(-1)
-        attended = weights @ v
-        return attended.reshape(q.shape)
-
-    # All queries that read the same prefix head, of M rows and R heads, are one matrix.
-    prefix_k, prefix_v = prefix_kv
-    G, _, Lp, _ = prefix_k.shape
-    M = B // G
-    queries = by_group(queries, G)
-    prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R L, Lp)
-    if mask.dim() == 4:
-        padding = ~mask[:, :, :1, :Lp]
-        prefix_dots = prefix_dots.masked_fill(padding, -torch.inf)
-    dots = by_group(dots, G)
-    dots = torch.cat([prefix_dots, dots], -1)
-    weights = dots.softmax(-1)
-    on_prefix, on_own = weights.split([Lp, L], -1)
-
-    # The values are read as the keys were.
-    from_prefix = on_prefix @ prefix_v
-    from_prefix = by_row(from_prefix, M)  # (B, Hk, R L, D)
-    on_own = by_row(on_own, M)
-    from_own = on_own @ v
-    attended = from_prefix + from_own
-    return attended.reshape(q.shape)
-
-
-def by_group(rows, G: int):
-    """Stack what the M rows of each of G groups have: (B, Hk, n, m) to (G, Hk, M n, m)."""
-    rows = rows.unflatten(0, (G, -1))
-    rows = rows.transpose(1, 2)
-    return rows.flatten(2, 3)
-
-
-def by_row(groups, M: int):
-    """Undo `by_group`: (G, Hk, M n, m) to (B, Hk, n, m)."""
-    groups = groups.unflatten(2, (M, -1))
-    groups = groups.transpose(1, 2)
-    return groups.flatten(0, 1)
 
 
 class CacheFull(RuntimeError):

@@ -24,8 +24,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from maxrl.models.attention import Cache, attend, prefix_mask
+from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
-from maxrl.models.linear import Linear
 from maxrl.models.rope import rotate, turn
 
 

@@ -100,21 +100,43 @@ def gathered(
     return result
 
 
-def gathered_state(model: nn.Module, skeleton: nn.Module, optimizer) -> dict:
-    """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
+class Gathered:
+    """The unsharded copy of a sharded model that sampling and saving use.
 
-    They are in the memory of rank 0's CPU; the other ranks get them without numbers.
+    It is gathered when it is first needed after an update, and dropped before the next one. Make
+    this before the model is sharded.
     """
-    device = "cpu" if rank() == 0 else "meta"
-    full = gathered(model, skeleton, device)
-    state = {}
-    for name, parameter in model.named_parameters():
-        values = {}
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if value is not None:
-                values[key] = unsharded(value).to(device)
-        state[full.get_parameter(name)] = values
-    return {"model": full, "optimizer": SimpleNamespace(state=state)}
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.skeleton = meta_skeleton(model)
+        self.copy: nn.Module | None = None
+
+    def get(self, linear: torch.dtype | None) -> nn.Module:
+        """Return the copy, as `gathered` makes it; all ranks must call this."""
+        if self.copy is None:
+            self.copy = gathered(self.model, self.skeleton, linear=linear)
+        return self.copy
+
+    def drop(self) -> None:
+        """Forget the copy: the weights are about to change."""
+        self.copy = None
+
+    def state(self, optimizer: torch.optim.Optimizer) -> dict:
+        """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
+
+        They are in the CPU memory of rank 0; on the other ranks they are on the meta device.
+        """
+        device = "cpu" if rank() == 0 else "meta"
+        full = gathered(self.model, self.skeleton, device)
+        state = {}
+        for name, parameter in self.model.named_parameters():
+            values = {}
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if value is not None:
+                    values[key] = unsharded(value).to(device)
+            state[full.get_parameter(name)] = values
+        return {"model": full, "optimizer": SimpleNamespace(state=state)}
 
 
 def unsharded(tensor: torch.Tensor) -> torch.Tensor:

@@ -33,8 +33,8 @@ def watch() -> dict:
 
     from maxrl.models import transformer
     from maxrl.models.transformer import Transformer, TransformerConfig
+    from maxrl.packing import micro_batches
     from maxrl.policy import TokenLogProbs
-    from maxrl.rollouts import micro_batches
     from maxrl.sampling.sampler import decode_step, noise, prefill
 
     try:

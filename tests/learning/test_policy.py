@@ -15,7 +15,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.evaluation import count_successes
-from maxrl.rollouts import Rollouts, micro_batches
+from maxrl.packing import micro_batches
+from maxrl.rollouts import Rollouts
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 

@@ -14,7 +14,7 @@ from worker_ddp import Dots, plain
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import in_rounds
+from maxrl.rounds import in_rounds, joined
 from maxrl.run import grid
 from maxrl.sampling.sampler import noise
 from maxrl.study import report
@@ -250,7 +250,7 @@ def test_every_prompt_counts_once(aggregation, options):
         terms = A[..., None] * log_probs
         if options:
             with torch.no_grad():
-                reference, _ = policy.reference(batch)
+                reference, _ = policy.frozen(batch)
             log_q = (reference - log_probs) * batch.mask
             terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
         loss = loss - (terms * batch.mask).sum() / m
@@ -269,7 +269,7 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.weights() == 1).all()
-    assert torch.equal(gradient, tiny.gradient(policy, Rollouts.joined([rollouts], 4), advantages))
+    assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], 4), advantages))
 
 
 def test_a_classifier_in_rounds():

@@ -72,7 +72,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")
 
-        # From here on all is bookkeeping. Every rank takes part, since sums over ranks are collectives.
+        # The rest is bookkeeping, on every rank because sums over ranks are collectives.
         logger.show(examples, sampled)
         run.count_skipped(step, stats, rollouts, rewards, advantages)
         evaluated = evaluation(cfg, step, policy, validation)
@@ -106,8 +106,8 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-    norm = float(sharding.unsharded(norm))
+    total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+    norm = float(sharding.unsharded(total))
 
     # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
@@ -118,7 +118,7 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
         optimizer.step()
     # DDP's gradients are views into its buckets; keep them.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
-    return {"grad_norm": norm, "lr": lr, "skipped_updates": 1.0 - finite}
+    return {"grad_norm": norm, "lr": lr, "skipped_updates": float(not finite)}
 
 
 def main(arguments: list[str]) -> None:

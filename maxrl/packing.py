@@ -1,8 +1,10 @@
-"""How rows of many lengths are cut into micro-batches with little padding. Arithmetic on lengths alone.
+"""Cutting rows of different lengths into micro-batches with little padding.
 
-A micro-batch is a rectangle: some groups, and as many rows of each, all padded to the longest. The prompts of its groups are
-padded to the longest too and run once. Groups may have fewer rows to run: the cut follows the counts. Letters: G groups, M
-rows of each.
+A micro-batch is a rectangle of some groups with equally many rows of each, padded to the longest
+row. The prompts of its groups are padded to the longest prompt and run once. Groups may have
+different numbers of rows to run; the cut follows these numbers.
+
+Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
 
 import numpy as np
@@ -11,15 +13,15 @@ import torch
 from maxrl.rollouts import MicroBatch, Rollouts, upload
 from maxrl.sampling.prompts import split
 
-LAUNCH = 32  # a forward and its backward take as long as budget / LAUNCH tokens, beside those that they have
+LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
 
 
 def rectangles(prompts, lengths, budget: int):
     """Cut the rows of G groups into rectangles, each of some groups and some columns.
 
     prompts  (G,), an array of tokens
-    lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0 is not run: it is
-             in a rectangle only where other groups have longer ones, as padding
+    lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0
+             is not run: it appears in a rectangle only as padding
     budget   the most padded tokens of a rectangle, unless it is a single row
 
     Yields pairs of the groups, (G',), and the slice of columns.
@@ -27,14 +29,14 @@ def rectangles(prompts, lengths, budget: int):
     waiting = [(np.arange(len(lengths)), slice(0, lengths.shape[1]))]
     while waiting:
         groups, columns = waiting.pop()
-        # What is empty is not run: groups, and the columns behind the last row of all.
+        # Drop groups and columns without a row to run.
         groups = groups[lengths[groups, columns.start] > 0]
         if len(groups) == 0:
             continue
         counts = (lengths[groups, columns] > 0).sum(1)  # (G',)
         columns = slice(columns.start, columns.start + int(counts.max()))
         rows = lengths[groups, columns]  # (G', M')
-        # Groups that cost alike stay together.
+        # Groups of similar cost stay together.
         order = np.argsort(prompts[groups] + counts * rows[:, 0], kind="stable")
         groups = groups[order]
         rows = rows[order]
@@ -57,13 +59,13 @@ def rectangles(prompts, lengths, budget: int):
 
 
 def cuts(prompts, lengths, budget: int):
-    """Return what a rectangle costs if it is cut in two: between groups, between columns, nowhere.
+    """Return the cost of a rectangle cut between groups (G - 1,), between columns (M - 1,), or not.
 
-    Arguments as of `rectangles`, no group and no column empty. Returns costs (G - 1,), (M - 1,) and a number.
+    Arguments as in `rectangles`, without empty groups and columns.
     """
 
     def cost(tokens):
-        # Each forward takes some time beside that of its tokens.
+        # Every forward has a fixed cost besides that of its tokens.
         forwards = np.ceil(tokens / budget)
         return tokens + forwards * budget / LAUNCH
 
@@ -75,7 +77,7 @@ def cuts(prompts, lengths, budget: int):
     between_groups = cost(first[:-1])
     between_groups += cost(last[1:])
 
-    # A prompt is run once for all rows of its group, and again for those that are cut off.
+    # A prompt is run once for the rows of its group, and again for those that are cut off.
     left = np.arange(1, M)
     longest = lengths.max(0)  # (M,)
     first = prompts.max() + left * longest[0]
@@ -84,14 +86,14 @@ def cuts(prompts, lengths, budget: int):
     between_columns = cost(G * first)
     between_columns += cost(cut_off * last)
     whole = G * (prompts.max() + M * longest[0])
-    # Too large is no choice, but a single row cannot be cut.
+    # A rectangle beyond the budget must be cut, unless it is a single row.
     if whole > budget and G * M > 1:
         return between_groups, between_columns, np.inf
     return between_groups, between_columns, cost(whole)
 
 
 def middle(true) -> int:
-    """Return the middle one of the places where a vector is true: of cuts that cost the same, the even one."""
+    """Return the middle index at which a vector is true: the most even of equally cheap cuts."""
     places = np.flatnonzero(true)
     return places[len(places) // 2]
 
@@ -110,23 +112,23 @@ def padded(prompts, longest, counts):
 
 
 def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=None):
-    """Cut groups into MicroBatches, whose cost follows the tokens that are there.
+    """Cut groups into MicroBatches whose cost follows the tokens to run.
 
     rollouts  of this rank
     groups    which of the P_local to cut
     budget    the most padded tokens of a micro-batch, unless it is a single row
     device    where the micro-batches go
-    live      (P_local, N) bool, the rows to run; without it all
+    live      (P_local, N) bool, the rows to run (default: all)
 
-    Yields MicroBatches, in which every row to run stands once.
+    Yields MicroBatches that together hold every row to run once.
     """
-    # A row that is not run has no tokens: what follows knows of lengths alone.
+    # A row that is not run has length 0, so that the cut is a matter of lengths alone.
     lengths = rollouts.lengths
     if live is not None:
         lengths = lengths * live.to(lengths.device)
     groups = np.array(groups, dtype=int)
     cut = lengths.numpy()[groups]  # (G, N)
-    # Long rows beside long ones: what is cut off together is padded to one length.
+    # Sort by length so that rows that are cut together need little padding.
     order = np.argsort(-cut, axis=1, kind="stable")
     cut = np.take_along_axis(cut, order, 1)
     prompts = np.array([len(rollouts.prompts[g]) for g in groups])  # (G,)
@@ -141,7 +143,7 @@ def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) ->
     groups   (G,), an array: which of the P_local
     rows     (G, M), an array: which of the N rollouts of each
     device   where it goes
-    lengths  (P_local, N), 0 for a row that is not run; without it those of the rollouts
+    lengths  (P_local, N), 0 for a row that is not run (default: those of the rollouts)
     """
     if lengths is None:
         lengths = rollouts.lengths
@@ -149,13 +151,13 @@ def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) ->
     rows = groups[:, None] * N + rows
     rows = torch.from_numpy(rows)  # (G, M)
     lengths = lengths.flatten()[rows]  # (G, M)
-    # As long as its own longest response, not as the longest of all.
+    # Padded to its own longest response, not to the longest of all.
     L = int(lengths.max())
     tokens = rollouts.tokens[..., :L]
     targets = tokens.flatten(0, 1)[rows]  # (G, M, L)
-    # From lengths: the padding's id may be that of an end token.
+    # Made from lengths, because the padding's id may be that of a stop token.
     mask = torch.arange(L) < lengths[..., None]  # (G, M, L)
-    # A device that looked for them would have to be waited for.
+    # Found on the host, because nonzero() on a GPU would synchronise.
     places = mask.flatten().nonzero()
     places = places.squeeze(1)  # (tokens,)
 

@@ -1,10 +1,10 @@
 """A language model as a policy: it makes rollouts, and turns advantages into gradients.
 
-classifier.py has the same methods for an image classifier. Both give (P_local, N) of everything, so that one
-loop and one set of estimators serve both.
+classifier.py has the same methods for an image classifier. Both give (P_local, N) of everything,
+so that one loop and one set of estimators serve both.
 
-Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A micro-batch
-has M of the rows of G groups.
+Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
+micro-batch has M of the rows of G groups.
 """
 
 import math
@@ -34,15 +34,15 @@ from maxrl.stats import UpdateStats
 class TokenLogProbs(nn.Module):
     """The one forward with gradients: DDP synchronises only calls through this forward."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Transformer):
         super().__init__()
         self.model = model
 
     def forward(self, batch: MicroBatch | None, with_entropy: bool = False):
         """Return log-probabilities of the targets and entropies of their distributions, or None.
 
-        Both are (G, M, L) and 0 in the padding. None stands for a rank with fewer micro-batches than another one;
-        the result is then a 0 that needs a gradient.
+        Both are (G, M, L) and 0 in the padding. None stands for a rank with fewer micro-batches
+        than another one; the result is then a 0 that needs a gradient.
         """
         head = self.model.lm_head
         if batch is None:
@@ -115,7 +115,7 @@ class SequencePolicy:
         """
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
-    def unsharded_model(self) -> nn.Module:
+    def unsharded_model(self) -> Transformer:
         """Return the model for what needs no gradient; all ranks must call this.
 
         Ranks sample to different lengths, so each of them needs a whole copy of a sharded model.
@@ -182,7 +182,7 @@ class SequencePolicy:
         """
         # Prefer eos among the stop tokens.
         end = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        if end not in self.stop_tokens:
+        if end is None or end not in self.stop_tokens:
             end = self.stop_tokens[0]
         answers = []
         for example in examples:
@@ -206,7 +206,7 @@ class SequencePolicy:
 
     @torch.no_grad()
     def record(self, rollouts: Rollouts) -> dict[str, float]:
-        """Store the log-probabilities before the first of several updates in rollouts.old_log_probs.
+        """Store the log-probabilities before several updates in rollouts.old_log_probs.
 
         Returns statistics over all ranks, which must all call this.
         """

@@ -22,9 +22,9 @@ from maxrl.parallel import distributed
 class Rollouts:
     """N responses to each of this rank's prompts. Masks come from lengths, never from token ids.
 
-    Tokens, lengths and `finished` are brought to the host. Log-probabilities and entropies stay
-    where they were made. Of prompts that were sampled in rounds some have fewer than N: the others
-    have length 0.
+    Tokens, lengths and `finished` are copied to the host; log-probabilities and entropies stay on
+    the device. A prompt that was sampled in rounds may have fewer than N responses: the missing
+    ones have length 0.
     """
 
     prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
@@ -38,13 +38,14 @@ class Rollouts:
     old_log_probs: torch.Tensor | None = None
 
     def __post_init__(self):
-        # Here once for all of them; asked one by one, each would wait for the device.
+        # Copy to the host once: per-element access later would synchronise each time.
         self.tokens = self.tokens.cpu()
         self.lengths = self.lengths.cpu()
         self.finished = self.finished.cpu()
 
     def mean_log_probs(self) -> torch.Tensor:
-        """(P_local, N): mean log-probability of the tokens of each response, by the sampler."""
+        """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
+        assert self.log_probs is not None, "demonstrations have no log-probabilities"
         return self.log_probs.sum(-1).cpu() / self.lengths
 
     def text(self, i: int, j: int) -> str:
@@ -54,29 +55,26 @@ class Rollouts:
     def completion(self, i: int, j: int) -> str:
         """What reward functions read: the response without its end and other special tokens."""
         ids = self.response(i, j)
-        # Not every end token is a special one: a maze ends with a word.
+        # Not every stop token is a special token: a maze ends with a word.
         if self.finished[i, j]:
             ids.pop()
         return self.tokenizer.decode(ids, skip_special=True)
 
-    def response(self, i, j):
-        """The ids of response j to prompt i, without padding."""
+    def response(self, i: int, j: int) -> list[int]:
+        """The token ids of response j to prompt i, without padding."""
         length = self.lengths[i, j]
         return self.tokens[i, j, :length].tolist()
 
     def row(self, i: int, j: int) -> dict:
-        """Rollout j of prompt i for people to look at."""
+        """Rollout j of prompt i as text, for samples.jsonl."""
         prompt = self.prompts[i].tolist()
         return {
             "prompt": self.tokenizer.decode(prompt),
             "response": self.text(i, j),
         }
 
-    def select(self, groups) -> "Rollouts":
-        """Return the rollouts of some groups.
-
-        groups  (P_local,) bool, True for those to keep
-        """
+    def select(self, groups: torch.Tensor) -> "Rollouts":
+        """Return the rollouts of the groups that are True in `groups` (P_local,)."""
         chosen = dict(vars(self))
         for name, value in chosen.items():
             if isinstance(value, torch.Tensor):
@@ -86,12 +84,12 @@ class Rollouts:
         return Rollouts(**chosen)
 
     def weights(self) -> torch.Tensor:
-        """(P_local, 1): N / m of groups with m responses, so that every prompt counts once."""
+        """(P_local, 1): N / m for groups with m responses, so that every prompt counts once."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
-    def counts(self, groups) -> dict[str, float]:
-        """Return rollouts and tokens of some groups; "weighted" are the tokens times weights()."""
+    def counts(self, groups: list[int]) -> dict[str, float]:
+        """Count the rollouts and tokens of some groups; "weighted" are tokens times weights()."""
         lengths = self.lengths[groups]  # (groups, N)
         weighted = lengths * self.weights()[groups]
         return {
@@ -101,7 +99,7 @@ class Rollouts:
         }
 
     def statistics(self) -> dict[str, float]:
-        """Return lengths and entropy over all ranks, which must all call this."""
+        """Return metrics of lengths and entropy over all ranks, which must all call this."""
         lengths = self.lengths.double()  # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
@@ -111,7 +109,7 @@ class Rollouts:
         if self.entropies is not None:
             sums["entropy"] = float(self.entropies.double().sum())
         sums = distributed.all_reduce(sums)
-        # One collective finds both ends: the shortest is the largest of the negative lengths.
+        # One collective finds both ends, since the shortest is the largest negative length.
         ends = {
             "longest": float(lengths.max()),
             "shortest": float(-lengths.min()),
@@ -129,15 +127,13 @@ class Rollouts:
 
 
 def with_verdict(rollouts, rewards: torch.Tensor):
-    """Leave out the groups without any reward; reward functions may have no verdict.
+    """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier
-    rewards   (P_local, N), NaN if there is no verdict
-
-    Returns rollouts and rewards of the others.
+    rewards   (P_local, N), NaN where a reward function gave no verdict
     """
     judged = rewards.isfinite().any(1)  # (P_local,)
-    # As it always is without faults: then nothing is copied.
+    # The usual case, in which nothing is copied.
     if judged.all():
         return rollouts, rewards
     return rollouts.select(judged), rewards[judged]
@@ -147,24 +143,24 @@ def with_verdict(rollouts, rewards: torch.Tensor):
 class MicroBatch:
     """What one forward runs: M rows for each of G groups. All but prefix_lengths is on the device.
 
-    The prompt but its last token is the group's prefix, encoded once for all its rows. The last
-    token is every row's first input, so that input t predicts target t.
+    The prompt without its last token is the group's prefix, which is encoded once for all rows.
+    The last token is the first input of every row, so that input t predicts target t.
     """
 
-    rows: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each is, group after group
+    rows: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each row is
     prefix: torch.Tensor  # (G, Lp), right-padded
     prefix_lengths: torch.Tensor  # (G,), on the host
     inputs: torch.Tensor  # (G, M, L)
     targets: torch.Tensor  # (G, M, L)
-    mask: torch.Tensor  # (G, M, L) bool: which targets are response tokens of rows to run
-    places: torch.Tensor  # (tokens,): where the mask is true, counted through the rows
+    mask: torch.Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
+    places: torch.Tensor  # (tokens,): indices of the mask's true elements, flattened
 
-    def select(self, values):
-        """Cut out what belongs to the rows.
+    def select(self, values: torch.Tensor | None):
+        """Return the part of `values` that belongs to the rows.
 
         values  (P_local, N), (P_local, N, at least L) or None, on the device
 
-        Returns (G, M), (G, M, L) or None.
+        The result is (G, M), (G, M, L) or None.
         """
         if values is None:
             return None
@@ -176,8 +172,8 @@ class MicroBatch:
 
 
 def upload(values: torch.Tensor, device) -> torch.Tensor:
-    """Copy a tensor of the host to a device, which need not be waited for."""
-    # Of memory that may be paged out a copy is made first, and waited for.
+    """Copy a tensor of the host to a device without waiting for it."""
+    # Pinned memory is copied asynchronously; pageable memory is not.
     if torch.device(device).type == "cuda":
         values = values.pin_memory()
     return values.to(device, non_blocking=True)

@@ -36,7 +36,9 @@ class Sampled:
 
 
 def sampling(estimator: str, task):
-    """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same arguments."""
+    """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same
+    arguments.
+    """
     if estimator == "supervised":
         return demonstrated
     return draws_in_rounds if task.classes else in_rounds
@@ -103,7 +105,7 @@ def in_rounds(policy, judge, examples, sizes, step: int, indices, clock) -> Samp
 def joined(parts: list[Rollouts], N: int) -> Rollouts:
     """Return the groups of several Rollouts as one, in which groups have up to N responses."""
     L = max(part.tokens.shape[2] for part in parts)
-    values = {"prompts": [prompt for part in parts for prompt in part.prompts]}
+    values: dict = {"prompts": [prompt for part in parts for prompt in part.prompts]}
     for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
         padded = []
         for part in parts:

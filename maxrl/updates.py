@@ -1,14 +1,16 @@
-"""What the updates of a step are made of: minibatches, learning rate, and the mean of their statistics."""
+"""The updates of a step: their minibatches, learning rate and mean statistics."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
+from maxrl import rng
 from maxrl.config import Config
 from maxrl.parallel import distributed
 
 
-def means(cfg: Config, unit: str, updates: list[dict]) -> dict:
+def means(cfg: Config, unit: str, updates: list[dict]) -> dict[str, float]:
     """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
     result = {}
     for name in updates[0]:
@@ -17,7 +19,7 @@ def means(cfg: Config, unit: str, updates: list[dict]) -> dict:
     return result
 
 
-def minibatches(cfg: Config, groups: int, step: int):
+def minibatches(cfg: Config, groups: int, step: int) -> Iterator[list[int] | None]:
     """Yield, for each update of a step, which of this rank's `groups` prompts it takes.
 
     None stands for all of them at once, as in the paper's recipes.
@@ -25,10 +27,8 @@ def minibatches(cfg: Config, groups: int, step: int):
     if cfg.minibatches == cfg.passes == 1:
         yield None
         return
-    # The 2 keeps this stream of random numbers apart from those of rollouts and prompts.
     for i in range(cfg.passes):
-        rng = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2])
-        order = rng.permutation(groups)
+        order = rng.minibatches(cfg.seed, step, distributed.rank(), i).permutation(groups)
         for part in np.array_split(order, cfg.minibatches):
             yield part.tolist()
 

@@ -30,7 +30,9 @@ class Linear(nn.Linear):
 
 @functools.cache
 def mkl_is_slow() -> bool:
-    """Whether this CPU has AVX-512 and is not Intel's: MKL, which torch multiplies float32 with, does not use it there."""
+    """Whether this CPU has AVX-512 and is not Intel's: MKL, which torch multiplies float32 with,
+    does not use it there.
+    """
     if (
         torch.backends.cpu.get_cpu_capability() != "AVX512"
         or not torch.backends.mkldnn.is_available()

@@ -75,8 +75,10 @@ def evaluation(cfg, step: int, policy, task) -> dict:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     if not cfg.evaluates(step):
         return {}
-    sampling = {}
-    if not task.classes:
+    prompts = min(cfg.eval_prompts, len(task))
+    if task.classes:
+        found = policy.evaluate(task, prompts, cfg.eval_k)
+    else:
         sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
-    found = policy.evaluate(task, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
+        found = pass_at_ks(policy, task, range(prompts), cfg.eval_k, cfg.eval_samples, **sampling)
     return {f"eval/{name}": value for name, value in found.items()}

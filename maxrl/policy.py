@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from maxrl import checkpoint
-from maxrl.evaluation import pass_at_ks
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.models.lora import drop_casts
@@ -318,10 +317,6 @@ class SequencePolicy:
 
     def restore_buffers(self) -> None:
         """Undo the side effects of a skipped update's forward, of which this model has none."""
-
-    def evaluate(self, task, prompts: int, ks: Sequence[int], samples: int, **sampling) -> dict:
-        """Return pass@k on the first `prompts` of a task, as evaluation.pass_at_ks does."""
-        return pass_at_ks(self, task, range(min(prompts, len(task))), ks, samples, **sampling)
 
     def gathered_state(self, optimizer: torch.optim.Optimizer) -> dict:
         """Return what save() takes of a sharded model; all ranks must call this, rank 0 saves."""

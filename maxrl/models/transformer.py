@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from maxrl.models.attention import Cache, attend, prefix_mask
+from maxrl.models.attention import attend, prefix_mask
+from maxrl.models.cache import Cache
 from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import rotate, turn

@@ -5,7 +5,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-from maxrl.models.attention import Cache, CacheFull
+from maxrl.models.cache import Cache, CacheFull
 from maxrl.sampling.sampler import Samples
 
 

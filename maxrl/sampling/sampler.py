@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from maxrl import rng
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
 from maxrl.sampling.cuda import Late, Repeated
 from maxrl.sampling.drawing import distribution, draw

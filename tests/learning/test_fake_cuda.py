@@ -162,7 +162,7 @@ def seen(tmp_path_factory):
         "MAX_JOBS": "1",
     }
     root = Path(__file__).resolve().parents[2]
-    environment["PYTHONPATH"] = f"{root}:{root / 'tests'}:{root / 'tests/helpers'}"
+    environment["PYTHONPATH"] += f"{os.pathsep}{root / 'tests/bench'}"
     done = subprocess.run(
         [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300
     )

@@ -19,7 +19,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import maze17
 from maxrl.sampling.prompts import pad

@@ -6,7 +6,8 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl.models import attention
-from maxrl.models.attention import Cache, attend, prefix_mask
+from maxrl.models.attention import attend, prefix_mask
+from maxrl.models.cache import Cache
 from maxrl.models.cpu import attend_by_products
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import RECIPES

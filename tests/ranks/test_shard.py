@@ -286,5 +286,5 @@ def test_refusals(shell):
         UsageError, match="--shard True means nothing to a classifier: leave it out"
     ):
         setup.check(Config(shard=True, prompts=2), Dots(), 2)
-    with pytest.raises(ValueError, match="there must be a process group: start with torchrun"):
+    with pytest.raises(ValueError, match="a process group: start with torchrun"):
         tiny.policy(tiny.model(), shard=True)

@@ -17,7 +17,7 @@ import torch
 
 sys.path.insert(0, "..")  # a clone that is not installed
 
-from maxrl import policy
+from maxrl import build
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
@@ -189,7 +189,7 @@ def begins_with_the_last_letter(response, text):
 def train(method):
     torch.manual_seed(0)
     tokenizer = Tokenizer.from_vocabulary(task.vocabulary)
-    learner = policy.make_policy(
+    learner = build.make_policy(
         from_config(reverse_text().model), tokenizer, [], task, "cpu", max_tokens=2
     )
     optimizer = torch.optim.AdamW(learner.model.parameters(), lr=3e-4)

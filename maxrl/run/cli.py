@@ -20,7 +20,7 @@ from maxrl.io import user_code
 from maxrl.parallel.distributed import rank
 from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
-from maxrl.sampling.sampler import PromptError
+from maxrl.sampling.prompts import PromptError
 from maxrl.tasks.base import fault
 
 # What a training run can change when memory runs out.

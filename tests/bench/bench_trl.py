@@ -38,7 +38,9 @@ def our_step(cfg, task, policy):
 
     def step():
         now = next(steps)
-        sampled = in_rounds(policy, task, examples, cfg.rounds, now, range(cfg.prompts), Clock())
+        sampled = in_rounds(
+            policy, task.rewards, examples, cfg.rounds, now, range(cfg.prompts), Clock()
+        )
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
         stats = policy.backward(judged, advantages)

@@ -9,7 +9,7 @@ from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from maxrl.models import linear
+from maxrl.models import cpu
 from maxrl.parallel import distributed
 
 device = torch.device("cpu")
@@ -68,7 +68,7 @@ def counted(function) -> int:
         return sdpa_backward_flop_count(gradient, q, k, v)
 
     # The counter knows torch's own products alone.
-    plain_products = mock.patch.object(linear, "mkl_is_slow", lambda: False)
+    plain_products = mock.patch.object(cpu, "mkl_is_slow", lambda: False)
     with (
         whole_biases(),
         plain_products,

@@ -17,7 +17,7 @@ from runs import SHORT
 from maxrl.config import FREE_ON_RESUME, Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.models import from_config, transformer
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, find_recipe, maze9_laptop, maze17
 from maxrl.run import dry_run

@@ -371,7 +371,7 @@ with cli.script("x.py"):
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ.copy(),
         capture_output=True,
         text=True,
     )
@@ -401,7 +401,7 @@ with cli.script("x.py", OSError):
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ.copy(),
         capture_output=True,
         text=True,
     )

@@ -33,8 +33,8 @@ from maxrl.parallel import distributed
 from maxrl.registry import RewardError
 from maxrl.rewards.functions import faults
 from maxrl.run import cli, sampling_options, setup, table
-from maxrl.study import plots
-from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
+from maxrl import plots
+from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 
 
 def read_arguments(arguments: list[str]):

@@ -74,7 +74,7 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   sampling_options.py         has the options that eval.py and sample.py share.
   table.py                    prints the tables of eval.py.
   grid.py                     runs a product of options, one run after another or under Slurm.
-maxrl/study/                  NEXT TO THE METHOD
+maxrl/                  NEXT TO THE METHOD
   plots.py                    draws the figures.
   report.py                   makes one HTML page of runs: curves, right and wrong responses, times.
   toy.py                      runs the estimators without a model.

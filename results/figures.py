@@ -17,7 +17,7 @@ import numpy as np
 from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
-from maxrl.study import plots
+from maxrl import plots
 from results import gradient_figures, image_figures, maze_figures
 from results.panels import level, line, over_seeds, seeds_said, theirs
 from results.reading import RESULTS, paper

@@ -18,7 +18,7 @@ import torch
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
-from maxrl.study.plots import called
+from maxrl.plots import called
 from results.summarise import head, line, over_seeds
 
 RESULTS = Path(__file__).parent

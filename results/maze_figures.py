@@ -4,7 +4,7 @@ import numpy as np
 
 from maxrl.metrics import times_fewer
 from maxrl.run import table
-from maxrl.study.plots import over_steps, smooth
+from maxrl.plots import over_steps, smooth
 from results.panels import (
     MAZE9,
     MAZE17,

@@ -23,7 +23,7 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
 from maxrl.models import from_config
 from maxrl.recipes import reverse_text
-from maxrl.study.plots import STYLE
+from maxrl.plots import STYLE
 from maxrl.tasks import load_task
 
 METHODS = ("rloo", "grpo", "maxrl")

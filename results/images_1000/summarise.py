@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.study.plots import called
+from maxrl.plots import called
 from results import images
 from results.images import BINS, RESULTS, columns, seeds_table
 from results.summarise import head, line, over_seeds

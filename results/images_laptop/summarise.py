@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from maxrl.metrics import exact_pass_at_k, mean_and_se
-from maxrl.study.plots import called
+from maxrl.plots import called
 from results.summarise import head, line
 
 COLUMNS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.metrics import mean_and_se, pass_at_k
-from maxrl.study.plots import called
+from maxrl.plots import called
 
 HERE = Path(__file__).resolve().parent
 TASKS = ("subset_sum", "reverse_text")

@@ -314,7 +314,7 @@ def show(found: dict, by: str = "wall"):
 
 def plot(found: dict, file: Path, by: str):
     """A bar for each row with rivals from elsewhere, and for training with plain rows: its ratio."""
-    from maxrl.study import plots
+    from maxrl import plots
 
     rows = [
         row

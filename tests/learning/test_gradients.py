@@ -1,4 +1,4 @@
-"""Gradient norms against pass rates: by enumeration, by their ratios, and through eval.py (maxrl/study/gradient_norms.py)."""
+"""Gradient norms against pass rates: by enumeration, by their ratios, and through eval.py (maxrl/gradient_norms.py)."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ from maxrl.classifier import ClassifierPolicy, Draws
 from maxrl.io.files import sealed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.resnet import ResNet, ResNetConfig
-from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
+from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY

@@ -17,7 +17,7 @@ from maxrl.rollouts import Rollouts
 from maxrl.rounds import in_rounds
 from maxrl.run import grid
 from maxrl.sampling.sampler import noise
-from maxrl.study import report
+from maxrl import report
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)

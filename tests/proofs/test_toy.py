@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.study import toy
+from maxrl import toy
 
 
 def test_sampled_follows_exact():
@@ -104,7 +104,7 @@ def test_estimators_that_are_named(file, capsys):
 def test_their_figure(file, monkeypatch):
     pytest.importorskip("matplotlib")
     kept = []
-    monkeypatch.setattr("maxrl.study.plots.save", lambda fig, lines, *_: kept.extend([fig, lines]))
+    monkeypatch.setattr("maxrl.plots.save", lambda fig, lines, *_: kept.extend([fig, lines]))
     toy.main(["--estimator", "rloo,mine.py:mine", "--prompts", "10", "--steps", "3", "--out", "."])
     fig, lines = kept
     assert [line.get_label() for line in lines] == ["RLOO", "mine.py:mine", toy.EXACT_ML]

@@ -15,7 +15,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import UsageError
 from maxrl.io.arguments import named
 from maxrl.io.files import json_lines
-from maxrl.study import plots
+from maxrl import plots
 
 
 @pytest.fixture

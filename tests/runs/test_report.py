@@ -19,7 +19,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.run import samples as written
-from maxrl.study import report
+from maxrl import report
 from maxrl.tasks.maze import ID, verify
 
 EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
@@ -419,7 +419,7 @@ def test_the_page_needs_nothing_else(make):
     """No address, no script and a policy that forbids both; and for a text task neither torch nor matplotlib to make it."""
     make("a")
     code = ("import sys; sys.modules |= dict.fromkeys(['torch', 'matplotlib', 'PIL', 'jinja2', 'tokenizers', 'tqdm'])\n"
-            "sys.argv = ['report', 'a']; from maxrl.study import report; report.script()")  # fmt: skip
+            "sys.argv = ['report', 'a']; from maxrl import report; report.script()")  # fmt: skip
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
     page = Page("a/report.html")
     links = [

@@ -46,10 +46,11 @@ maxrl/                        THE METHOD
   distributed.py              joins the ranks and sums numbers over them.
   sharding.py                 divides one model over the ranks.
   errors.py                   defines the errors that end with one line.
-  plots.py                    keeps the command `python -m maxrl.plots`.
-  report.py                   keeps the command `python -m maxrl.report`.
-  toy.py                      keeps the command `python -m maxrl.toy`.
   grid.py                     keeps the command `python -m maxrl.grid`.
+  plots.py                    draws the figures.
+  report.py                   makes one HTML page of runs: curves, responses, times.
+  toy.py                      runs the estimators without a model.
+  gradient_norms.py           measures the gradient of each prompt against its pass rate.
   __main__.py                 keeps the command `maxrl` of an installed package.
 maxrl/io/                     BELOW THE METHOD: WHAT COMES FROM OTHERS
   arguments.py                splits and reads the words of a command line.
@@ -74,11 +75,6 @@ maxrl/run/                    ABOVE THE METHOD: WHAT KEEPS A RUN ALIVE
   sampling_options.py         has the options that eval.py and sample.py share.
   table.py                    prints the tables of eval.py.
   grid.py                     runs a product of options, one run after another or under Slurm.
-maxrl/                  NEXT TO THE METHOD
-  plots.py                    draws the figures.
-  report.py                   makes one HTML page of runs: curves, right and wrong responses, times.
-  toy.py                      runs the estimators without a model.
-  gradient_norms.py           measures the gradient of each prompt against its pass rate.
 
 Letters, in every shape comment:
     P  prompts of the whole batch (P_local: of this rank)     B  rows of a tensor, P_local * N
@@ -86,4 +82,4 @@ Letters, in every shape comment:
     p  pass rate, T truncation order (and nothing else), C classes
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

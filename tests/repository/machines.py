@@ -39,7 +39,7 @@ def run(name: str) -> int:
     spin = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(spin) for _ in range(2 if name == "busy" else 0)]
     log = OUT / f"{name}.txt"
-    suite = [sys.executable, *"-m pytest -n 2 --dist loadfile --no-loadscope-reorder".split()]
+    suite = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile"]
     try:
         with log.open("w") as file:
             code = subprocess.run(suite, env=environment, stdout=file, stderr=file).returncode

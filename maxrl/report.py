@@ -285,7 +285,8 @@ def options(runs: list[Run]) -> str:
     rows = []
     for key in dict.fromkeys(key for run in runs for key in run.options):
         values = [safe(run.options.get(key)) for run in runs]
-        if len(runs) == 1 or len(set(values)) > 1:
+        differs = len(set(values)) > 1 and key not in ("command", "out")
+        if differs or len(runs) == 1:
             rows.append([safe(key), *values])
     return table("Options", ["option", *(run.name for run in runs)], rows)
 

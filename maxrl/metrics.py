@@ -40,10 +40,10 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
     return 1 - fail if fail.ndim else float(1 - fail)
 
 
-def exact_pass_at_k(p: Any, k: int) -> np.ndarray:
+def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
     """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
     p = _array(p)
-    if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not k >= 1:
+    if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
         raise ValueError(f"exact_pass_at_k needs 0 <= p <= 1 and k >= 1, but got k={k}, p={p}")
     with np.errstate(divide="ignore"):
         return -np.expm1(k * np.log1p(-np.minimum(p, 1)))

@@ -1,15 +1,18 @@
 """The agenda for a GPU, in blocks of at most nine minutes.
 
-    python results/agenda.py                 run the next unfinished block, after saying what it will cost
-    python results/agenda.py --list          every block: its state, its cost, what is expected of it
+    python results/agenda.py                 run the next unfinished block, after saying what it
+    will cost
+    python results/agenda.py --list          every block: its state, its cost, what is expected of
+    it
     python results/agenda.py --dry           the next block's commands, without running them
     python results/agenda.py --block NAME    this one, whatever its state
     python results/agenda.py --show          ours beside the paper's, from what was kept
     python results/agenda.py --tiny          the same blocks in small, on a CPU: a rehearsal
 
-runs/agenda.jsonl has a line for every attempt. A block whose time is up is repeated and resumes its runs; one that failed
-comes again after all others. results/gpu/ keeps what is small: metrics (results/keep.py), recipes, counts. Runs and
-checkpoints are in runs/agenda/: carry this folder and runs/agenda.jsonl along to go on with on another machine.
+runs/agenda.jsonl has a line for every attempt. A block whose time is up is repeated and resumes its
+runs; one that failed comes again after all others. results/gpu/ keeps what is small: metrics
+(results/keep.py), recipes, counts. Runs and checkpoints are in runs/agenda/: carry this folder and
+runs/agenda.jsonl along to go on with on another machine.
 """
 
 import argparse
@@ -94,7 +97,13 @@ class Agenda:
         ]
         if self.tiny:
             check += ["--device", "cpu", "--tiny", "--only", "versions"]
-        bench = ["tests/bench/bench.py", "--quick", "--out", str(self.kept / "bench.json"), "--resume"]
+        bench = [
+            "tests/bench/bench.py",
+            "--quick",
+            "--out",
+            str(self.kept / "bench.json"),
+            "--resume",
+        ]
         if self.tiny:
             bench += ["--turns", "1", "--only", "verifiers/maze"]
         return [
@@ -325,7 +334,8 @@ class Agenda:
         return {row["block"]: row["state"] for row in rows}
 
     def next(self) -> Block | None:
-        """The first block that is not done, those that failed last; None when all are done or wait for one that is not."""
+        """The first block that is not done, those that failed last; None when all are done or wait
+        for one that is not."""
         states = self.history()
         open_ = [block for block in self.blocks if states.get(block.name) != "done"]
         ready = [
@@ -378,7 +388,8 @@ class Agenda:
 
 
 def side_by_side(phase: Phase, log: Path) -> list[int]:
-    """Run a phase's commands; their exit codes. What they print goes to LOG-0.log, LOG-1.log, ..., its end also to here."""
+    """Run a phase's commands; their exit codes. What they print goes to LOG-0.log, LOG-1.log, ...,
+    its end also to here."""
     processes, logs = [], []
     try:
         for i, words in enumerate(phase.commands):
@@ -412,7 +423,8 @@ def wait(process: subprocess.Popen, seconds: float):
 
 
 def smoothed(rows: list[dict]) -> float:
-    """The share of prompts with a success as Figure 12 has it: a moving average of .99 a step, of lines of five steps."""
+    """The share of prompts with a success as Figure 12 has it: a moving average of .99 a step, of
+    lines of five steps."""
     value = 1 - rows[0]["frac_reward_zero_mean"]
     for row in rows[1:]:
         value = 0.99**5 * value + (1 - 0.99**5) * (1 - row["frac_reward_zero_mean"])

@@ -1,4 +1,5 @@
-"""Makes results/tour.ipynb of results/tour.py, without Jupyter: runs its cells and keeps what they print and draw.
+"""Makes results/tour.ipynb of results/tour.py, without Jupyter: runs its cells and keeps what they
+print and draw.
 
 PYTHONPATH=. python results/notebook.py
 """
@@ -15,7 +16,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def cells(text: str) -> list[tuple[str, str]]:
-    """[("markdown" or "code", source)] of a script whose cells begin with "# %%" or "# %% [markdown]"."""
+    """[("markdown" or "code", source)] of a script whose cells begin with "# %%" or "# %%
+    [markdown]"."""
     found = []
     for part in re.split(r"(?m)^# %%", text)[1:]:
         title, _, body = part.partition("\n")
@@ -28,7 +30,8 @@ def cells(text: str) -> list[tuple[str, str]]:
 
 
 def outputs(source: str, names: dict) -> list[dict]:
-    """What a code cell prints and draws, in the notebook's terms. names: what the cells before it have defined."""
+    """What a code cell prints and draws, in the notebook's terms. names: what the cells before it
+    have defined."""
     import matplotlib.pyplot as plt
 
     plt.close("all")  # what others may have left open

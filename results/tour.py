@@ -22,8 +22,8 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
 from maxrl.models import from_config
-from maxrl.recipes import reverse_text
 from maxrl.plots import STYLE
+from maxrl.recipes import reverse_text
 from maxrl.tasks import load_task
 
 METHODS = ("rloo", "grpo", "maxrl")

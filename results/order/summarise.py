@@ -52,14 +52,14 @@ def few(table: dict):
     for N in (2, 4, 8):
         for order in (N - 1, N):
             gaps = table[f"few-maxrl-{N}"] - table[f"few-order-{order}-of-{N}"]
-            line([f"order {order} of {N} rollouts", *(over_seeds(gap, "+") for gap in gaps)])
+            line(*[f"order {order} of {N} rollouts", *(over_seeds(gap, "+") for gap in gaps)])
 
 
 def rates(curves: dict):
     """Of Algorithm 1 with 4 rollouts, on seed 100."""
     found = {run["lr"]: run for name, run in curves.items() if "/maxrl-4-lr" in name}
     head("learning rate, seed 100, validation", *(f"{rate:g}" for rate in sorted(found)))
-    line(["pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found))])
+    line(*["pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found))])
 
 
 def same(curves: dict):
@@ -87,7 +87,7 @@ def noises():
         rows += [(f"order-{T}-of-{N}", "maxrl_order", N, {"order": T}) for T in (N - 1, N)]
     for run, name, N, options in rows:
         line(
-            [
+            *[
                 title(run),
                 *(
                     f"{weight(name, p, rollouts=N, **options):.3g} / {noise(name, p, N, CLASSES, **options):.3g}"

@@ -157,7 +157,7 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
     head(title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed")
     for name in names:
         each = " / ".join(f"{value:.3f}" for value in table[name][0])
-        line(*[naming(name), *map(over_seeds, table[name]), each])
+        line(naming(name), *map(over_seeds, table[name]), each)
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:

@@ -78,14 +78,12 @@ def main(folder: Path):
     for study, name in studies.items():
         counts, found = medians(folder, study)
         head(f"{name}, K/N up to", *CALLED)
-        line(*["prompts", *map(str, counts)])
+        line("prompts", *map(str, counts))
         for method, values in found.items():
-            line(
-                *[NAMES[method], *("-" if np.isnan(value) else f"{value:.3g}" for value in values)]
-            )
+            line(NAMES[method], *("-" if np.isnan(value) else f"{value:.3g}" for value in values))
     head("largest deviation of the ratio", *(NAMES[method] for method in ("maxrl", "grpo")))
     for study, name in studies.items():
-        line(*[name, *(f"{value:.1g}" for value in ratios(folder, study).values())])
+        line(name, *(f"{value:.1g}" for value in ratios(folder, study).values()))
 
 
 if __name__ == "__main__":

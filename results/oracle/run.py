@@ -35,11 +35,21 @@ from maxrl.tasks import Example
 VOCABULARY = ("a", "b", "c", "d", "end")
 END = VOCABULARY.index("end")
 LONGEST = 3
-TARGETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # pass rates, about
+# The pass rates, about.
+TARGETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 SEEDS = range(5)
-SIZES = dict(
-    model_type="qwen2", vocab_size=len(VOCABULARY), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-    num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=16, rms_norm_eps=1e-6, rope_theta=1e4)  # fmt: skip
+SIZES = {
+    "model_type": "qwen2",
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 16,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e4,
+}
 
 ROLLOUTS = [2**i for i in range(1, 12)]
 # A row's name -> the estimator and its options, which are lowered to N where they are above it.

@@ -170,7 +170,8 @@ def rounds(turns: int) -> dict:
             )
             contestants[who] = lambda who=who, step=step: found.__setitem__(who, step())
         times, flops = take_turns(contestants, turns)
-    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with maxrl_rare, 128 at once with maxrl"
+    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
+    what += "maxrl_rare, 128 at once with maxrl"
     said = {
         who: {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
         for who, metrics in found.items()

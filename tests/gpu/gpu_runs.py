@@ -34,7 +34,8 @@ def run(*words, launcher=()) -> str:
     )
     if done.returncode:
         raise RuntimeError(
-            f"{' '.join(map(str, words))}: exit code {done.returncode}: {(done.stdout + done.stderr)[-600:]}"
+            f"{' '.join(map(str, words))}: exit code {done.returncode}: "
+            f"{(done.stdout + done.stderr)[-600:]}"
         )
     return done.stdout
 
@@ -112,10 +113,8 @@ def torchrun() -> dict:
 def sharded() -> dict:
     """fully_shard with one rank gives the gradient of the whole model; in a process group of its
     own."""
-    run(
-        "-c",
-        f"import gpu_items, gpu_runs; gpu_items.start({gpu_items.device.type!r}, {gpu_items.small}); gpu_runs.one_rank()",
-    )
+    start = f"gpu_items.start({gpu_items.device.type!r}, {gpu_items.small})"
+    run("-c", f"import gpu_items, gpu_runs; {start}; gpu_runs.one_rank()")
     return {}
 
 

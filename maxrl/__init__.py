@@ -9,4 +9,4 @@ Letters, in every shape comment:
     V  vocabulary, C classes                                 D  size of an attention head
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

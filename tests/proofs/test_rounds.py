@@ -11,13 +11,13 @@ import torch
 from conftest import ROOT
 from worker_ddp import Dots, plain
 
+from maxrl import report
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
 from maxrl.rounds import draws_in_rounds, in_rounds, joined
 from maxrl.run import grid
 from maxrl.sampling.sampler import noise
-from maxrl.study import report
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maxrl import report
 from maxrl.config import FREE_ON_RESUME, Config, with_overrides
 from maxrl.errors import UsageError
 from maxrl.recipes import RECIPES
 from maxrl.run import grid
-from maxrl.study import report
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters=","), max_size=8)
 PLAIN = {

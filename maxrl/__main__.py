@@ -1,4 +1,4 @@
-"""The command `maxrl`, wherever it is installed: `maxrl train subset_sum` is `python train.py subset_sum`.
+"""The command `maxrl`: `maxrl train subset_sum` is `python train.py subset_sum`.
 
 maxrl train | eval | sample              the scripts of these names
 maxrl grid | plots | report | toy        python -m maxrl.NAME
@@ -14,13 +14,13 @@ MODULES = ("grid", "plots", "report", "toy")
 
 
 def script(name: str) -> Path:
-    """The script of this name: in the package where that was installed, else next to it."""
+    """The path of a script: inside an installed package, or next to it in a clone."""
     installed = HERE / "scripts" / f"{name}.py"
     return installed if installed.exists() else HERE.parent / f"{name}.py"
 
 
 def main():
-    """Becomes the program that is asked for: its signals and its exit code are then its own."""
+    """Replace this process by the program, so that signals and exit codes are the program's."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in SCRIPTS:
         program = [str(script(name))]

@@ -32,13 +32,9 @@ class Batches:
 
 
 def ignore_signals(worker: int):
-    """A worker leaves signals to its run, which finishes the step and then the worker. SIGTERM it takes as every fork of the
-    run does (run/directory.py): sent to it alone, as by the terminate() of a process that exits, it ends it."""
-    for number in (signal.SIGINT, signal.SIGUSR1):
+    """A signal to the whole process group is for the run, whose step still needs its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGTERM, signal.getsignal(signal.SIGTERM)
-    )  # what was inherited; torch has put its own before it
 
 
 def prefetched(task: Task, plan, workers: int = 0, first: int = 0):

@@ -53,9 +53,11 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             say(end.code)
             leave(1)
         leave(end.code or 0)
-    except Exception as error:
-        if isinstance(error, BrokenPipeError) and reader_has_gone():
+    except BrokenPipeError as error:
+        if reader_has_gone():
             leave(128 + signal.SIGPIPE, at_once=True)
+        crashed(program, error)
+    except Exception as error:
         if isinstance(error, (UsageError, *sentences)):
             refuse(program, error)
         if isinstance(error, (RewardError, PromptError)):

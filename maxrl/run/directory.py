@@ -26,12 +26,10 @@ from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import UsageError
 from maxrl.io import files
 from maxrl.parallel import distributed
-from maxrl.run import samples
 from maxrl.run.cli import DISK_FULL, disk_full, say
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
-LOGS = ("metrics.jsonl", samples.NAME)
 # Schedulers send SIGTERM, or SIGUSR1 some time before it. Ctrl-C sends SIGINT.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -95,8 +93,8 @@ class Run:
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
         # A run that failed before the end of its first step has left nothing to keep.
-        logs = [run / name for name in LOGS]
-        begun = checkpoints(run) or any(log.exists() and log.stat().st_size for log in logs)
+        metrics = run / "metrics.jsonl"
+        begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size
         if self.cfg.resume == "no" and begun:
             raise UsageError(
                 f"{run} already holds a run: --resume auto resumes it, --out DIR starts another"

@@ -318,15 +318,11 @@ cli.cleanup()
         ("cli.leave(4, at_once=True)", "", 4),
     ],
 )
-def test_a_script_ends_without_taking_torch_apart(ending, said, code):
-    """What was registered for the end is done, unless the end is at once; no object is finalised after it."""
+def test_the_end_of_a_script(ending, said, code):
+    """Exit functions run, unless the end is at once."""
     script = f"""
 import atexit
 from maxrl.run import cli
-class Kept:
-    def __del__(self):
-        print("taken apart")
-kept = Kept()
 atexit.register(print, "bye")
 with cli.script("x.py"):
     {ending}

@@ -102,17 +102,6 @@ def test_a_resumed_run_has_every_line_once(warm, shell, monkeypatch, at):
     assert Path("cut/samples.jsonl").read_bytes() == Path("whole/samples.jsonl").read_bytes()
 
 
-def test_samples_of_somebody_else_are_not_overwritten(warm, shell):
-    Path("run").mkdir()
-    Path("run/samples.jsonl").write_text("mine\n")
-    code, said = shell("train.py", *SHORT, "--init", warm, "--out", "run")
-    assert (
-        code == 2
-        and "already holds a run" in said
-        and Path("run/samples.jsonl").read_text() == "mine\n"
-    )
-
-
 class Reads(tiny.Up):
     """Reads the first word, and fails over what does not begin with UP; its pictures fail for all."""
 

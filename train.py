@@ -83,7 +83,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
             run.save(policy, optimizer, step, logger)
         if run.reached or run.stopped:
             break
-    logger.say(*banner.closing(run, first_step))
+    logger.say(*banner.closing(run))
     logger.close()
 
 

@@ -34,11 +34,9 @@ class Batches(Dataset):
 
 
 def ignore_signals(worker: int):
-    """Leave signals to the run, which finishes its step and then its workers."""
-    for number in (signal.SIGINT, signal.SIGUSR1):
+    """A signal to the whole process group is for the run, whose step still needs its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    # The handler that was inherited from the run, which torch has replaced.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def prefetched(task: Task, plan, workers: int = 0, first: int = 0):

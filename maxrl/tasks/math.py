@@ -5,8 +5,8 @@ circulate under the paper's name. The text of E.3.1 appends a newline and "Pleas
 step, and put your final answer within \boxed{{}}." to the problem, and so does the published
 polaris.py, in one user message without a system message: both show the model a literal \boxed{{}}.
 The example printed in E.3.1 has another request. Here the user message is the published one but for
-\boxed{}, which is the form that the verifier reads. The system message, which repeats the request as
-Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
+\boxed{}, which is the form that the verifier reads. The system message, which repeats the request
+as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 """
 
 from pathlib import Path

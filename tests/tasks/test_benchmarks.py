@@ -70,7 +70,7 @@ SETS = {
             {"problem": p, "answer": a, "subject": "s", "level": 1}
             for p, a in zip(PROBLEMS, (r"\frac{1}{2}", "x+1", "-3"))
         ],
-    ),  # fmt: skip
+    ),
     "minerva": (
         "minerva",
         "",
@@ -99,9 +99,15 @@ def model(tmp_path_factory):
         decoders.ByteLevel(),
     )
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    backend.train_from_iterator([*PROBLEMS, REQUEST, QWEN2_5], trainers.BpeTrainer(
-        vocab_size=500, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False))  # fmt: skip
+    backend.train_from_iterator(
+        [*PROBLEMS, REQUEST, QWEN2_5],
+        trainers.BpeTrainer(
+            vocab_size=500,
+            special_tokens=special,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        ),
+    )
     backend.add_tokens([AddedToken(f"\\boxed{{{box}}}", normalized=False) for box in BOXES])
     tokenizer = Tokenizer(
         backend, {"chat_template": QWEN2_5, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
@@ -266,7 +272,8 @@ def test_sample_shows_right_and_wrong_answers(mine, shell):
     assert max(len(line) for line in said.splitlines() if "--max-prompt" not in line) <= 124
     coloured = shell("sample.py", *arguments, "--colour", "always")[1]
     assert coloured != said and [plain(line).rstrip() for line in coloured.splitlines()] == [
-        line.rstrip() for line in said.splitlines()]  # fmt: skip
+        line.rstrip() for line in said.splitlines()
+    ]
     assert side_by_side("a\nbc", "d") == "a     d\nbc    "
 
 
@@ -333,15 +340,25 @@ def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
 def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, shell):
     """A checkpoint trained by its user's rewards is asked AIME by math-verify, and its own prompts by those rewards: which are
     code, and are run only where the command names them."""
-    trained = {"task": "prompts", "task_options": {"test": "prompts.jsonl"}, "reward": ["rewards.py:never"],
-               "reward_weights": [], "max_response": LENGTH, "precision": "float32"}  # fmt: skip
+    trained = {
+        "task": "prompts",
+        "task_options": {"test": "prompts.jsonl"},
+        "reward": ["rewards.py:never"],
+        "reward_weights": [],
+        "max_response": LENGTH,
+        "precision": "float32",
+    }
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
     code, said = shell("eval.py", "trained", *few)
     assert code == 2 and "--reward rewards.py:never says that you trust it, as in python " in said
     never = ("--reward", "rewards.py:never")
-    for name, *arguments in (["own", *never], ["own2", *own, *never], ["other", *own, "--reward", "rewards.py:even"],
-                             ["math", *mine[1:], "--max-prompt", 200]):  # fmt: skip
+    for name, *arguments in (
+        ["own", *never],
+        ["own2", *own, *never],
+        ["other", *own, "--reward", "rewards.py:even"],
+        ["math", *mine[1:], "--max-prompt", 200],
+    ):
         code, said = shell("eval.py", "trained", *arguments, *few, "--json", f"{name}.json")
         assert code == 0 and ("maj@" in said) == (name == "math"), said
     files = {name: Path(f"{name}.json").read_text() for name in ("own", "own2", "other", "math")}
@@ -377,12 +394,18 @@ def test_options_that_mean_nothing_to_a_classifier(model, shell, option):
         )
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--max-prompt", -1], "--max-prompt -1 must not be negative"),
-    (["--max-response", 0], "--max-response 0 must be at least 1"),
-    (["--task", "math", "--split", "test", "--task.test", "aime"], "there is no set 'aime'; use polaris"),
-    (["--reward-weights", "a"], "--reward-weights a cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--max-prompt", -1], "--max-prompt -1 must not be negative"),
+        (["--max-response", 0], "--max-response 0 must be at least 1"),
+        (
+            ["--task", "math", "--split", "test", "--task.test", "aime"],
+            "there is no set 'aime'; use polaris",
+        ),
+        (["--reward-weights", "a"], "--reward-weights a cannot be read"),
+    ],
+)
 def test_refusals(model, shell, arguments, words):
     for script in ("eval.py", "sample.py"):
         refused(
@@ -403,8 +426,27 @@ def test_refusals(model, shell, arguments, words):
 def test_the_small_tasks_train(model, shell, name):
     """On a checkpoint with a chat template: `train.py prompts --task subset_sum --init MODEL`."""
     size = ["--task.size", 50] + (["--task.elements", 2] if name == "subset_sum" else [])
-    code, said = shell("train.py", "prompts", "--task", name, *size, "--init", model, "--max-response", LENGTH,
-                       "--steps", 1, "--prompts", 2, "--rollouts", 4, "--precision", "float32", "--out", "run")  # fmt: skip
+    code, said = shell(
+        "train.py",
+        "prompts",
+        "--task",
+        name,
+        *size,
+        "--init",
+        model,
+        "--max-response",
+        LENGTH,
+        "--steps",
+        1,
+        "--prompts",
+        2,
+        "--rollouts",
+        4,
+        "--precision",
+        "float32",
+        "--out",
+        "run",
+    )
     assert code == 0 and len(metrics("run")) == 1, said
     code, said = shell("sample.py", "run", "--prompts", 1)
     assert code == 0 and "of 32 rollouts are right" in said, said
@@ -412,12 +454,52 @@ def test_the_small_tasks_train(model, shell, name):
 
 def test_an_adapter_has_its_base_models_tokenizer(model, shell, mine):
     """An adapter directory holds none of its own."""
-    code, said = shell("train.py", "prompts", "--task", "reverse_text", "--task.size", 50, "--init", model, "--lora-rank", 2,
-                       "--max-response", LENGTH, "--steps", 1, "--prompts", 2, "--rollouts", 4, "--out", "run")  # fmt: skip
+    code, said = shell(
+        "train.py",
+        "prompts",
+        "--task",
+        "reverse_text",
+        "--task.size",
+        50,
+        "--init",
+        model,
+        "--lora-rank",
+        2,
+        "--max-response",
+        LENGTH,
+        "--steps",
+        1,
+        "--prompts",
+        2,
+        "--rollouts",
+        4,
+        "--out",
+        "run",
+    )
     assert code == 0 and not (checkpoint.find("run") / "tokenizer.json").exists(), said
     assert checkpoint.load_tokenizer("run").size == checkpoint.load_tokenizer(model).size
     code, said = shell("eval.py", "run", *mine[1:], *FEW, "--max-prompt", 200)
     assert code == 0 and "left out 1 of 3" in said, said
-    code, said = shell("train.py", "prompts", "--task", "reverse_text", "--task.size", 50, "--init", "run", "--max-prompt", 200,
-                       "--max-response", LENGTH, "--steps", 1, "--prompts", 2, "--rollouts", 4, "--out", "again")  # fmt: skip
+    code, said = shell(
+        "train.py",
+        "prompts",
+        "--task",
+        "reverse_text",
+        "--task.size",
+        50,
+        "--init",
+        "run",
+        "--max-prompt",
+        200,
+        "--max-response",
+        LENGTH,
+        "--steps",
+        1,
+        "--prompts",
+        2,
+        "--rollouts",
+        4,
+        "--out",
+        "again",
+    )
     assert code == 0, said

@@ -132,7 +132,10 @@ class Images(Task):
         augment: bool = True,
     ):
         if type(size) is not int or size < 1 or type(augment) is not bool:
-            raise ValueError(f"got size {size!r} and augment {augment!r}, expected int and bool")
+            raise ValueError(
+                "size must be a whole number of at least 1 and augment true or false, got "
+                f"{size!r} and {augment!r}"
+            )
         folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
         if not (folder / "info.json").exists():
             name = "glyphs" if "glyphs" in folder.parts else "imagenet"

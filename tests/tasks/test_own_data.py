@@ -264,7 +264,13 @@ def test_what_a_run_says(own, shell):
     )
     assert code == 0 and "\r" not in said and [line[:10].split()[0] for line in lines[start + 1 : start + 6]] == [
         "model", "device", "prompts", "rewards", "writes"], said  # fmt: skip
-    for words in ("float32", "24 of prompts", "rewards.py:correct", "writes   run", "parameters from"):
+    for words in (
+        "float32",
+        "24 of prompts",
+        "rewards.py:correct",
+        "writes   run",
+        "parameters from",
+    ):
         assert words in "\n".join(lines[start : start + 6]), words
     steps = [line for line in lines if line.startswith("step ")]
     assert (

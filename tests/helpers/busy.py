@@ -74,7 +74,7 @@ def main():
     finally:
         for process in others:
             process.kill()
-    verifiers.POOL.end()
+    verifiers.POOL.forget()
 
     def noted(self, *arguments):
         answer = ask(self, *arguments)

@@ -1,5 +1,6 @@
-"""The processes that work on other people's input: whatever happens to one of them, a request gets its own answer or an
-exception, and the next request is answered. No limit depends on what else the machine does."""
+"""The processes that work on other people's input: whatever happens to one of them, a request
+gets its own answer or an exception, and the next request is answered. No limit depends on what
+else the machine does."""
 
 import multiprocessing
 import os
@@ -85,7 +86,8 @@ ANSWERED = {
 
 @pytest.mark.parametrize("what", ANSWERED, ids=lambda what: what[:9])
 def test_answered(what, pool, monkeypatch):
-    """A request whose process dies is repeated once, and a process that stands still counts as dead."""
+    """A request whose process dies is repeated once, and a process that stands still counts as
+    dead."""
     monkeypatch.setattr(sandbox, "IDLE", 0.3 if what == "stopped once" else 60.0)
     pool = pool()
     assert pool.ask(0.2 if what == "wait" else 20.0, what, 1) == [what, 1]
@@ -116,7 +118,8 @@ def test_unanswered(what, pool, monkeypatch):
 
 
 def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
-    """A request of 500,000 characters is more than a socket holds: sending it does not wait for ever either."""
+    """A request of 500,000 characters is more than a socket holds: sending it does not wait for
+    ever either."""
     monkeypatch.setattr(sandbox, "IDLE", 0.5)
     pool = pool()
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -127,7 +130,8 @@ def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
 
 
 def test_signals_of_a_run_do_not_reach_it(pool):
-    """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every process of a job."""
+    """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every process of a
+    job."""
     pool = pool()
     pid = pool.ask(20.0, "pid")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -145,7 +149,8 @@ def test_several_threads(pool):
 
 
 def test_after_a_fork(pool):
-    """A daemon, as DataLoader forks them, starts workers of its own, whatever its parent was doing."""
+    """A daemon, as DataLoader forks them, starts workers of its own, whatever its parent was
+    doing."""
     pool = pool()
     before = pool.ask(20.0, "pid")
     fork = multiprocessing.get_context("fork")
@@ -190,7 +195,8 @@ def running(pid):
     ],
 )
 def test_a_broken_installation(text, said, pool):
-    """Without a test a worker that cannot work would call every answer wrong, and a run would learn nothing."""
+    """Without a test a worker that cannot work would call every answer wrong, and a run would
+    learn nothing."""
     pool = pool(text)
     with pytest.raises(UsageError, match=f"echo does not work .*{said}.*pip install -U echo"):
         pool.ask(20.0, "first")

@@ -1,4 +1,5 @@
-"""A user's own data and reward functions through train.py, eval.py and sample.py: `train.py prompts`."""
+"""A user's own data and reward functions through train.py, eval.py and sample.py: `train.py
+prompts`."""
 
 import json
 import math
@@ -12,7 +13,6 @@ from started import started
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
-from maxrl.rollouts import with_verdict
 from maxrl.run.logger import Logger
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
@@ -65,7 +65,8 @@ def test_weights_and_several_functions(own, shell):
 
 
 def test_groups_without_a_verdict_leave_the_step(own, shell):
-    """`some` has none for the first rollout of the step: one of four groups is left out, and not in the normaliser."""
+    """`some` has none for the first rollout of the step: one of four groups is left out, and not
+    in the normaliser."""
     code, said = shell("train.py", *own, "--reward", "rewards.py:some", "--out", "run")
     assert code == 0, said
     row = metrics("run")[0]
@@ -105,26 +106,32 @@ def test_fractional_rewards_are_allowed_explicitly(own, shell):
     )
 
 
-def test_a_function_that_fails(own, shell):
-    code, said = shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run")
-    assert (
-        code == 2
-        and "train.py: the reward function broken returned 1 rewards for 16" in said
-        and "Traceback" not in said
-    )
-    assert len(list(Path("run").glob("reward_error_broken*.jsonl"))) == 1
-    with pytest.warns(UserWarning, match="the groups of this call are left out"):
-        code, said = shell(
-            "train.py",
-            *own,
-            "--reward",
-            "rewards.py:broken",
-            "--reward-errors",
-            "drop",
-            "--out",
-            "drop",
-        )
-    assert code == 0 and metrics("drop")[0]["rewards/failed_calls"] == 1, said
+THREE_OF_FOUR = """
+def some(completions):
+    return [None if i % 4 == 3 else float(i % 2) for i in range(len(completions))]
+
+def rare(completions):
+    return [1.0 if i == 5 else None for i in range(len(completions))]
+"""
+
+
+def test_rollouts_without_a_verdict_leave_the_step(own, shell):
+    """One rollout of each group has none: with --no-verdict rollout the run learns from the other
+    three. Evaluation counts such prompts and leaves them out."""
+    Path("some.py").write_text(THREE_OF_FOUR)
+    ask = ("train.py", *own, "--reward", "some.py:some", "--no-verdict", "rollout")
+    evaluated = ("--eval-every", 2, "--eval-samples", 4, "--eval-k", "1")
+    code, said = shell(*ask, *evaluated, "--out", "run")
+    assert code == 0, said
+    first, second = metrics("run")
+    assert first["rewards/rollouts_left_out"] == 4 and first["rewards/groups_left_out"] == 0
+    assert first["reward"] == pytest.approx(1 / 3) and first["grad_norm"] > 0
+    assert second["eval/pass@1"] is None and second["eval/groups_left_out"] == 24
+    rare = ("train.py", *own, "--reward", "some.py:rare", "--no-verdict", "rollout")
+    assert shell(*rare, "--out", "rare")[0] == 0
+    assert metrics("rare")[0]["rewards/groups_left_out"] == 4
+    fixed = ("--estimator", "maxrl_order", "--estimator.order", 3, "--out", "no")
+    refused(shell(*ask, *fixed), "which maxrl_order with order does not take")
 
 
 @pytest.mark.parametrize(
@@ -152,8 +159,8 @@ def test_a_model_is_missing(own, shell):
 
 
 def test_cut_responses_in_the_evaluation(own, dice, shell):
-    """--zero-reward-at-limit counts them as failures wherever pass@k is measured: DONE comes once in four tokens, so that
-    27 responses in 64 are cut at 3."""
+    """--zero-reward-at-limit counts them as failures wherever pass@k is measured: DONE comes
+    once in four tokens, so that 27 responses in 64 are cut at 3."""
     own[own.index("--init") + 1] = dice
     Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
     own = [*own, "--reward", "rewards.py:one", "--max-response", 3, "--eval-every", 2, "--eval-prompts", 6, "--eval-samples", 4,
@@ -199,19 +206,9 @@ def test_a_task_without_rewards(own, shell):
     )
 
 
-def test_with_verdict():
-    class Chosen:
-        def select(self, kept):
-            return kept.tolist()
-
-    rewards = torch.tensor([[1.0, 0], [math.nan, math.nan], [0, 0]])
-    kept, left = with_verdict(Chosen(), rewards)
-    assert kept == [True, False, True] and left.tolist() == [[1, 0], [0, 0]]
-
-
 def test_a_mended_command_is_not_blocked(own, shell):
-    """A run that ended in its first step has left a directory, which the advice it gave is followed in; with finished steps
-    but no checkpoint the sentence says what works."""
+    """A run that ended in its first step has left a directory, which the advice it gave is
+    followed in; with finished steps but no checkpoint the sentence says what works."""
     code, said = shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run")
     assert code == 2 and said.strip().splitlines()[-1].startswith(
         "train.py: the reward function broken"
@@ -246,7 +243,8 @@ def test_a_mended_command_is_not_blocked(own, shell):
 
 
 def test_what_a_run_says(own, shell, monkeypatch):
-    """Six lines at its start; steps as lines where there is no terminal; at its end commands that work as they are printed."""
+    """Six lines at its start; steps as lines where there is no terminal; at its end commands
+    that work as they are printed."""
     monkeypatch.setattr("maxrl.parallel.distributed.bfloat16_unit", str)
     ask = (
         "train.py",
@@ -332,7 +330,8 @@ def two(completions):
 
 
 def test_most_responses_are_cut(own, shell):
-    """Said once, with the option that mends it; a warm-up shows no reward, and says no such thing."""
+    """Said once, with the option that mends it; a warm-up shows no reward, and says no such
+    thing."""
     said = shell(
         "train.py", *own, "--reward", "rewards.py:correct", "--max-response", 1, "--out", "run"
     )[1]
@@ -366,7 +365,8 @@ def test_ten_steps_in_a_row(tmp_path, capsys):
 
 
 def test_look_at_ones_own_run(own, shell):
-    """sample.py falls back on the prompts there are; where code must be trusted it prints the whole command."""
+    """sample.py falls back on the prompts there are; where code must be trusted it prints the
+    whole command."""
     Path("mine.py").write_text(
         "from maxrl.tasks.prompts import Prompts\nclass Mine(Prompts):\n    pass\n"
     )

@@ -111,8 +111,14 @@ def test_accuracy_by_math_verify():
 
 def test_format():
     right = ["<think>\nThis is my reasoning.\n</think>\nThis is my answer.", "<think></think>"]
-    wrong = ["<think>\nThis is my reasoning.\nThis is my answer.", "So <think>a</think>", "<think>a<think>b</think>",
-             "<think>a</think>b<think>", "</think><think>", ""]  # fmt: skip
+    wrong = [
+        "<think>\nThis is my reasoning.\nThis is my answer.",
+        "So <think>a</think>",
+        "<think>a<think>b</think>",
+        "<think>a</think>b<think>",
+        "</think><think>",
+        "",
+    ]
     assert both(format_reward, right) == [1] * 2 and both(format_reward, wrong) == [0] * 6
 
 

@@ -13,7 +13,8 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 
-# The first call is right, so that there is a checkpoint; the second fails. The file mended.txt mends all of them.
+# The first call is right, so that there is a checkpoint; the second fails. The file mended.txt
+# mends all of them.
 FAULTS = """
 import os, time
 from pathlib import Path

@@ -85,8 +85,10 @@ def main():
         rng = random.Random(0)
         while len(kills) < args.kills:
             time.sleep(rng.uniform(0, 1))
-            # What a worker is asked first may be asked for the second time: of what is killed twice nothing is promised.
-            alive = [worker for worker in set(answered) if worker.process.poll() is None]
+            # After its test, a worker's first request may be a repeated one, and nothing is promised
+            # of a comparison whose process is killed twice.
+            seen = [worker for worker in set(answered) if answered.count(worker) > 1]
+            alive = [worker for worker in seen if worker.process.poll() is None]
             if alive:
                 rng.choice(alive).process.kill()
                 kills.append(1)

@@ -32,7 +32,6 @@ from maxrl.io import files
 from maxrl.io.arguments import check_least, named
 from maxrl.parallel import distributed
 from maxrl.registry import RewardError
-from maxrl.rewards.functions import faults
 from maxrl.run import cli, sampling_options, setup, table
 
 
@@ -198,7 +197,7 @@ def evaluate(args) -> dict:
                 row["counts"] = counts.tolist()
                 if majority is not None:
                     row["majority"] = digits(majority)
-            row |= distributed.all_reduce(faults(task))
+            row |= distributed.all_reduce(task.faults())
         rows.append(row)
     unjudged = []
     if not (task.classes or args.gradient_norms):

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from maxrl.io.files import read_json
 
@@ -42,7 +43,7 @@ def base_name(path: str | Path) -> str:
 
 
 def download(
-    name: str, files: str | list[str] = HUB_FILES, but: str | None = "*/*", **which: str
+    name: str, files: str | list[str] = HUB_FILES, but: str | None = "*/*", **which: Any
 ) -> Path:
     """Return the directory with the files of a repository on the hub, downloaded where necessary.
 

@@ -5,6 +5,7 @@ transformers 5 (`rope_parameters`, `dtype`). A file that asks for something not 
 refused, as the model would silently be another one.
 """
 
+import math
 from dataclasses import dataclass, field, fields
 
 from maxrl.models.rope import OPTIONAL, TYPES, Rope
@@ -140,15 +141,10 @@ def check_implemented(config: dict, family: dict) -> None:
 
 def check_size(name: str, value, kind: type) -> None:
     """ValueError unless the value of a key is of its kind."""
-    if kind is int:
-        good = type(value) is int and value > 0
-        if name == "num_hidden_layers" and good:
-            good = value <= MOST_LAYERS
-    elif kind is bool:
-        good = type(value) is bool
-    else:
-        good = type(value) in (int, float) and value >= 0
-    if not good:
+    right_kind = type(value) is kind or (kind is float and type(value) is int)
+    least = 1 if kind is int else 0
+    most = MOST_LAYERS if name == "num_hidden_layers" else math.inf
+    if not (right_kind and least <= value <= most):
         raise ValueError(f"config.json has {name} = {value!r:.40}, which is not possible")
 
 

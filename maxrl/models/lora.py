@@ -79,10 +79,9 @@ class LoRALinear(Frozen):
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float, device: str | None = None):
         super().__init__(linear)
-        device = device or self.weight.device
-        dtype = self.weight.dtype
-        self.lora_A = nn.Linear(self.in_features, rank, bias=False, device=device, dtype=dtype)
-        self.lora_B = nn.Linear(rank, self.out_features, bias=False, device=device, dtype=dtype)
+        like: dict = {"device": device or self.weight.device, "dtype": self.weight.dtype}
+        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **like)
+        self.lora_B = nn.Linear(rank, self.out_features, bias=False, **like)
         self.scale = alpha / rank
         nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))
         nn.init.zeros_(self.lora_B.weight)
@@ -119,16 +118,17 @@ def add_lora(
     linears = {
         name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
     }
-    known = {alias for name in linears if last(name) in PROJECTIONS for alias in (name, last(name))}
-    unknown = [projection for projection in projections if projection not in known]
-    if unknown or not projections or rank < 1:
+    asked = set(projections)
+    chosen = {name for name in linears if last(name) in PROJECTIONS and asked & {name, last(name)}}
+    unknown = asked - chosen - set(map(last, chosen))
+    if unknown or not chosen or rank < 1:
         raise ValueError(
-            f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not "
+            f"LoRA of rank {rank} on {', '.join(unknown or asked) or 'no projection'} is not "
             f"possible: the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
         )
     model.requires_grad_(False)
     for name, linear in linears.items():
-        if name in projections or last(name) in projections:
+        if name in chosen:
             model.set_submodule(name, LoRALinear(linear, rank, alpha, device))
         else:
             model.set_submodule(name, Frozen(linear))

@@ -57,13 +57,10 @@ class ResNetConfig:
             for key, value in config.items()
             if key != "model_type"
         }
-        if unknown := given.keys() - cls.__dataclass_fields__.keys():
-            raise ValueError(
-                f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))}"
-            )
-        if "num_labels" not in given:
-            raise ValueError(f"config.json of a {MODEL_TYPE} lacks num_labels")
-        return cls(**given)
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise ValueError(f"config.json is not one of a {MODEL_TYPE}: {error}") from None
 
     def to_hf(self) -> dict:
         """Return the config.json of this model."""

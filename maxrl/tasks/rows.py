@@ -62,7 +62,7 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             raise DataError(f"{where}: {name!r} is empty")
         if isinstance(value, list):
             check_messages(value, where)
-        elif value.lstrip().startswith('[{"role"'):
+        elif str(value).lstrip().startswith('[{"role"'):
             raise DataError(
                 f"{where}: {name!r} has chat messages written as a text: "
                 "a CSV file cannot have them, JSONL can"

@@ -37,8 +37,8 @@ CASES = {
     "qwen2": ("qwen2", {}, ("q_proj", "v_proj")),
     "qwen3": ("qwen3", {"head_dim": 16}, PROJECTIONS),
 }
-SIZES = "--prompts 4 --rollouts 4 --steps 2".split()
-RL = ("tiny", *SIZES, *"--lora-rank 3 --lora-alpha 5 --lr 0.02".split())
+SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
+RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_we_read_peft_with_equal_logits(case, base, tmp_path):
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_merged_equals_unmerged(case, base, tmp_path):
-    """In the model, in the written directory (which leaves the model as it is) and in transformers."""
+    """In the model, in the written directory and in transformers; writing changes nothing."""
     model = adapted(base(case), CASES[case][2])
     expected, before = logits(model), {name: t.clone() for name, t in model.state_dict().items()}
     write(tmp_path / "merged", model, merge=True)
@@ -268,7 +268,7 @@ def test_a_rank_with_nothing_to_train(base):
 
 
 def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
-    """Trained weights are A and B; the optimizer has no others; the base is named by its own directory."""
+    """Only A and B are trained and saved, and the base is named by its own directory."""
     code, said = shell(
         "train.py", *RL, "--init", warm, "--out", "rl", "--lora-projections", "q_proj,down_proj"
     )
@@ -305,7 +305,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
 
 
 def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
-    """An interrupted and resumed run is the uninterrupted one, whether the checkpoints are merged or not."""
+    """A resumed run equals the uninterrupted one, whether its checkpoints are merged or not."""
     run = (*RL, "--init", warm, "--steps", 4, "--save-every", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
     for name, options in (("cut", ()), ("cut-merged", ("--lora-merge",))):
@@ -341,7 +341,7 @@ def test_resume_may_merge_from_now_on_but_not_change_the_adapter(warm, shell):
 
 
 def test_an_adapter_as_init(warm, shell):
-    """Without --lora-rank the merged model is trained, all of it; an adapter of an adapter is refused."""
+    """Without --lora-rank all of the merged model is trained; a second adapter is refused."""
     assert shell("train.py", *RL, "--init", warm, "--out", "first")[0] == 0
     code, said = shell(
         "train.py", *RL[:7], "--lr", 0, "--weight-decay", 0, "--init", "first", "--out", "second"

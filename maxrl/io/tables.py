@@ -101,4 +101,6 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
     # ValueError and OverflowError come from values that Python has no type for.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise DataError(f"{file} cannot be read ({reason}): it is damaged or not parquet") from None
+        raise DataError(
+            f"{file} cannot be read ({reason}): it is damaged or is not parquet"
+        ) from None

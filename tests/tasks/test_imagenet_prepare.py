@@ -244,7 +244,7 @@ def test_parquet_refusals(tmp_path, capsys, monkeypatch):
         "1 class",
         "no training images",
         "no training images",
-        "no parquet file",
+        "not parquet",
         "no column 'image.",
         "cannot be read",
     )

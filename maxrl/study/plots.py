@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.errors import UsageError
-from maxrl.io.arguments import check_least, named, refuse_blanks
+from maxrl.io.arguments import check_least, named
 from maxrl.io.files import json_lines
 from maxrl.metrics import samples_to_match
 
@@ -384,7 +384,6 @@ def main(arguments: list[str]):
         help="mean over so many steps, odd (9); 1: none",
     )
     parser.add_argument("--caption", default="")
-    refuse_blanks(arguments, {"panels": lambda word: "=" not in word})
     args = parser.parse_args(arguments)
     if bool(args.runs) == bool(args.weights):
         raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")

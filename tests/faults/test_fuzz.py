@@ -15,10 +15,11 @@ from data import text_sets as converter
 from maxrl import verifiers
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
-from maxrl.config import Config, holds, with_overrides
+from maxrl.config import Config, holds
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
 from maxrl.recipes import RECIPES
+from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import draw, verify
 from maxrl.tasks.rows import read_rows

@@ -15,7 +15,6 @@ from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
 from maxrl.rounds import in_rounds
-from maxrl.run import grid
 from maxrl.sampling.sampler import noise
 from maxrl.study import report
 
@@ -445,9 +444,3 @@ def test_the_report_says_how_many(dice, shell):
     shell(*RUN, "--init", dice, "--steps", 3, "--out", "rl")
     report.main(["rl", "--out", "report.html"])
     assert "1,1,2" in Path("report.html").read_text()
-
-
-def test_rounds_in_a_grid():
-    runs = grid.product("tiny", [("rollouts", "4,1+1+2"), ("estimator", "maxrl_rare")])
-    assert [cfg.rounds for _, cfg in runs.values()] == [(4,), (1, 1, 2)]
-    assert [name.split("-")[2] for name in runs] == ["n4", "n1+1+2"]

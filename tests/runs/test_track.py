@@ -17,6 +17,7 @@ from maxrl import config
 from maxrl.config import FREE_ON_RESUME
 from maxrl.policy import SequencePolicy
 from maxrl.run import trackers
+from maxrl.run.command_line import with_overrides
 from maxrl.run.logger import Logger
 
 
@@ -196,10 +197,10 @@ def test_a_folder_called_wandb_is_not_the_package(shell, monkeypatch):
 def test_names():
     assert set(config.TRACKERS) == set(trackers.TRACKERS) and "track" in FREE_ON_RESUME
     with pytest.raises(
-        config.UsageError, match="--track 'tensorbord' is not one of tensorboard, wandb"
+        config.UsageError, match="--track tensorbord is not one of tensorboard, wandb"
     ):
-        config.with_overrides(config.Config(), ["--track", "wandb,tensorbord"])
-    assert config.with_overrides(config.Config(), ["--track", "tensorboard,wandb"]).track == (
+        with_overrides(config.Config(), ["--track", "wandb,tensorbord"])
+    assert with_overrides(config.Config(), ["--track", "tensorboard,wandb"]).track == (
         "tensorboard",
         "wandb",
     )

@@ -144,7 +144,7 @@ def check_task(args: argparse.Namespace, task: Task):
                 f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}"
             )
         if args.rollouts or "supervised" in args.estimators:
-            raise UsageError("--rollouts and the estimator supervised are for a classifier")
+            raise UsageError("--rollouts and supervised are for a classifier; use --samples")
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
     args.estimators = args.estimators or [
         name for name in ESTIMATORS if task.classes or name != "supervised"

@@ -41,6 +41,7 @@ maxrl/                        THE METHOD
   tasks/subset_sum.py         asks for numbers that add up to a target.
   tasks/rows.py               reads data sets and gives their columns the names that tasks need.
   recipes.py                  has one function per experiment, and the source of every number.
+  laptop_recipes.py           has those of a reduced scale.
   config.py                   lists all options, one field each.
   checkpoint.py               reads and writes Hugging Face and PEFT directories.
   distributed.py              joins the ranks and sums numbers over them.

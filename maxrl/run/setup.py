@@ -259,7 +259,11 @@ def start_policy(
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
-        make = f", or make it: {' '.join([*started('train.py'), name])}" if name in RECIPES else ""
+        make = (
+            f", or make this one: {' '.join([*started('train.py'), name])}"
+            if name in RECIPES
+            else ""
+        )
         raise UsageError(f"{error}: name another with --init{make}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -14,7 +14,6 @@ import sys
 import torch
 
 from maxrl import checkpoint
-from maxrl.errors import UsageError
 from maxrl.parallel import distributed
 from maxrl.run import cli, sampling_options, setup
 
@@ -25,7 +24,6 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("checkpoint", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="number of prompts to show (2)")
-    add("--first", type=int, default=0, help="index of the first of them in the split (0)")
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
     sampling_options.add_options(parser, "")
@@ -53,13 +51,8 @@ def main(arguments: list[str]):
     path = checkpoint.find(args.checkpoint)
     sampling_options.complete(args, path)
     task = setup.find_task(args, path)
-    if not 0 <= args.first < len(task):
-        raise UsageError(
-            f"--first {args.first} lies outside the {len(task)} prompts of the {args.split} split"
-        )
     device = distributed.setup(args.device)[2]
-    end = len(task) if args.both else min(args.first + args.prompts, len(task))
-    indices = range(args.first, end)
+    indices = range(len(task) if args.both else min(args.prompts, len(task)))
     policy = setup.load_policy(args, path, task, device, indices)
     policy.model.eval()
     colour = args.colour == "always"
@@ -86,10 +79,7 @@ def main(arguments: list[str]):
         if shown == args.prompts:
             return
     if args.both:
-        print(
-            f"only {shown} prompts of the {args.split} split, from prompt {args.first} on, have "
-            f"right and wrong rollouts among {args.samples}"
-        )
+        print(f"only {shown} prompts have right and wrong rollouts among {args.samples}")
 
 
 if __name__ == "__main__":

@@ -52,11 +52,7 @@ free_language_option = functools.partial(option, only=SEQUENCES, free=True)
 
 @dataclass(frozen=True)
 class Config:
-    """The options of a run.
-
-    A recipe sets them, `train.py RECIPE --field value` overrides them, and RUN/recipe.json records
-    them.
-    """
+    """The options of a run: a recipe sets them, --field value overrides, recipe.json records."""
 
     # what is learned
     task: str = option(
@@ -296,10 +292,10 @@ class Config:
         )
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
-            refuse_if(value and not self.init, f"--{dashed(name)} {value} needs a model, --init")
+            refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
         for name in ("lora_alpha", "lora_projections", "lora_merge"):
-            changed = getattr(self, name) != getattr(Config, name)
-            refuse_if(changed and not self.lora_rank, f"--{dashed(name)} needs --lora-rank")
+            changed = getattr(self, name) != getattr(Config, name) and not self.lora_rank
+            refuse_if(changed, f"--{dashed(name)} means nothing without --lora-rank")
         several = self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus
         refuse_if(
             several and self.estimator == "supervised",
@@ -370,8 +366,9 @@ def check_option(field: dataclasses.Field, value: Any):
         if about["above"] is not None:
             refuse_if(not item > about["above"], f"{option} {item} must be above {about['above']}")
         if about["choices"]:
+            said = repr(item) if isinstance(value, tuple) else item
             known = ", ".join(about["choices"])
-            refuse_if(item not in about["choices"], f"{option} {item} is not one of {known}")
+            refuse_if(item not in about["choices"], f"{option} {said} is not one of {known}")
 
 
 def fields_of(kind: str) -> list[str]:

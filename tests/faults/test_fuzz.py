@@ -212,7 +212,6 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
         "--gradient-norms",
         "--rollouts",
         "--estimators",
-        "--first",
         "--temperature",
         "--workers",
     ]

@@ -41,7 +41,7 @@ POLARIS = Config(
 @pytest.mark.parametrize("share", (True, False))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_are_the_same(family, share):
-    """float64, prompts of many lengths, of one, and of one token; several micro-batches; entropies too."""
+    """In float64, for prompts of several lengths, with several micro-batches and entropies."""
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for lengths in ((9, 5, 1, 7), (6, 6, 6, 6), (1, 1, 1, 1)):
         rollouts, found = tiny.rollouts(lengths), []
@@ -60,7 +60,7 @@ def test_gradients_are_the_same(family, share):
 def forward(
     layers=3, *, family="qwen3", groups=2, share=True, again=False, low=False, rows=3, **sizes
 ):
-    """What autograd keeps of a training forward in float32 of `rows` rows of 24 tokens after 8 of a prompt, ids left out."""
+    """Bytes that autograd saves for `rows` rows of 24 tokens after prompts of 8, without ids."""
     model = tiny.model(torch.float32, model_type=family, num_hidden_layers=layers, **sizes)
     model.gradient_checkpointing = again
     prefix = torch.ones(groups, 8, dtype=torch.long) if share else None
@@ -77,7 +77,7 @@ def forward(
 @pytest.mark.parametrize("share", (True, False))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_layer_keeps_its_input_alone(family, share):
-    """Also of the prefix: not its keys and values, which a second pass would have to get gradients for."""
+    """The same holds for the prefix, whose keys and values are not saved either."""
     few, many = (forward(n, family=family, share=share, again=True, head_dim=16)[2] for n in (3, 6))
     tokens = 2 * 3 * 24 + 2 * 8 * share
     assert many - few == 3 * tokens * 32 * 4
@@ -125,7 +125,7 @@ def test_the_same_under_autocast(share):
 
 
 def rollouts_and_sizes(monkeypatch, stop=(2, 7, 31), **options):
-    """Five prompts x 4 rollouts of up to 18 tokens, and the bytes of every wave's keys and values when they were most."""
+    """Rollouts of five prompts x 4, and the largest size of the keys and values of each wave."""
     sizes, caches = {}, []  # caches are kept, so that no id is used twice
 
     def extend(cache, real=Cache.extend):
@@ -145,8 +145,7 @@ def rollouts_and_sizes(monkeypatch, stop=(2, 7, 31), **options):
 
 
 def test_a_budget_changes_no_rollout(monkeypatch):
-    """From one in which all fits to one of a single row; the room for it was asked as it was used, and the next step begins
-    with all of them again."""
+    """From a budget in which all rows fit to one of a single row, rollouts and log-probs agree."""
     monkeypatch.setattr(Cache, "BLOCK", 4)
     token = 2 * 2 * 2 * 8 * 8  # layers x (keys, values) x heads x 8 x float64
     assert cache_bytes(tiny.model().config, 18, 8) == 20 * token  # whole blocks
@@ -167,7 +166,7 @@ def test_a_budget_changes_no_rollout(monkeypatch):
 
 
 def test_a_full_budget_is_not_remembered(monkeypatch):
-    """Another step may have shorter responses; a device without memory will have none in the next step either."""
+    """A step that halved its waves does not make the next step begin with small ones."""
     asked = []
 
     def noted(model, prompts, rollouts, *arguments):
@@ -192,7 +191,7 @@ WIDE = dict(
 @pytest.mark.parametrize("low", (False, True))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_activations_as_measured(family, low):
-    """Within 25 %: two groups against four, so that what does not grow with the tokens (copies of weights) drops out."""
+    """Within 25 %; four groups minus two, so that what does not grow with the tokens drops out."""
     for share in (True, False):
         for changed in ({}, {"intermediate_size": 16, "num_key_value_heads": 4}):
 

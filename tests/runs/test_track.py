@@ -197,7 +197,7 @@ def test_a_folder_called_wandb_is_not_the_package(shell, monkeypatch):
 def test_names():
     assert set(config.TRACKERS) == set(trackers.TRACKERS) and "track" in FREE_ON_RESUME
     with pytest.raises(
-        config.UsageError, match="--track tensorbord is not one of tensorboard, wandb"
+        config.UsageError, match="--track 'tensorbord' is not one of tensorboard, wandb"
     ):
         with_overrides(config.Config(), ["--track", "wandb,tensorbord"])
     assert with_overrides(config.Config(), ["--track", "tensorboard,wandb"]).track == (

@@ -273,8 +273,8 @@ def test_a_cosine_cannot_be_made_longer_unnoticed(warm, shell):
         (["nothing"], ["no recipe is called 'nothing'", "maze17_sft"]),
         (["tiny", "--promts", 3], ["--promts is not an option", "--prompts"]),
         (["tiny", "--learning-rate", 3], ["--learning-rate is not an option"]),
-        (["tiny", "--temperature", 0.7], ["temperature 0.7", "biased"]),
-        (["tiny", "--top-k", 5], ["top-k 5"]),
+        (["tiny", "--temperature", 0.7], ["--temperature is not an option", "biased"]),
+        (["tiny", "--top-k", 5], ["--top-k is not an option"]),
         (
             ["tiny", "--estimator", "maxrl_order", "--estimator.order", 99],
             ["order=99", "order <= N = 16"],

@@ -431,7 +431,7 @@ def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch)
         (["--estimator.order", 2], ["order"]),
         (["--estimator", "maxrl_success", "--allow-fractional", "true"], ["allow_fractional"]),
         (["--rollouts", "4,0"], ["--rollouts 0"]),
-        (["--rollouts", "4,x"], ["--rollouts 4,x"]),
+        (["--rollouts", "4,x"], ["--rollouts: '4,x'"]),
     ],
 )
 def test_refusals(dice, shell, options, words):

@@ -101,8 +101,6 @@ def test_a_page_is_wide_enough(drawn):
     )
     width, height = struct.unpack(">II", Path("out.png").read_bytes()[16:24])
     assert width <= 1300 and height > width, "two panels a row"
-    with pytest.raises(UsageError, match="--panels reward,step"):
-        plots.main(["maxrl=maxrl0", "--panels", "reward", "step", "--out", "out.png"])
 
 
 def test_names_and_colours():

@@ -1,16 +1,20 @@
 """pass@k and majority vote of checkpoints, with standard errors over prompts.
 
-    python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --samples 256 --plot runs/coverage.png
-    python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024 --max-response 4096
-    python eval.py runs/imagenet-maxrl --split validation --k 1,16,128        exact for a classifier, with top-1 accuracy
-    python eval.py runs/imagenet-maxrl --split validation --gradient-norms --prompts 1000 --plot norms.png
+    python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --plot coverage.png
+    python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024
+    python eval.py runs/imagenet-maxrl --split validation --k 1,16,128
+    python eval.py runs/imagenet-maxrl --split validation --gradient-norms --plot norms.png
 
-NAME=PATH names a row of the table; a name given to several checkpoints (seeds) is one row, averaged per prompt. Works
-under torchrun too. Prompts come from --split of the task that the first checkpoint was trained on, or from --task; what is
-sampled from is what evaluations in its training sampled from (--eval-temperature, --eval-top-p). The table says both. A task
-whose responses end in an answer has a column maj@n: is the answer that most of the n samples give right?
---gradient-norms: the norm of each prompt's gradient against its pass rate, for each estimator (Figures 6 and 8), exact
-for a classifier, from --samples rollouts for a language model (the same rollouts for every estimator).
+NAME=PATH names a row of the table; several checkpoints (seeds) of one name are one row, averaged
+per prompt. It works under torchrun too. The prompts are the --split of the task that the first
+checkpoint was trained on, or of --task. Sampling is that of the evaluations in its training
+(--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is exact, and
+top-1 accuracy is added. A task whose responses end in an answer gets a column maj@n: is the most
+frequent of n answers right?
+
+--gradient-norms studies the norm of each prompt's gradient against its pass rate, for each
+estimator (Figures 6 and 8): exact for a classifier, from --samples rollouts for a language model
+(the same rollouts for every estimator), in float32 unless --precision says otherwise.
 """
 
 import argparse
@@ -29,75 +33,82 @@ from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
 from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.io import files
-from maxrl.io.arguments import check_least, named
+from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.registry import RewardError
 from maxrl.run import cli, sampling_options, setup, table
+from maxrl.tasks import Task
+
+# Options that the results record.
+ASKED = (
+    "task",
+    "task_options",
+    "split",
+    "reward",
+    "prompts",
+    "samples",
+    "max_response",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "rollouts",
+)
 
 
-def read_arguments(arguments: list[str]):
-    parser = argparse.ArgumentParser(
-        "eval.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def read_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Return the options, checked as far as that is possible without the task."""
+    parser = sampling_options.option_parser("eval.py", __doc__)
     add = parser.add_argument
+    add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
+    add("--samples", type=int, help="n, rollouts per prompt (64); a classifier's pass@k is exact")
     add(
-        "checkpoints",
-        nargs="+",
-        metavar="[NAME=]PATH",
-        help="checkpoint or run directory; before the options",
+        "--k",
+        type=partial(parse, tuple[int, ...]),
+        default=(1, 8, 64),
+        metavar="K,K",
+        help="the k of pass@k, at most n (1,8,64)",
     )
-    add(
-        "--samples",
-        type=int,
-        help="n, rollouts per prompt (64); none for a classifier, which is exact",
-    )
-    sampling_options.add_list(
-        parser, "--k", int, "K,K", "the k of pass@k, at most n (1,8,64)", default=(1, 8, 64)
-    )
-    add(
-        "--prompts",
-        type=int,
-        help="how many prompts of the split (256; for a classifier all images)",
-    )
+    add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
     sampling_options.add_options(parser, "test")
     add("--workers", type=int, help="processes that decode images (0: none)")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
+    add("--gradient-norms", action="store_true", help="study gradient norms instead of pass@k")
     add(
-        "--gradient-norms",
-        action="store_true",
-        help="study gradient norms instead of pass@k, in float32 unless told otherwise",
-    )
-    sampling_options.add_list(
-        parser, "--estimators", str, "E,E", f"of --gradient-norms ({','.join(ESTIMATORS)})"
+        "--estimators",
+        type=partial(parse, tuple[str, ...]),
+        default=(),
+        metavar="E,E",
+        help=f"with --gradient-norms ({','.join(ESTIMATORS)})",
     )
     add(
         "--rollouts",
         type=int,
-        help="of --gradient-norms for a classifier: the weight that the estimators "
-        "have with N rollouts (their limit of many)",
+        help="with --gradient-norms of a classifier: N of their weights (infinite)",
     )
     return check(sampling_options.read_options(parser, arguments))
 
 
-def check(args):
-    """Refuse what could not be evaluated before any sampling; `checkpoints` becomes a list of (name, directory)."""
+def check(args: argparse.Namespace) -> argparse.Namespace:
+    """Refuse what could not be evaluated, before any sampling.
+
+    Sets args.checkpoints to a list of (name, directory).
+    """
     check_least("k", min(args.k), 1)
     if (args.estimators or args.rollouts) and not args.gradient_norms:
         raise UsageError("--estimators and --rollouts belong to --gradient-norms")
     if args.gradient_norms:
         if {args.temperature, args.top_p} - {None, 1} or args.top_k or args.against:
             raise UsageError(
-                "--gradient-norms are those of training: leave out --temperature, --top-k, --top-p and --against"
+                "--gradient-norms are those of training: leave out --temperature, --top-k, --top-p "
+                "and --against"
             )
         args.temperature = args.top_p = 1.0
         args.precision = args.precision or "float32"
     if (args.rollouts or 0) > 8192:
-        raise UsageError(
-            f"--rollouts {args.rollouts}: the exact weight of N rollouts takes N^2 memory; leave it out for the "
-            "limit of many rollouts, or use at most 8192"
-        )
+        raise UsageError(f"--rollouts {args.rollouts}: exact weights take N^2 memory, at most 8192")
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
@@ -111,15 +122,14 @@ def check(args):
     names = [name for name, _ in args.checkpoints]
     args.against = args.against or names[-1]
     if args.against not in names:
-        raise UsageError(
-            f"--against {args.against} is not one of the rows {', '.join(dict.fromkeys(names))}"
-        )
+        rows = ", ".join(dict.fromkeys(names))
+        raise UsageError(f"--against {args.against} is not one of the rows {rows}")
     sampling_options.complete(args, args.checkpoints[0][1])
     return args
 
 
-def check_task(args, task):
-    """What depends on whether the task is for a classifier: the defaults, and what means nothing to it."""
+def check_task(args: argparse.Namespace, task: Task):
+    """Refuse options that mean nothing to the task, and set the defaults that depend on it."""
     if task.classes:
         if args.samples or args.temperature != 1:
             raise UsageError(
@@ -128,28 +138,23 @@ def check_task(args, task):
     else:
         args.samples = args.samples or 64
         if max(args.k) > args.samples and not args.gradient_norms:
-            fit = ",".join(str(k) for k in sorted({1, *args.k}) if k <= args.samples)
             raise UsageError(
-                f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}: use --k {fit}"
+                f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}"
             )
-        if args.rollouts or "supervised" in (args.estimators or ()):
-            raise UsageError(
-                "--rollouts and the estimator supervised are for a classifier; a language model's gradients come "
-                "from --samples rollouts"
-            )
+        if args.rollouts or "supervised" in args.estimators:
+            raise UsageError("--rollouts and supervised are for a classifier; use --samples")
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
     args.estimators = args.estimators or [
         name for name in ESTIMATORS if task.classes or name != "supervised"
     ]
-    for name in args.estimators if args.gradient_norms else ():
-        setup.check_estimator(
-            "--estimators", name, (args.rollouts or args.samples or 2,), ESTIMATORS.get(name, {})
-        )
+    if args.gradient_norms:
+        for name in args.estimators:
+            sizes = (args.rollouts or args.samples or 2,)
+            setup.check_estimator("--estimators", name, sizes, ESTIMATORS.get(name, {}))
 
 
-def evaluate(args) -> dict:
-    """For every checkpoint, over the same prompts and the same noise: counts of right samples, a classifier's exact pass
-    rates, or gradient norms."""
+def evaluate(args: argparse.Namespace) -> dict:
+    """Return the results of all checkpoints, over the same prompts and the same noise."""
     rank, world, device = distributed.setup(args.device)
     task = setup.find_task(args, args.checkpoints[0][1])
     check_task(args, task)
@@ -158,71 +163,20 @@ def evaluate(args) -> dict:
     rows = []
     for name, path in args.checkpoints:
         policy = setup.load_policy(args, path, task, device, range(args.prompts))
-        row = {"name": name, "path": str(path)}
-        with tqdm(
-            total=args.prompts,
-            desc=f"{name} ({path})",
-            unit=" prompts",
-            leave=False,
-            disable=rank > 0,
-        ) as bar:
-            if args.gradient_norms:
-                p, norms = gradient_norms(
-                    policy,
-                    task,
-                    args.prompts,
-                    args.estimators,
-                    args.samples or args.rollouts,
-                    progress=bar.update,
-                )
-                row["pass_rates"] = digits(p)
-                row["norms"] = {name: digits(values) for name, values in norms.items()}
-            elif task.classes:
-                p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
-                row["pass_rates"] = digits(p)
-                row["top1"] = right.long().tolist()
-            else:
-                counts, majority = judge_samples(
-                    policy,
-                    task,
-                    range(args.prompts),
-                    args.samples,
-                    seed=args.seed,
-                    progress=bar.update,
-                    watch=partial(show_tokens, bar),
-                    temperature=args.temperature,
-                    top_k=args.top_k,
-                    top_p=args.top_p,
-                )
-                row["counts"] = counts.tolist()
-                if majority is not None:
-                    row["majority"] = digits(majority)
-            row |= distributed.all_reduce(task.faults())
-        rows.append(row)
+        about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
+        with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
+            row = measure(args, policy, task, bar)
+        rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
     unjudged = []
     if not (task.classes or args.gradient_norms):
         unjudged = leave_out(rows)
         for row in rows:
             row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
             row["histogram"] = table.histogram(row["counts"])
-    asked = (
-        "task",
-        "task_options",
-        "split",
-        "reward",
-        "prompts",
-        "samples",
-        "max_response",
-        "temperature",
-        "top_k",
-        "top_p",
-        "seed",
-        "rollouts",
-    )
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
-        **{name: getattr(args, name) for name in asked},
+        **{name: getattr(args, name) for name in ASKED},
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
         "source": task.source,
@@ -233,14 +187,48 @@ def evaluate(args) -> dict:
     }
 
 
+def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
+    """Return what is measured of one policy.
+
+    Counts of right samples, a classifier's exact pass rates, or gradient norms.
+    """
+    if args.gradient_norms:
+        rollouts = args.samples or args.rollouts
+        p, norms = gradient_norms(
+            policy, task, args.prompts, args.estimators, rollouts, progress=bar.update
+        )
+        by_name = {name: digits(values) for name, values in norms.items()}
+        return {"pass_rates": digits(p), "norms": by_name}
+    if task.classes:
+        p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
+        return {"pass_rates": digits(p), "top1": right.long().tolist()}
+    counts, majority = judge_samples(
+        policy,
+        task,
+        range(args.prompts),
+        args.samples,
+        seed=args.seed,
+        progress=bar.update,
+        watch=partial(show_tokens, bar),
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+    )
+    votes = {} if majority is None else {"majority": digits(majority)}
+    return {"counts": counts.tolist()} | votes
+
+
 def show_tokens(bar: tqdm, position: int):
-    """A wave of long responses takes minutes, in which no prompt is done: the bar says how far it is."""
+    """Show how far a wave is: with long responses it takes minutes until a prompt is done."""
     bar.set_postfix_str(f"token {position}", refresh=False)
     bar.update(0)
 
 
 def leave_out(rows: list[dict]) -> list[int]:
-    """The prompts that a row has no verdict on (a count of -1). They leave all rows, which stay paired over prompts."""
+    """Take the prompts that a row has no verdict on (a count of -1) out of all rows.
+
+    The rows stay paired over prompts. Returns the indices of these prompts.
+    """
     counts = np.array([row["counts"] for row in rows])
     judged = (counts >= 0).all(0)
     if not judged.any():
@@ -254,11 +242,12 @@ def leave_out(rows: list[dict]) -> list[int]:
 
 
 def digits(values: torch.Tensor) -> list[float]:
-    """Six significant ones: files of 50,000 images stay small."""
+    """Return six significant digits, so that files of 50,000 images stay small."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def main(arguments: list[str]):
+    """Evaluate, print the table and write the files that were asked for."""
     args = read_arguments(arguments)
     results = evaluate(args)
     if distributed.rank() > 0:

@@ -1,12 +1,16 @@
-"""One function per experiment. Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
-published repository (github.com/tajwarfahim/maxrl, c0698eb) has, or "ours" for what neither states.
+"""One function per experiment, which returns the options of a run.
 
-What a recipe leaves out has the default of maxrl/config.py. For the optimizer, AdamW with betas .9 and .999, weight decay .01
-and gradients clipped at 1, these are the defaults of verl, on which the published code ran: the paper does not state them. The
-loss of a language model is a mean over the tokens of the whole batch (App. F; code in the warm-up).
+Each number has its source: a place in the paper (arXiv 2602.02710), "code" for what only the
+published repository has (github.com/tajwarfahim/maxrl, c0698eb), or "ours" for what neither states.
+
+A recipe that leaves an option out has the default of maxrl/config.py. For the optimizer, AdamW with
+betas .9 and .999, weight decay .01 and gradients clipped at 1, these are the defaults of verl, on
+which the published code ran: the paper does not state them. The loss of a language model is a mean
+over the tokens of the whole batch (App. F; code in the warm-up).
 """
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,38 +18,45 @@ from maxrl import checkpoint
 from maxrl.config import Config, misfit
 from maxrl.errors import FAULTS, UsageError
 from maxrl.io.user_code import imported
-from maxrl.tasks import TASKS
-
-SMALL = dict(  # what the models from scratch have in common
-    model_type="qwen2",
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    rms_norm_eps=1e-6,
-    tie_word_embeddings=True,
+from maxrl.laptop_recipes import (
+    SMALL,
+    gsm8k_laptop,
+    gsm8k_laptop_sft,
+    images_laptop,
+    maze9_laptop,
+    maze9_laptop_sft,
+    reverse_text,
+    reverse_text_sft,
+    subset_sum,
+    subset_sum_sft,
 )
+from maxrl.tasks import TASKS
 
 
 def maze17_sft() -> Config:
-    """Supervised warm-up on 17x17 mazes: teaches the format, leaves a pass rate above 0 (paper: pass@1 1.2 %)."""
+    """Supervised warm-up on 17x17 mazes, up to a pass rate above 0 (paper: pass@1 1.2 %)."""
     return Config(
         task="maze",
         task_options={"size": 17},  # Sec. 6.2
+        # E.1.2; 3,944,704 parameters.
         model=SMALL
-        | dict(  # E.1.2; 3,944,704 parameters
+        | dict(
             vocab_size=32,
             hidden_size=256,
             intermediate_size=1024,
             num_hidden_layers=4,
             max_position_embeddings=512,
             rope_theta=1e6,
+            # ours, 1/sqrt(256): with code's .02 walls are not read by step 1,500
             initializer_range=1 / 16,
-        ),  # ours, 1/sqrt(256): with code's .02 walls are not read by step 1,500
+        ),
         estimator="supervised",
         prompts=32,
         rollouts=1,
         lr=5e-4,  # E.1.3
         steps=4000,
-        stop_at_pass=0.012,  # E.1.3 has 1,500 steps; ours end where the paper's base stands (Figure 17)
+        # E.1.3 has 1,500 steps; ours end at the pass@1 of the paper's base model (Figure 17).
+        stop_at_pass=0.012,
         eval_every=25,
         eval_from=1000,
         eval_prompts=256,
@@ -55,7 +66,7 @@ def maze17_sft() -> Config:
         keep=1,  # ours
         max_response=180,  # code
         betas=(0.9, 0.95),  # code, with the default's weight decay and clipping
-        schedule="constant",  # code: a cosine over 10 epochs of which 1,500 steps are the flat start
+        schedule="constant",  # code: a cosine over 10 epochs, flat over the first 1,500 steps
     )
 
 
@@ -83,59 +94,8 @@ def maze17() -> Config:
     )
 
 
-def maze9_laptop_sft() -> Config:
-    """Warm-up of the laptop demo, 9x9 mazes and 308,448 parameters: a reduced scale, every number is ours."""
-    return Config(
-        task="maze",
-        task_options={"size": 9},
-        model=SMALL
-        | dict(
-            vocab_size=32,
-            hidden_size=96,
-            intermediate_size=256,
-            num_hidden_layers=3,
-            max_position_embeddings=256,
-            rope_theta=1e6,
-            initializer_range=0.1,
-        ),  # 1/sqrt(96); with the .02 of wide models RL hardly learns (results/maze9_laptop)
-        estimator="supervised",
-        prompts=32,
-        rollouts=1,
-        steps=400,
-        lr=1e-3,
-        max_response=48,
-        eval_every=10,
-        stop_at_pass=0.015,  # a weak base, as the paper's is with .012; about 100 steps
-        betas=(0.9, 0.95),
-        precision="float32",  # as in all laptop recipes: their results then do not depend on what a CPU multiplies in bfloat16
-    )
-
-
-def maze9_laptop() -> Config:
-    """The laptop demo: MaxRL, GRPO and RLOO on 9x9 mazes in minutes on two cores. Every number is ours."""
-    sft = maze9_laptop_sft()
-    return Config(
-        task="maze",
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/maze9_laptop_sft",
-        estimator="maxrl",
-        prompts=16,
-        rollouts=32,
-        steps=400,
-        max_response=48,
-        lr=1e-4,  # one rate for all methods, the paper's
-        schedule="cosine",
-        decay_ratio=0.5,  # so that the last step is no lottery
-        precision="float32",
-        micro_batch_tokens=4096,
-        wave_rows=2048,
-        eval_every=80,
-    )
-
-
 def imagenet() -> Config:
-    """ResNet-50 on ImageNet against exact maximum likelihood: --estimator supervised is cross-entropy (Sec. 6.1, D.2)."""
+    """ResNet-50 on ImageNet (Sec. 6.1, D.2); --estimator supervised is exact maximum likelihood."""
     return Config(
         task="images",
         task_options={"directory": "imagenet/256", "size": 224},  # D.2; centre crop: code
@@ -164,37 +124,11 @@ def imagenet() -> Config:
     )
 
 
-def images_laptop() -> Config:
-    """Figure 2 on a laptop: 200 classes of drawn glyphs and a small ResNet, a reduced scale; every number is ours."""
-    return Config(
-        task="images",
-        task_options={"directory": "glyphs/200x32", "size": 32, "augment": False},
-        model=dict(model_type="torchvision_resnet", block="basic", depths=(1, 1, 1), width=16),
-        estimator="maxrl",
-        aggregation="sequence",
-        estimator_defaults={"grpo": {"ddof": 0}},  # D.1
-        prompts=256,
-        rollouts=1024,
-        steps=400,  # 3.4 passes over 30,000 images
-        optimizer="sgd",
-        schedule="cosine",
-        warmup_steps=20,
-        weight_decay=1e-4,
-        max_grad_norm=1e5,
-        lr=1.0,  # the best of five for cross-entropy, and one for all methods (results/images_laptop)
-        precision="float32",
-        eval_every=20,
-        eval_prompts=2000,
-        eval_samples=0,
-        eval_k=(1, 25),  # k: an eighth of the classes, as 128 of 1,000
-    )
-
-
 def gsm8k_smollm2() -> Config:
-    """SmolLM2-360M-Instruct on GSM8K, Table 5: 256 prompts x 128 rollouts, 1,500 steps; on 8 GPUs with torchrun.
+    """SmolLM2-360M-Instruct on GSM8K, Table 5, on 8 GPUs with torchrun.
 
-    One GPU of 80 GB (51 GiB) computes the same with more micro-batches a step: what is in memory at once does not depend on
-    the number of GPUs.
+    One GPU of 80 GB (51 GiB) computes the same with more micro-batches a step: the memory does not
+    depend on the number of GPUs.
     """
     return Config(
         task="gsm8k",
@@ -221,9 +155,9 @@ def gsm8k_smollm2() -> Config:
 
 
 def gsm8k_smollm2_24gb() -> Config:
-    """GSM8K on one GPU of 24 GB: a LoRA adapter of SmolLM2-360M-Instruct, smaller batches; all ours, and untried.
+    """GSM8K on one GPU of 24 GB: LoRA on SmolLM2-360M-Instruct, small batches; ours, untried.
 
-    It needs 14.5 GiB by --dry-run: more --prompts or --rollouts take more time and hardly more memory.
+    It needs 14.5 GiB by --dry-run; more --prompts or --rollouts take time and hardly memory.
     """
     return replace(
         gsm8k_smollm2(),
@@ -243,9 +177,9 @@ def gsm8k_smollm2_24gb() -> Config:
 
 
 def gsm8k_smollm2_135m_sft() -> Config:
-    """Warm-up of gsm8k_smollm2_135m on GSM8K's own solutions, which teaches short ones that end in a box; all ours.
+    """Warm-up of gsm8k_smollm2_135m, on GSM8K's own short solutions that end in a box; all ours.
 
-    The model is `python -m data.smollm2.prepare`'s: 135M parameters, 4-bit at origin.
+    `python -m data.smollm2.prepare` makes the model: 135M parameters, from 4-bit weights.
     """
     return Config(
         task="gsm8k",
@@ -269,7 +203,7 @@ def gsm8k_smollm2_135m_sft() -> Config:
 
 
 def gsm8k_smollm2_135m() -> Config:
-    """Table 5 on two CPU cores: SmolLM2-135M after its warm-up, a small batch and short responses, MaxRL in rounds."""
+    """Table 5 on two CPU cores: SmolLM2-135M, small batches, short responses, MaxRL in rounds."""
     sft = gsm8k_smollm2_135m_sft()
     return Config(
         task="gsm8k",
@@ -292,9 +226,10 @@ def gsm8k_smollm2_135m() -> Config:
 
 
 def polaris_qwen3_1_7b() -> Config:
-    """Qwen3-1.7B-Base on POLARIS-53K, Table 6: 256 prompts x 16 rollouts, 1,000 steps; on 32 GPUs with torchrun.
+    """Qwen3-1.7B-Base on POLARIS-53K, Table 6, on 32 GPUs with torchrun.
 
-    On one GPU of 80 GB (66 GiB) the objective and the batch are the same, with more micro-batches a step."""
+    One GPU of 80 GB (66 GiB) computes the same with more micro-batches a step.
+    """
     return Config(
         task="math",
         task_options={"train": "polaris", "validation": "math500"},
@@ -321,15 +256,16 @@ def polaris_qwen3_1_7b() -> Config:
 
 
 def polaris_qwen3_4b() -> Config:
-    """Qwen3-4B-Base on POLARIS-53K, Table 6: as polaris_qwen3_1_7b."""
+    """Qwen3-4B-Base on POLARIS-53K, Table 6, otherwise as polaris_qwen3_1_7b."""
     return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
 
 
 def polaris_qwen3_4b_1gpu() -> Config:
-    """polaris_qwen3_4b on one GPU of 141 GB (122 GiB): the same objective and batch, layers made again in the backward.
+    """polaris_qwen3_4b on one GPU of 141 GB (122 GiB), with gradient checkpointing.
 
-    80 GB with a tenth left free, 71 GiB, do not hold it whatever these options are: weights, gradients and Adam are 60 GiB,
-    beside them bfloat16 weights with one group's keys and values, 17 (--dry-run).
+    The objective and the batch are the same. 80 GB do not suffice with any of these options:
+    weights, gradients and Adam take 60 GiB, and bfloat16 weights with the keys and values of one
+    group another 17 (--dry-run).
     """
     return replace(
         polaris_qwen3_4b(), gradient_checkpointing=True, micro_batch_tokens=32768, kv_memory_gb=45.0
@@ -337,7 +273,7 @@ def polaris_qwen3_4b_1gpu() -> Config:
 
 
 def prompts() -> Config:
-    """A data set and reward functions of your own: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
+    """Your own data: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
     return Config(
         task="prompts",
         estimator="maxrl",
@@ -354,124 +290,9 @@ def prompts() -> Config:
     )  # all ours: a place to start from
 
 
-def gsm8k_laptop_sft() -> Config:
-    """Warm-up of the GSM8K path on a laptop: generated word problems, a model from scratch; every number is ours."""
-    return Config(
-        task="gsm8k",
-        task_options={"directory": "word_problems"},
-        model=SMALL
-        | dict(  # 657,024 parameters
-            vocab_size=512,
-            hidden_size=128,
-            intermediate_size=384,
-            num_hidden_layers=3,
-            max_position_embeddings=128,
-            rope_theta=1e4,
-            initializer_range=0.09,
-        ),  # 1/sqrt(128)
-        estimator="supervised",
-        prompts=64,
-        rollouts=1,
-        steps=1500,
-        lr=2e-3,
-        warmup_steps=50,
-        max_response=48,
-        eval_every=25,
-        eval_samples=32,
-        eval_k=(1, 8, 32),
-        stop_at_pass=0.15,
-        micro_batch_tokens=4096,
-        betas=(0.9, 0.95),
-        precision="float32",
-    )
-
-
-def gsm8k_laptop() -> Config:
-    """The whole GSM8K path on two cores in minutes: MaxRL on generated word problems; every number is ours."""
-    sft = gsm8k_laptop_sft()
-    return Config(
-        task="gsm8k",
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/gsm8k_laptop_sft",
-        estimator="maxrl",
-        prompts=32,
-        rollouts=16,
-        steps=160,
-        max_response=48,
-        lr=3e-4,
-        precision="float32",
-        micro_batch_tokens=4096,
-        wave_rows=2048,
-        eval_every=40,
-        eval_samples=32,
-        eval_k=(1, 8, 32),
-    )
-
-
-def subset_sum_sft() -> Config:
-    """Warm-up of subset_sum, less than a minute: which of five numbers add up to a target; every number is ours."""
-    maze = maze9_laptop_sft()
-    return replace(
-        maze,
-        task="subset_sum",
-        task_options={"plain": True, "numbers": 5, "largest": 10},
-        model=maze.model | dict(vocab_size=64, max_position_embeddings=32),
-        steps=600,
-        max_response=8,
-        eval_every=25,
-        stop_at_pass=0.05,
-    )
-
-
-def subset_sum() -> Config:
-    """Subset sums after the warm-up, MaxRL or GRPO in two minutes on a core (results/small_tasks); every number is ours."""
-    sft = subset_sum_sft()
-    return replace(
-        maze9_laptop(),
-        task=sft.task,
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/subset_sum_sft",
-        steps=200,
-        lr=3e-4,
-        max_response=sft.max_response,
-        eval_every=50,
-    )
-
-
-def reverse_text_sft() -> Config:
-    """Warm-up of reverse_text, less than a minute: two made-up words backwards; every number is ours."""
-    maze = maze9_laptop_sft()
-    return replace(
-        maze,
-        task="reverse_text",
-        task_options={"plain": True},
-        model=maze.model | dict(max_position_embeddings=32),
-        max_response=12,
-        stop_at_pass=0.02,
-    )
-
-
-def reverse_text() -> Config:
-    """Words backwards after the warm-up, MaxRL or GRPO in a minute on a core (results/small_tasks); every number is ours."""
-    sft = reverse_text_sft()
-    return replace(
-        maze9_laptop(),
-        task=sft.task,
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/reverse_text_sft",
-        steps=120,
-        lr=3e-4,
-        max_response=sft.max_response,
-        eval_every=40,
-    )
-
-
-RECIPES = {
-    r.__name__: r
-    for r in (
+RECIPES: dict[str, Callable[[], Config]] = {
+    recipe.__name__: recipe
+    for recipe in (
         maze17_sft,
         maze17,
         maze9_laptop_sft,
@@ -497,12 +318,12 @@ RECIPES = {
 
 
 def is_record(recipe: str) -> bool:
-    """Whether a recipe is what a run has recorded, RUN/recipe.json."""
+    """Return whether a recipe is what a run has recorded, RUN/recipe.json."""
     return Path(recipe).name == "recipe.json"
 
 
 def repeated(file: str) -> Config:
-    """The recipe in a run's recipe.json, for a run of its own: without the directory, and from the beginning."""
+    """Return the recipe in a run's recipe.json, for a new run in another directory."""
     try:
         fields = checkpoint.recorded(Path(file).parent)
     except FileNotFoundError:
@@ -513,39 +334,44 @@ def repeated(file: str) -> Config:
     return replace(Config(**fields), out="", resume="no")
 
 
-def find_recipe(name: str):
-    """The function that makes the Config of a recipe of ours, of one of the user's own, FILE.py:NAME, or of a run's."""
+def find_recipe(name: str) -> Callable[[], Config]:
+    """Return the function that makes a recipe's Config.
+
+    name  of RECIPES, FILE.py:NAME for a recipe of the user's own, or RUN/recipe.json
+    """
     if is_record(name):
         cfg = repeated(name)
         return lambda: cfg
     if ":" in name:
-        recipe = imported(name, "recipe")
-        try:
-            made = recipe()
-            if not isinstance(made, Config):
-                raise UsageError(
-                    f"recipe {name} must be a function that returns a "
-                    f"maxrl.config.Config, not {type(made).__name__}"
-                )
-            if wrong := misfit(made.to_dict()):
-                raise UsageError(f"recipe {name} has {wrong}")
-        except UsageError:
-            raise
-        except FAULTS as error:
-            raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
-        return recipe
+        return own_recipe(name)
     if name not in RECIPES and name in TASKS:
-        recipe = (
-            "images_laptop" if name == "images" else "prompts"
-        )  # a classifier's options are others
-        raise UsageError(f"{name} is a task: train.py {recipe} --task {name}")
+        usual = "images_laptop" if name == "images" else "prompts"
+        raise UsageError(f"{name} is a task: train.py {usual} --task {name}")
     if name not in RECIPES:
-        near = difflib.get_close_matches(
-            name.removesuffix("_1gpu"), RECIPES, n=1
-        )  # once names of their own
+        near = difflib.get_close_matches(name, RECIPES, n=1)
         raise UsageError(
             f"no recipe is called {name!r}; "
             + (f"did you mean {near[0]}? " if near else "")
             + f"there are {', '.join(RECIPES)}, FILE.py:NAME or RUN/recipe.json"
         )
     return RECIPES[name]
+
+
+def own_recipe(name: str) -> Callable[[], Config]:
+    """Return the user's function FILE.py:NAME; raise UsageError if it does not make a Config."""
+    recipe = imported(name, "recipe")
+    try:
+        made = recipe()
+        wrong = misfit(made.to_dict()) if isinstance(made, Config) else ""
+    except UsageError:
+        raise
+    except FAULTS as error:
+        raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
+    if not isinstance(made, Config):
+        raise UsageError(
+            f"recipe {name} must be a function that returns a maxrl.config.Config, not "
+            f"{type(made).__name__}"
+        )
+    if wrong:
+        raise UsageError(f"recipe {name} has {wrong}")
+    return recipe

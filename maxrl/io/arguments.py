@@ -1,95 +1,131 @@
-"""The words of a command line: options, lists, names of files."""
+"""Command lines: argparse, with the conventions that all scripts share."""
 
+import argparse
 import contextlib
-import itertools
-import os
+import difflib
 import types
 import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 from maxrl.errors import UsageError
 
 
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose mistakes are UsageErrors; an unknown option names the nearest ones.
+
+    inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
+           VALUE` is accepted, and its value is the result's attribute "task.NAME"
+    hints  {option: what to say if somebody uses it although it does not exist here}
+    read   turns a type and a text into a value, see `parse`
+    """
+
+    def __init__(
+        self,
+        prog: str,
+        inner: Sequence[str] = (),
+        hints: Mapping[str, str] | None = None,
+        read: Callable[[Any, str], Any] | None = None,
+        **options,
+    ):
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(prog, allow_abbrev=False, **options)
+        self.inner = inner
+        self.hints = hints or {}
+        self.read = read or parse
+
+    def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Return the options; raise UsageError for a mistake."""
+        for option in dict.fromkeys(word.partition("=")[0] for word in arguments):
+            prefix, _, name = option.removeprefix("--").partition(".")
+            if name and prefix in self.inner and option.startswith("--"):
+                kind = partial(self.read, object)
+                self.add_argument(option, dest=option[2:], type=kind, nargs="?", const="true")
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            self.refuse(unknown[0].partition("=")[0])
+        return found
+
+    def refuse(self, option: str) -> NoReturn:
+        """Raise the UsageError for a word that is no option."""
+        if not option.startswith("--"):
+            raise UsageError(
+                f"{option!r} belongs to no option: write --name value, and lists with commas"
+            )
+        known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
+        near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.4)
+        hint = self.hints.get(dashed(option)) or near and f"did you mean {' or '.join(near)}?"
+        said = f"{option} is not an option"
+        raise UsageError(f"{said}; {hint}" if hint else f"{said} (--help lists all)")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError, where argparse would print its usage and exit."""
+        raise UsageError(message.removeprefix("argument "))
+
+
 def dashed(name: str) -> str:
+    """Return a field's name as an option has it."""
     return name.replace("_", "-")
 
 
-def check_least(name: str, value, least: int | None):
-    """UsageError for an option's number below `least`, 0 or 1; None is no number, or no bound."""
-    if None not in (value, least) and not value >= least:
+def typed(value) -> str:
+    """Return a value as the command line takes it; None is empty."""
+    if isinstance(value, tuple):
+        return ",".join(map(typed, value))
+    text = "" if value is None else str(value)
+    return text.lower() if isinstance(value, bool) else text
+
+
+def check_least(name: str, value: float | None, least: int | None):
+    """Raise UsageError if an option's number is below `least`, which is 0 or 1.
+
+    An option or a bound that is None is not checked.
+    """
+    if value is not None and least is not None and not value >= least:
         wish = "be at least 1" if least else "not be negative"
         raise UsageError(f"--{dashed(name)} {value} must {wish}")
 
 
 def named(text: str) -> tuple[str, str]:
-    """[NAME=]PATH as name and path. What exists is a path, whatever stands in its name; a name's own is its directory's."""
+    """Return name and path of `[NAME=]PATH`, where the name is the directory's if none is given.
+
+    A path that exists may contain "=".
+    """
     name, equals, path = text.partition("=")
     return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
 
 
-def refuse_blanks(arguments: list[str], lists: dict):
-    """UsageError where one of the options `lists` is followed by several words: a list is written with commas. lists {option:
-    what tells whether a word looks like another item of its list}; other words may follow, as checkpoints do."""
-    for place, word in enumerate(arguments):
-        if word.startswith("--") and (is_item := lists.get(dashed(word[2:]))):
-            rest = list(
-                itertools.takewhile(lambda w: not w.startswith("--"), arguments[place + 1 :])
-            )
-            values = rest[:1] + list(
-                itertools.takewhile(lambda w: is_item(w) and not os.path.isdir(w), rest[1:])
-            )
-            if len(values) > 1:
-                raise UsageError(
-                    f"{word} {' '.join(values)}: a list is written with commas, {word} {','.join(values)}"
-                )
+def parse(kind: Any, text: str) -> Any:
+    """Return the value that `text` has as a field of type `kind`.
 
+    kind  a type, tuple[type, ...] for a list with commas, int | tuple[int, ...] for one number or
+          several, or object for an option whose type is not known: bool, int, float or str
 
-def split_arguments(arguments: list[str]) -> list[tuple[str, str | None]]:
-    """`--a 1 --b=2 --c` as [("a", "1"), ("b", "2"), ("c", None)]."""
-    pairs = []
-    for word in arguments:
-        if word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            pairs.append((key, value if equals else None))
-        elif pairs and pairs[-1][1] is None:
-            pairs[-1] = (key, word)
-        else:
-            raise UsageError(
-                f"{word!r} stands where an option was expected; options are written --name value"
-            )
-    return pairs
-
-
-def parse(kind, key: str, text: str | None):
-    """The value of `text` for a field of type `kind`; bare flags are true, and `--resume` alone is yes."""
-    if text is None:
-        if kind is bool:
-            return True
-        if key == "resume":
-            return "yes"
-        raise UsageError(f"--{key} needs a value")
-    if isinstance(kind, types.UnionType):  # a number, or several with commas
+    Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
+    """
+    if isinstance(kind, types.UnionType):
         number, several = typing.get_args(kind)
         kind = several if "," in text else number
+    is_list = typing.get_origin(kind) is tuple
     try:
+        if is_list:
+            item = typing.get_args(kind)[0]
+            return tuple(item(part) for part in text.split(","))
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        if typing.get_origin(kind) is tuple:
-            return tuple(typing.get_args(kind)[0](part) for part in text.split(","))
-        if kind is int and "e" in text:  # 1e5
-            return int(float(text)) if float(text).is_integer() else int(text)
-        return kind(text)
+        return guess(text) if kind is object else kind(text)
     except (ValueError, KeyError):
-        name = {bool: "true or false", tuple: "numbers separated by commas"}.get(
-            typing.get_origin(kind) or kind, kind.__name__
-        )
-        raise UsageError(f"--{key} {text} cannot be read: expected {name}") from None
+        name = "numbers separated by commas" if is_list else kind.__name__
+        wanted = "true or false" if kind is bool else name
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 
 
-def guess(text: str | None):
-    """An option of a task or estimator, whose types are not known here: true/false, int, float or text."""
-    if text is None or text.lower() in ("true", "false"):
-        return text is None or text.lower() == "true"
+def guess(text: str) -> bool | int | float | str:
+    """Return a text as true or false, int or float if it looks like one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)

@@ -1,49 +1,198 @@
-"""The command line of train.py: a recipe and its options; --help and --dry-run."""
+"""The command line of train.py: a recipe and its options, --help and --dry-run."""
 
+import argparse
 import dataclasses
 import inspect
 import shlex
-import textwrap
+import typing
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of, with_overrides
+from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, split_arguments
+from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.io.user_code import imported
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.registry import add_own
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 
+# What TRL and the paper's code call these options.
+ELSEWHERE = {
+    "num-generations": "rollouts",
+    "group-size": "rollouts",
+    "learning-rate": "lr",
+    "max-completion-length": "max-response",
+    "max-prompt-length": "max-prompt",
+    "reward-funcs": "reward",
+    "epsilon": "clip",
+    "num-iterations": "passes",
+    "loss-type": "aggregation",
+    "algo": "estimator",
+    "adv-estimator": "estimator",
+    "output-dir": "out",
+}
+ON_POLICY = (
+    "training samples from the distribution that it scores (temperature 1, all tokens), or the "
+    "estimators would be biased; evaluations have --eval-temperature and --eval-top-p"
+)
+HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()}
+HINTS |= dict.fromkeys(("--temperature", "--top-k", "--top-p"), ON_POLICY)
+
+# The first field of each group of --help.
+GROUPS = {
+    "task": "what is learned",
+    "estimator": "the estimator",
+    "optimizer": "the optimizer",
+    "seed": "the machine",
+    "eval_every": "evaluation and files",
+}
+
+
+def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
+    """Return a parser of the fields of Config; its result has only the options that were given.
+
+    config   the values that --help shows; options that mean nothing to its kind of model are hidden
+    options  of Parser
+    """
+    hidden = fields_of(SEQUENCES if config.task == "images" else CLASSIFIERS)
+    parser = Parser(
+        prog,
+        inner=("task", "estimator"),
+        hints=HINTS,
+        usage=f"{prog} RECIPE [--NAME VALUE ...]",
+        argument_default=argparse.SUPPRESS,
+        add_help=False,
+        **options,
+    )
+    types = typing.get_type_hints(Config)
+    for f in dataclasses.fields(config):
+        if f.name in GROUPS:
+            group = parser.add_argument_group(GROUPS[f.name])
+        kind = types[f.name]
+        if kind is dict:
+            continue
+        # A switch alone is true, and --resume alone is yes.
+        alone = {bool: "true", str: "yes"}[kind] if kind is bool or f.name == "resume" else None
+        group.add_argument(
+            f"--{dashed(f.name)}",
+            # Reward functions may be named one by one.
+            action="extend" if f.name == "reward" else "store",
+            nargs="?" if alone else None,
+            const=alone,
+            type=partial(parser.read, kind),
+            metavar=typed(getattr(config, f.name)) or '""',
+            help=argparse.SUPPRESS if f.name in hidden else f.metadata["help"],
+        )
+    return parser
+
+
+def with_overrides(config: Config, arguments: list[str]) -> Config:
+    """Return `config` with `--field value` or `--field=value` pairs applied.
+
+    `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options. Raises
+    UsageError for what is no option and for values that cannot be.
+    """
+    return overridden(config, vars(option_parser(config).parse_options(arguments)))
+
+
+def overridden(config: Config, given: Mapping[str, Any]) -> Config:
+    """Return `config` with the values `given` by the names of its fields, or as "task.size"."""
+    changes: dict[str, Any] = {}
+    inner: dict[str, dict] = {"task": {}, "estimator": {}}
+    for key, value in given.items():
+        name, dot, option = key.partition(".")
+        if dot:
+            inner[name][option.replace("-", "_")] = value
+        else:
+            changes[name] = tuple(value) if isinstance(value, list) else value
+    for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
+        # A number of steps takes the place of the recipe's epochs.
+        if number in changes and changes.setdefault(passes, 0.0):
+            raise UsageError(
+                f"--{dashed(number)} and --{dashed(passes)} say the same thing twice: leave one out"
+            )
+    for name, options in inner.items():
+        usual = getattr(config, f"{name}_options")
+        # Another task or estimator does not take the recipe's options.
+        if changes.get(name, getattr(config, name)) != getattr(config, name):
+            usual = config.estimator_defaults.get(changes[name], {}) if name == "estimator" else {}
+        changes[f"{name}_options"] = usual | options
+    # Supervised training has one answer per prompt.
+    if changes.get("estimator") == "supervised" != config.estimator:
+        changes.setdefault("rollouts", 1)
+    return dataclasses.replace(config, **changes)
+
 
 def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None:
-    """The name and the Config that `RECIPE --field value ...` asks for; None after --help (which begins with the lecture,
-    where there is no recipe) or --dry-run has printed all that was asked for."""
-    if not arguments or arguments[0] in ("-h", "--help"):
+    """Return the recipe's name and the Config that `RECIPE --field value ...` asks for.
+
+    lecture  what --help without a recipe prints first
+
+    Returns None if --help or --dry-run has printed all that was asked for.
+    """
+    parser = option_parser(Config())
+    add_modes(parser)
+    parser.add_argument("recipe", nargs="?", default="")
+    given = vars(parser.parse_options(arguments))
+    name, asks_help = given.pop("recipe"), given.pop("help", not arguments)
+    if asks_help and not name:
         print(f"{lecture}\nRecipes:")
-        for name, recipe in RECIPES.items():
-            print(f"  {name:24} {recipe.__doc__.splitlines()[0]}")
+        for known, recipe in RECIPES.items():
+            print(f"  {known:24} {(recipe.__doc__ or '').splitlines()[0]}")
         return None
-    dry = "--dry-run" in arguments
-    name, *rest = [word for word in arguments if word != "--dry-run"] or [""]
     recipe = find_recipe(name)
-    if "--help" in rest or "-h" in rest:
+    if asks_help:
         print(f"{inspect.getdoc(recipe) or name}\n\n{help_of(recipe())}")
         return None
+    dry, gpus = given.pop("dry_run", False), given.pop("gpus", None)
     if dry:
-        print(dry_run.dry_run(name, recipe(), rest))
+        print(dry_run.dry_run(name, overridden(recipe(), given), gpus or 1))
         return None
+    if gpus:
+        raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")
     if is_record(name):
-        refuse_code(name, recipe(), rest)
-    cfg = with_overrides(recipe(), rest)
+        refuse_code(name, recipe(), given)
+    cfg = overridden(recipe(), given)
     if ":" in cfg.estimator:
         add_estimator(cfg.estimator)
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
 
 
+def add_modes(parser: Parser):
+    """Add the options that print something instead of training."""
+    add = parser.add_argument_group("without training").add_argument
+    add("-h", "--help", action="store_true", help="Prints this.")
+    add("--dry-run", action="store_true", help="Prints an estimate of the memory of each GPU.")
+    add("--gpus", type=int, metavar="1", help="With --dry-run: number of GPUs.")
+
+
+def help_of(cfg: Config) -> str:
+    """Return what --help prints: every option with its value in this recipe, as it can be typed."""
+    task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
+    values = {name: p.default for name, p in task.items() if name != "split"} | cfg.task_options
+    known = getattr(ADVANTAGES.get(cfg.estimator), "known", {})
+    inner = [f"--task.{name} {typed(value)}" for name, value in values.items()]
+    inner += [f"--estimator.{name} {typed(cfg.estimator_options.get(name))}" for name in known]
+    lines = [
+        "options of this task and estimator:",
+        *inner,
+        f"tasks: {', '.join(TASKS)}",
+        f"estimators: {', '.join(ADVANTAGES)}",
+    ]
+    parser = option_parser(cfg, epilog="\n  ".join(lines))
+    add_modes(parser)
+    return parser.format_help()
+
+
 def default_directory(recipe: str, estimator: str) -> str:
-    """runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised; of FILE.py:NAME the NAME, of RUN/recipe.json runs/RUN-again."""
+    """Return runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised.
+
+    FILE.py:NAME counts as NAME; RUN/recipe.json gets runs/RUN-again.
+    """
     if is_record(recipe):
         return f"runs/{Path(recipe).absolute().parent.name}-again"
     names = [recipe.rpartition(":")[2]]
@@ -52,9 +201,11 @@ def default_directory(recipe: str, estimator: str) -> str:
     return "runs/" + "-".join(names)
 
 
-def refuse_code(recipe: str, cfg: Config, arguments: list[str]):
-    """A recipe.json may come from anywhere: the code that it names is run where the command names it too."""
-    given = {key for key, _ in split_arguments(arguments)}
+def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
+    """Raise UsageError if a recipe.json names code that the options `given` do not name.
+
+    The file may come from anywhere, so its code runs only if the command names it too.
+    """
     code = []
     for name in ("task", "estimator", "reward"):
         value = typed(getattr(cfg, name))
@@ -67,85 +218,8 @@ def refuse_code(recipe: str, cfg: Config, arguments: list[str]):
 
 
 def add_estimator(name: str):
-    """An estimator of the user's own, FILE.py:NAME."""
+    """Register an estimator of the user's own, FILE.py:NAME."""
     try:
         add_own(name, imported(name, "--estimator"))
     except (TypeError, ValueError) as error:
         raise UsageError(f"--estimator {name}: {error}") from None
-
-
-GROUPS = {  # the first field of each
-    "task": "what is learned",
-    "estimator": "the estimator",
-    "optimizer": "the optimizer",
-    "seed": "the machine",
-    "eval_every": "evaluation and files",
-}
-LISTS = {
-    "task": sorted(TASKS),
-    "estimator": ADVANTAGES,
-    "schedule": ["constant", "cosine"],
-}  # the names an option may have
-
-
-def typed(value) -> str:
-    """A value as the command line takes it; nothing for what is empty."""
-    if isinstance(value, tuple):
-        return ",".join(map(typed, value))
-    return str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
-
-
-def entry(option: str, sentence: str) -> list[str]:
-    """An option and its sentence, in lines of at most 120 columns."""
-    head = f"  {option}"
-    margin = " " * 34
-    if len(option) < 32:
-        return textwrap.wrap(sentence, 120, initial_indent=f"{head:34}", subsequent_indent=margin)
-    return [head, *textwrap.wrap(sentence, 120, initial_indent=margin, subsequent_indent=margin)]
-
-
-def help_of(cfg: Config) -> str:
-    """What --help prints: every option with its value in this recipe, as it can be typed, in groups; without those that mean
-    nothing to the recipe's kind of model."""
-    task = inspect.signature(TASKS[cfg.task]).parameters if cfg.task in TASKS else {}
-    task = {
-        name: cfg.task_options.get(name, p.default) for name, p in task.items() if name != "split"
-    }
-    known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
-    known = {
-        name: cfg.estimator_options.get(name)
-        for name in known
-        if name not in ("allow_fractional", "mean_log_probs")
-    }
-    hidden = fields_of(SEQUENCES if cfg.task == "images" else CLASSIFIERS)
-    inner = {"task": task, "estimator": known}
-    lines = [
-        "--name VALUE as it is in this recipe; a list has commas, true and false are written out"
-    ]
-    for f in dataclasses.fields(cfg):
-        if f.name in GROUPS:
-            lines += ["", f"{GROUPS[f.name]}:"]
-        value = getattr(cfg, f.name)
-        if isinstance(value, dict) or f.name in hidden:
-            continue
-        said = f.metadata["help"] + (
-            f" One of {', '.join(LISTS[f.name])}." if f.name in LISTS else ""
-        )
-        lines += entry(f"--{dashed(f.name)} {typed(value)}", said)
-        for name, value in inner.get(f.name, {}).items():
-            lines += entry(f"--{f.name}.{name} {typed(value)}", f"Option of this {f.name}.")
-    lines += [
-        "",
-        "without training:",
-        *entry("--dry-run", "Prints what the run asks of each GPU, by arithmetic alone."),
-        *entry("--gpus 1", "With --dry-run: so many."),
-        *entry(
-            "--mean-response 0",
-            "With --dry-run: the assumed length of a response in tokens (0: half the longest).",
-        ),
-        *entry(
-            "--bench FILE",
-            "With --dry-run: the time of a step too, by what tests/bench/bench.py has measured.",
-        ),
-    ]
-    return "\n".join(lines)

@@ -1,68 +1,59 @@
-"""What a run asks of each GPU, by arithmetic alone: `python train.py RECIPE --dry-run [--gpus 8] [--field value ...]`.
+"""An estimate of the memory that a run needs on each GPU: `train.py RECIPE --dry-run [--gpus 8]`.
 
-Always there, with p parameters: 4 p weights, 4 p gradients (DDP's buckets, which hold them once), 8 p Adam (SGD 4 p), with
---shard true over the GPUs of a node, NODE of them, and 4 p of a KL reference. Beside it the larger of two moments, which
-follow one another; the update needs nothing more, since Adam is fused:
+With p parameters every rank always holds 4 p bytes of weights, 4 p of gradients (in the buckets of
+DDP), 8 p of Adam's state (4 p for SGD) and 4 p for the reference model of a KL penalty. With
+--shard true the first three are divided over the GPUs of a node, NODE of them. The larger of two
+moments is added; the fused optimizer step needs nothing of its own:
 
-    sampling  2 p for the bfloat16 weights (float32, sharded: 4 p, gathered), the prompts' keys and values, 24 bytes of noise
-              and results for each token that a row may get, and the responses' keys and values with 20 bytes a logit of a
-              decode step: together no more than --kv-memory-gb, or every row of --wave-rows at its longest
-    training  2 p for the bfloat16 weights (and 2 p of the reference), a micro-batch's activations, 20 bytes a logit of a
-              chunk (maxrl.losses.CHUNK)
+    sampling  2 p for the bfloat16 weights (float32 and sharded: 4 p, gathered), the keys and values
+              of the prompts, 24 bytes of noise and results for each token that a row may get, and
+              the keys and values of the responses with 20 bytes per logit of a decode step: at most
+              --kv-memory-gb together, or all rows of --wave-rows at full length
+    training  2 p for the bfloat16 weights (and 2 p for the reference's), the activations of a
+              micro-batch, 20 bytes per logit of a chunk (maxrl.losses.CHUNK)
 
-Sharded, sampling has a float32 embedding table too, which beside bfloat16 weights is a tensor of its own; training has the
-parameters outside the layers and those of two layers (one at work, one on its way) whole, with their gradients: 8 bytes each.
+With --shard true, sampling also needs the embedding table in float32, a tensor of its own beside
+bfloat16 weights. Training holds whole the parameters outside the layers and those of two layers
+(one at work, one being gathered), with their gradients: 8 bytes each.
 
-Activations are what autograd keeps. With a = 2 bytes (bfloat16) or 4, hidden size E, feed-forward I, H heads and Hk key-value
-heads of size D, one layer keeps of each token
+Activations are what autograd saves. With a = 2 bytes (bfloat16) or 4, hidden size E, feed-forward
+size I, H heads and Hk key-value heads of size D, a layer saves for each token
 
-    16 E + 2 a E            input and normalised input of the two norms (float32), and their outputs
-    a (2 H D + 2 Hk D)      queries, keys, values and attention's result
-    8 (H + Hk) D            Qwen3 only: the same of its norms of queries and keys
+    16 E + 2 a E            inputs and normalised inputs of the two norms (float32), and outputs
+    a (2 H D + 2 Hk D)      queries, keys, values and the result of attention
+    8 (H + Hk) D            Qwen3 only: the same for its norms of queries and keys
     4 a I                   gate, silu(gate), up and their product
-    4 H                     attention's log-sum-exp
+    4 H                     the log-sum-exp of attention
 
-and of each token of a prompt, for each row that reads it, its keys and values again (2 a Hk D). Around the layers: 8 E of the
-last norm, 2 a E of its result. With gradient checkpointing a layer keeps its input, 4 E, and one layer is whole.
+and for each prompt token its keys and values once more per row that reads them (2 a Hk D). Outside
+the layers the last norm saves 8 E, and its result is 2 a E. With gradient checkpointing a layer
+saves only its input, 4 E, and one layer at a time is whole.
 
-Not counted: the CUDA context, communication buffers, fragmentation; RESERVE of a card is left for them.
+The CUDA context, communication buffers and fragmentation are not counted: leave a tenth of a GPU
+free.
 """
 
 import contextlib
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import torch
 
 from maxrl.checkpoint import Uninitialised
-from maxrl.config import Config, with_overrides
+from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, split_arguments
 from maxrl.io.files import read_json
 from maxrl.io.hub_files import find, on_hub
 from maxrl.losses import CHUNK
-from maxrl.models import from_config
 from maxrl.models.lora import add_lora
-from maxrl.models.transformer import FAMILIES
-from maxrl.run.logger import duration
+from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
 from maxrl.run.setup import check_names
 from maxrl.sampling.memory import cache_bytes
 
-PROMPT = 256  # tokens, assumed
+PROMPT = 256  # tokens of a prompt, assumed
 NODE = 8  # GPUs
-RESERVE = 0.1
-CARDS = {
-    "16 GB": 14,
-    "24 GB": 22,
-    "40 GB": 39,
-    "48 GB": 44,
-    "80 GB": 79,
-    "141 GB": 140,
-}  # the GiB of the smallest such card
 
-# The sizes in the config.json of models that a recipe starts from by their name on the hub.
+# Sizes from the config.json of models that a recipe names by their hub id.
 QWEN3 = dict(
     model_type="qwen3",
     vocab_size=151936,
@@ -94,27 +85,39 @@ PUBLISHED = {
 }
 
 
-def shape(cfg: Config) -> torch.nn.Module:
-    """The recipe's model without its numbers, on the meta device: of a local --init, of a known hub id, or of cfg.model."""
+def shape(cfg: Config) -> Transformer:
+    """Return the recipe's model on the meta device, where it has sizes and no weights.
+
+    The sizes are those of a local --init, of a known hub id, or of cfg.model. Raises UsageError if
+    there are none, and for a classifier.
+    """
     published = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}
     config = published.get(Path(cfg.init).name, cfg.model)
     try:
         if cfg.init and not on_hub(cfg.init):
-            with contextlib.suppress(FileNotFoundError):  # it is not made yet, or an adapter
+            # Not there if the checkpoint is not made yet, or is an adapter.
+            with contextlib.suppress(FileNotFoundError):
                 config = read_json(find(cfg.init) / "config.json")
         if not config:
             raise UsageError(
-                f"nothing is known of {cfg.init or 'a model without --init'}: give a directory with its "
-                f"config.json as --init, or one of {', '.join(PUBLISHED)}"
+                f"the sizes of {cfg.init or 'a model without --init'} are not known: name a "
+                f"directory with a config.json as --init, or one of {', '.join(PUBLISHED)}"
             )
         with torch.device("meta"), Uninitialised():
-            return from_config({"num_labels": 1000} | config)
+            return Transformer(TransformerConfig.from_hf(config))
     except ValueError as error:
-        raise UsageError(f"--init {cfg.init}: {error}") from None
+        raise UsageError(f"--dry-run of {cfg.init or 'this model'}: {error}") from None
 
 
-def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied: int = 0) -> int:
-    """Of a training forward up to the last norm; copied: prompt tokens times the rows that read each of them."""
+def activation_bytes(
+    config: TransformerConfig, tokens: int, low: bool, checkpointing: bool, copied: int = 0
+) -> int:
+    """Return the bytes that autograd saves in a training forward, up to the last norm.
+
+    low            whether the forward runs in bfloat16
+    checkpointing  whether layers are recomputed in the backward pass
+    copied         prompt tokens times the rows that read each of them
+    """
     E = config.hidden_size
     D = config.head_dim
     H = config.num_attention_heads
@@ -132,238 +135,131 @@ def activation_bytes(config, tokens: int, low: bool, checkpointing: bool, copied
     return kept + tokens * (8 + 2 * a) * E
 
 
-def image_bytes(model, images: int, size: int, low: bool) -> int:
-    """What autograd keeps of a classifier's forward: counted in one on the meta device."""
-    storages = {}
-
-    def count(tensor):
-        storages[tensor.untyped_storage()._cdata] = tensor  # kept, so that no address is used twice
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        model(torch.zeros(images, 3, size, size, device="meta"))
-    own = {p.untyped_storage()._cdata for p in model.parameters()}
-    return sum(t.untyped_storage().nbytes() for key, t in storages.items() if key not in own) // (
-        2 if low else 1
-    )
-
-
-def plan(
-    cfg: Config, gpus: int = 1, sharded: bool = False, mean: int = 0
-) -> dict[str, dict[str, int]]:
-    """Bytes of one rank: {"always" or a moment: {what: bytes}}; mean: assumed length of a response, 0: half the longest."""
+def plan(cfg: Config, gpus: int = 1, sharded: bool = False) -> dict[str, dict[str, int]]:
+    """Return the bytes that one rank needs, {"always", "sampling" or "training": {what: bytes}}."""
     if gpus < 1 or cfg.prompts % gpus:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
     model = shape(cfg)
     config = model.config
-    low = cfg.precision != "float32"
-    local = cfg.prompts // gpus
     if cfg.lora_rank:
         add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
     p = parameters(model)
-    reference = p * bool(cfg.beta)
     share = min(gpus, NODE) if sharded else 1
-    gradients = (
-        4 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad) // share
-    )
-    always = {"weights": 4 * p // share, "gradients": gradients}
-    always |= {"Adam": 2 * gradients} if cfg.optimizer == "adamw" else {"momentum": gradients}
-    always["reference model"] = 4 * reference
-    if low:
-        weights = kept = {"weights in bfloat16": 2 * p}
-    else:
-        weights = {"weights, gathered": 4 * p * sharded}
-        kept = {}  # for the backward: gathered weights are freed before
-    if not is_language_model(model):
-        images = {
-            f"activations of {local:,} images": image_bytes(
-                model, local, cfg.task_options.get("size", 224), low
-            )
-        }
-        return {"always": always, "training": kept | images}
-    N = max(cfg.rounds)  # of prompts of which none has been solved before
-    L = cfg.max_response
-    V = config.vocab_size
-    size = 2 if low else 4
-    row = cache_bytes(config, L, size) + V * 20
-    samples = cfg.estimator != "supervised"
-    groups = local if cfg.kv_memory_gb else min(max(1, cfg.wave_rows // N), local)
-    rows = groups * N * samples
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    reference = p * bool(cfg.beta)
+    always = {
+        "weights": 4 * p // share,
+        "gradients": 4 * trained // share,
+        "optimizer state": (8 if cfg.optimizer == "adamw" else 4) * trained // share,
+        "reference model": 4 * reference,
+    }
+    sampling = sampling_bytes(cfg, config, cfg.prompts // gpus)
+    training = training_bytes(cfg, config, cfg.prompts // gpus)
+    if is_low(cfg):
+        sampling["weights in bfloat16"] = training["weights in bfloat16"] = 2 * p
+        training["reference in bfloat16"] = 2 * reference
+    if sharded:
+        # In float32 the gathered weights are freed before the backward.
+        table = config.vocab_size * config.hidden_size * (4 if config.tie_word_embeddings else 2)
+        name = "embeddings in float32" if is_low(cfg) else "weights, gathered"
+        sampling[name] = table if is_low(cfg) else 4 * p
+        layers = parameters(model.model.layers)
+        outside = p - layers
+        training["two layers and what is in none"] = 8 * (
+            outside + 2 * layers // config.num_hidden_layers
+        )
+    return {"always": always, "sampling": sampling, "training": training}
+
+
+def sampling_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict[str, int]:
+    """Return what sampling needs for `prompts` prompts of one rank, besides weights."""
+    if cfg.estimator == "supervised":
+        return {}
+    size = 2 if is_low(cfg) else 4
+    N = max(cfg.rounds)
+    row = cache_bytes(config, cfg.max_response, size) + config.vocab_size * 20
+    groups = prompts if cfg.kv_memory_gb else min(max(1, cfg.wave_rows // N), prompts)
+    rows = groups * N
     responses = rows * row
-    if cfg.kv_memory_gb:  # which one row may pass
+    if cfg.kv_memory_gb:
+        # A single row may need more than the limit.
         responses = min(responses, max(row, int(cfg.kv_memory_gb * 2**30)))
     prompt = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
-    tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), local * (PROMPT + N * L))
-    copied = tokens // (mean or -(-L // 2)) * PROMPT
-    activations = activation_bytes(config, tokens, low, cfg.gradient_checkpointing, copied)
-    if sharded:
-        table = V * config.hidden_size
-        layers = parameters(model.model.layers)
-        weights = weights | {
-            "embeddings in float32": (4 if config.tie_word_embeddings else 2) * table * low
-        }
-        kept = kept | {
-            "two layers and what is in none": 8
-            * (p - layers + 2 * layers // config.num_hidden_layers)
-        }
     return {
-        "always": always,
-        "sampling": weights
-        | {
-            "keys and values of prompts": groups * samples * PROMPT * prompt,
-            f"noise and results of {rows:,} rows": rows * L * 24,
-            "their keys, values and logits": responses,
-        },
-        "training": kept
-        | {
-            "weights of the reference": 2 * reference * low,
-            f"activations of {tokens:,} tokens": activations,
-            "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20,
-        },
+        "keys and values of prompts": groups * PROMPT * prompt,
+        f"noise and results of {rows:,} rows": rows * cfg.max_response * 24,
+        "their keys, values and logits": responses,
     }
 
 
-def parameters(model) -> int:
-    return sum(p.numel() for p in model.parameters())
+def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict[str, int]:
+    """Return what a micro-batch of one rank with `prompts` prompts needs, besides weights."""
+    L = cfg.max_response
+    V = config.vocab_size
+    most = prompts * (PROMPT + max(cfg.rounds) * L)
+    tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), most)
+    # Responses of half the longest length are assumed, each of which reads a prompt.
+    copied = tokens // -(-L // 2) * PROMPT
+    return {
+        f"activations of {tokens:,} tokens": activation_bytes(
+            config, tokens, is_low(cfg), cfg.gradient_checkpointing, copied
+        ),
+        "logits of a chunk": min(max(CHUNK, V), tokens * V) * 20,
+    }
 
 
-def is_language_model(model) -> bool:
-    return hasattr(model.config, "vocab_size")
+def is_low(cfg: Config) -> bool:
+    """Return whether the forward runs in bfloat16."""
+    return cfg.precision != "float32"
 
 
-def peak(parts: dict[str, dict[str, int]]) -> int:
-    sums = {moment: sum(items.values()) for moment, items in parts.items()}
-    return sums.pop("always") + max(sums.values())
+def parameters(module: torch.nn.Module) -> int:
+    """Return the number of parameters."""
+    return sum(p.numel() for p in module.parameters())
 
 
-def ways(cfg: Config, gpus: int) -> dict[str, int]:
-    """How the recipe may run, and its peak then: "as it is", or with the options --gradient-checkpointing, --shard, both."""
-    language = is_language_model(shape(cfg))
-    several = language and gpus > 1
-    found = {}
-    for sharded in (False, True)[cfg.shard and several : 1 + several]:
-        for changed in (cfg, replace(cfg, gradient_checkpointing=language)):
-            options = ["--shard true"] * (sharded and not cfg.shard) + [
-                "--gradient-checkpointing true"
-            ] * (changed != cfg)
-            found["with " + " ".join(options) if options else "as it is"] = peak(
-                plan(changed, gpus, sharded)
-            )
-    return found
-
-
-def fits(ways: dict[str, int], card: float) -> str:
-    """The first of the ways that a card of so many GiB has memory for, or "no"."""
-    return next((way for way, size in ways.items() if size <= (1 - RESERVE) * card * 2**30), "no")
+def peak(plan: dict[str, dict[str, int]]) -> int:
+    """Return the bytes of a plan's larger moment, together with what is always there."""
+    always, *moments = (sum(items.values()) for items in plan.values())
+    return always + max(moments)
 
 
 def checkpoint_bytes(cfg: Config, always: dict[str, int]) -> int:
-    """Weights, or LoRA's adapter alone, and the optimizer's state; always: of one GPU's plan."""
-    weights = always["gradients" if cfg.lora_rank and not cfg.lora_merge else "weights"]
-    return weights + (always.get("Adam") or always["momentum"])
+    """Return the size of a checkpoint: weights, or an adapter alone, and the optimizer's state.
+
+    always  of the plan of one GPU
+    """
+    adapter = cfg.lora_rank and not cfg.lora_merge
+    return always["gradients" if adapter else "weights"] + always["optimizer state"]
 
 
-def disk(cfg: Config, size: int) -> str:
-    """What the checkpoints that stay take, of `size` bytes each."""
-    each = f"{size / 1e9:,.2f} GB"
-    stay = cfg.keep
-    if not stay and (cfg.save_every_minutes or cfg.epochs):  # nobody knows yet how many
-        return f"  disk: {each} a checkpoint, and all of them stay"
-    stay = stay or (-(-cfg.steps // cfg.save_every) if cfg.save_every else 1)
-    many = f"{stay} checkpoint{'s' * (stay > 1)} of {each}"
-    more = ", and one more while it saves" * bool(cfg.keep)
-    return f"  disk: {stay * size / 1e9:,.2f} GB, {many}{more}"
+def dry_run(name: str, cfg: Config, gpus: int) -> str:
+    """Return the table that --dry-run prints, with a column for --shard true on several GPUs."""
+    check_names(cfg)
+    kinds = {"replicated": False} | ({"sharded": True} if gpus > 1 else {})
+    plans = [plan(cfg, gpus, sharded) for sharded in kinds.values()]
+    less = replace(cfg, gradient_checkpointing=True)
+    rollouts = " + ".join(map(str, cfg.rounds))
+    dtype = "bfloat16" if is_low(cfg) else "float32"
+    tokens = cfg.prompts * sum(cfg.rounds) * cfg.max_response
 
-
-def time(cfg: Config, gpus: int, mean: int, bench: str) -> str:
-    """What a step takes by two rates in a file of tests/bench/bench.py: of large matrix products, which nothing passes, and of its
-    whole step of 17x17 mazes. Counted are multiplications and additions of weights, and not those of attention."""
-    p = parameters(shape(cfg))
-    tokens = cfg.prompts // gpus * (PROMPT + sum(cfg.rounds) * mean)
-    backward = 2 if cfg.lora_rank else 4  # frozen weights have no gradient
-    passes = 2 + backward + 2 * cfg.gradient_checkpointing + 2 * (cfg.estimator != "supervised")
-    dtype = "float32" if cfg.precision == "float32" else "bfloat16"
-    try:
-        found = read_json(bench)
-        rows = {row["name"]: row for row in found["rows"]}
-        limits, step = rows["limits"], rows[f"step/17x17/{dtype}"]
-        product = f"[2048,2048]x[2048,2048] {dtype}"
-        fastest = limits["work"][product] / median(limits["times"][product]["wall"])
-        usual = step["flops"] / median(step["times"]["maxrl"]["wall"])
-        machine = found["machine"]["gpu"] or found["machine"]["cpu"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(
-            f"--bench {bench} is no file of python tests/bench/bench.py with the steps of this machine"
-        ) from None
-    low, high = sorted(p * tokens * passes / rate for rate in (fastest, usual))
-    steps = " to ".join(duration(cfg.steps * seconds) for seconds in (low, high))
-    return f"  a step on {machine}, evaluations aside: {low:.2g} to {high:.2g} s; {cfg.steps:,} steps: {steps}"
-
-
-def dry_run(name: str, recipe: Config, arguments: list[str]) -> str:
-    """The table that --dry-run prints; `arguments` are train.py's, and --gpus G, --mean-response TOKENS, --bench FILE."""
-    own = {"gpus": "1", "mean-response": "0", "bench": ""}
-    rest = []
-    for key, text in split_arguments(arguments):
-        if dashed(key) in own:
-            own[dashed(key)] = text or ""
-        else:
-            rest += [f"--{key}"] if text is None else [f"--{key}={text}"]
-    bench = own.pop("bench")
-    for key, text in own.items():
-        if not (text.isascii() and text.isdecimal()):
-            raise UsageError(f"--{key} {text} cannot be read: expected a whole number")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        cfg = with_overrides(recipe, rest)
-        check_names(cfg)
-        lines = table(name, cfg, int(own["gpus"]), int(own["mean-response"]), bench)
-    return "\n".join([*lines, *dict.fromkeys(str(w.message) for w in said)])
-
-
-def table(name: str, cfg: Config, gpus: int, mean: int, bench: str) -> list[str]:
-    model = shape(cfg)
-    language = is_language_model(model)
-    mean = mean or -(-cfg.max_response // 2)
-    plans = {"replicated": plan(cfg, gpus, mean=mean)}
-    if gpus > 1 and language:
-        plans["sharded"] = plan(cfg, gpus, True, mean)
-    lines = [
-        f"{name} on {gpus} GPU{'s' * (gpus > 1)}: {parameters(model):,} parameters, forward in "
-        f"{'float32' if cfg.precision == 'float32' else 'bfloat16'}",
-        f"{cfg.prompts} prompts x {' + '.join(map(str, cfg.rounds))} rollouts a step, "
-        f"{cfg.prompts // gpus} prompts a rank",
-    ]
-    if language:
-        R = cfg.prompts * sum(cfg.rounds)
-        lines.append(
-            f"response tokens a step: {R * mean:,} at {mean:,} a response (assumed), at most {R * cfg.max_response:,}"
-        )
-    lines += ["", f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in plans)]
-
-    def line(title, sizes):
+    def line(title: str, sizes) -> str:
         return f"  {title:42}" + "".join(f"{size / 2**30:12.2f}" for size in sizes)
 
-    for moment in plans["replicated"]:
-        for what in dict.fromkeys(what for p in plans.values() for what in p[moment]):
-            sizes = [p[moment].get(what, 0) for p in plans.values()]
+    lines = [
+        f"{name}: {parameters(shape(cfg)):,} parameters, forward in {dtype}",
+        f"a step: {cfg.prompts} prompts x {rollouts} rollouts, at most {tokens:,} response tokens",
+        f"each of {gpus} GPUs: {cfg.prompts // gpus} prompts",
+        "",
+        f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in kinds),
+    ]
+    for moment in plans[0]:
+        for what in dict.fromkeys(what for found in plans for what in found[moment]):
+            sizes = [found[moment].get(what, 0) for found in plans]
             if any(sizes):
                 lines.append(line(f"{moment + ':':10}{what}", sizes))
-    lines.append(line("peak", map(peak, plans.values())))
-    if language and not cfg.gradient_checkpointing:
-        less = replace(cfg, gradient_checkpointing=True)
-        lines.append(
-            line(
-                "peak with gradient checkpointing",
-                (peak(plan(less, gpus, s == "sharded", mean)) for s in plans),
-            )
-        )
-    if bench:
-        lines.append(
-            time(cfg, gpus, mean, bench)
-            if language
-            else "  the time of a classifier's step is not estimated"
-        )
-    possible = ways(cfg, gpus)
-    lines.append(disk(cfg, checkpoint_bytes(cfg, plans["replicated"]["always"])))
-    return lines + [f"  fits {card} GPUs: {fits(possible, size)}" for card, size in CARDS.items()]
+    lines.append(line("peak", map(peak, plans)))
+    lighter = [peak(plan(less, gpus, sharded)) for sharded in kinds.values()]
+    lines.append(line("peak with --gradient-checkpointing true", lighter))
+    size = checkpoint_bytes(cfg, plan(cfg)["always"])
+    return "\n".join([*lines, f"  a checkpoint on disk: {size / 1e9:,.2f} GB"])

@@ -1,18 +1,22 @@
 """A product of options: one run after another, or an array of Slurm jobs.
 
-    python train.py subset_sum_sft                                               what the runs below begin with
-    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2          six runs in runs/subset_sum-grid
-    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2 --slurm  prints the script of an array of six jobs
+    python train.py subset_sum_sft
+    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2
+    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2 --slurm
 
-The options are train.py's. One with commas has several values, and every combination is a run. One that is a list anyway,
-such as --clip 0.2,0.3, has one value; of --rollouts 16,8+8+16 the second one is rounds. The grid's own options:
+The first line makes the model that the runs start from, the second one makes six runs in
+runs/subset_sum-grid, and the third one prints the script of an array of six Slurm jobs.
 
-    --out DIR         where the runs are (runs/RECIPE-grid)
+The options are train.py's. An option with commas has several values, and every combination is a
+run. An option that is a list anyway, such as --clip 0.2,0.3, has one value; --rollouts 16,8+8+16
+has two, of which the second one is three rounds. The grid's own options:
+
+    --out DIR         directory of the runs (runs/RECIPE-grid)
     --slurm           print a script for sbatch instead of running anything
-    --task-id NUMBER  run this one alone, counted from 0, as the script does
+    --task-id NUMBER  make only this run, counted from 0, as the script does
 
-The same command again skips what is finished, resumes what was interrupted and tries again what failed. Next to each run
-lies what it has said, RUN.log.
+The same command again does nothing for finished runs, resumes interrupted ones and retries failed
+ones. What each run prints is in RUN.log next to it.
 """
 
 import itertools
@@ -21,25 +25,21 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
+import types
 import typing
-import zlib
-from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote, unquote
+from typing import Any
 
-from maxrl import checkpoint
-from maxrl.config import FIXED, Config, with_overrides
+from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import parse, split_arguments
+from maxrl.io.arguments import dashed, parse, typed
 from maxrl.recipes import find_recipe
 from maxrl.run import cli
-from maxrl.run.command_line import default_directory, typed
-from maxrl.run.directory import SIGNALS, STOPPED, compare, saved_state
+from maxrl.run.command_line import default_directory, option_parser, overridden
+from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.setup import check_names
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
-LONGEST = 240  # a name: a file's may have 255 bytes, and its log's has four more
 IN_EVERY_NAME = ("estimator", "rollouts", "prompts")
 SLURM = """\
 #!/bin/bash
@@ -51,177 +51,128 @@ if [ $code = 75 ]; then scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_T
 exit $code"""
 
 
-def values_of(key: str, text: str | None) -> list[str | None]:
-    """The values that an option has in a grid."""
-    name = key.replace("-", "_")
-    kind = typing.get_type_hints(Config).get(name)
-    if text is None or name in FIXED or typing.get_origin(kind) is tuple:
-        return [text]
+def values_of(kind: Any, text: str) -> list:
+    """Return the values that an option of type `kind` has in a grid."""
+    if typing.get_origin(kind) is tuple:
+        return [parse(kind, text)]
     values = text.split(",")
-    # A comma separates values: rounds have "+".
-    return [value.replace("+", ",") for value in values] if name == "rollouts" else values
+    # A comma separates values, so that the rounds of --rollouts are separated by "+".
+    if isinstance(kind, types.UnionType):
+        values = [value.replace("+", ",") for value in values]
+    return [parse(kind, value) for value in values]
 
 
-def product(
-    recipe: str, pairs: list[tuple[str, str | None]]
-) -> dict[str, tuple[list[str], Config]]:
-    """{name: (train.py's words, Config)} of every combination; UsageError for the first option that cannot be."""
+def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
+    """Return {name of a run: train.py's words} for every combination of the options' values.
+
+    Raises UsageError for the first combination that cannot be, and if two runs had one name.
+    """
     usual = find_recipe(recipe)()
-    swept = [key for key, text in pairs if len(values_of(key, text)) > 1]
-    runs = {}
-    for values in itertools.product(*(values_of(key, text) for key, text in pairs)):
-        words = [
-            f"--{key}" if value is None else f"--{key}={value}"
-            for (key, _), value in zip(pairs, values)
-        ]
-        cfg = with_overrides(usual, words)
+    swept = [key for key, values in options.items() if len(values) > 1]
+    runs: dict[str, list[str]] = {}
+    for values in itertools.product(*options.values()):
+        chosen = dict(zip(options, values))
+        cfg = overridden(usual, chosen)
         check_names(cfg)
-        name = name_of(recipe, cfg, swept)
-        if len(name) > LONGEST or runs.setdefault(name, (words, cfg))[1] != cfg:
-            raise UsageError(
-                f"a run of {' '.join(words)} cannot be called {name}: sweep fewer "
-                "options, or shorter values"
-            )
+        words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
+        name = name_of(recipe, cfg, {key: chosen[key] for key in swept})
+        if runs.setdefault(name, words) != words:
+            raise UsageError(f"two runs would be called {name}: choose values that differ in names")
     return runs
 
 
+def name_of(recipe: str, cfg: Config, swept: dict[str, Any]) -> str:
+    """Return {model}-{method}-n{N}-bs{P}, and -{option}={value} for the other swept options."""
+    model = Path(cfg.init).name or label(recipe)
+    parts = [model, cfg.estimator, f"n{typed(cfg.rollouts)}", f"bs{cfg.prompts}"]
+    parts += [f"{key}={typed(value)}" for key, value in swept.items() if key not in IN_EVERY_NAME]
+    # Rounds have commas; slashes and the like may not be in the name of a file.
+    return re.sub(r"[^\w.+=-]", "_", "-".join(parts).replace(",", "+"))
+
+
 def label(recipe: str) -> str:
-    """What a recipe is called in the names of directories."""
+    """Return what a recipe is called in the names of directories."""
     return Path(default_directory(recipe, "supervised")).name
 
 
-def name_of(recipe: str, cfg: Config, named: list[str]) -> str:
-    """{model}-{method}-n{N}-bs{P}, and -{option}={value} of the other options that are named."""
-    model = Path(cfg.init).name or label(recipe)
-    # The method alone must have no "-", so that a name can be read from its end.
-    method = escaped(cfg.estimator).replace("-", "%2D")
-    rollouts = typed(cfg.rollouts).replace(",", "+")  # rounds have commas
-    parts = [escaped(model), method, f"n{rollouts}", f"bs{cfg.prompts}"]
-    for key in dict.fromkeys(named):
-        name, dot, inner = key.replace("-", "_").partition(".")
-        if name not in IN_EVERY_NAME or dot:
-            value = getattr(cfg, f"{name}_options")[inner] if dot else getattr(cfg, name)
-            parts.append(f"{name}{dot}{inner}={escaped(typed(value))}")
-    return "-".join(parts)
+def start(words: list[str], log: Path) -> int:
+    """Run train.py with these words, which prints into `log`, and return its exit code.
 
-
-def escaped(text: str) -> str:
-    """Without slashes and "=", and whatever else a file's name should not have; unquote undoes it.
-    What is too long is its checksum."""
-    quoted = quote(text, safe=",:+")
-    return quoted if len(quoted) <= 40 else f"@{zlib.crc32(quoted.encode()):08x}"
-
-
-def options_of(name: str) -> dict[str, str]:
-    """The options that a run's name tells, {"rollouts": "16", "lr": "1e-05", ...}, long ones by
-    their checksum, "@1b2c3d4e"; and "model", the name of what it began from."""
-    head, *others = re.split(r"-(?=[\w.]+=)", name)
-    model, method, rollouts, prompts = head.rsplit("-", 3)
-    found = {
-        "model": model,
-        "estimator": method,
-        "rollouts": rollouts.removeprefix("n"),
-        "prompts": prompts.removeprefix("bs"),
-    }
-    for part in others:
-        key, _, value = part.partition("=")
-        found[key] = value
-    return {key: unquote(value) for key, value in found.items()}
-
-
-def finished(run: Path, cfg: Config) -> bool:
-    """Whether a run has made all its steps. One that is damaged or of another recipe has not: train.py will say so."""
-    try:
-        newest = run / (run / "latest").read_text().strip()
-        old = checkpoint.recorded(newest)
-        known = {"steps": cfg.epochs, "warmup_steps": cfg.warmup_epochs}  # once the data are there
-        cfg = replace(cfg, **{name: old[name] for name, passes in known.items() if passes})
-        compare(cfg, {"config": old}, run)
-        state = saved_state(newest)
-    except (OSError, ValueError, UsageError):
-        return False
-    return old["epochs"] == cfg.epochs and (state["reached"] or state["step"] >= cfg.steps)
-
-
-def start(words: list[str], log: Path) -> tuple[int, bool]:
-    """Runs train.py with these words, which speaks into `log`; its exit code, and whether a signal has come meanwhile, which
-    it was handed."""
-    heard = []
+    Signals that stop a run are passed on to it; the code is STOPPED if there was one.
+    """
+    stopped = []
     with log.open("a") as file:
         child = subprocess.Popen([*TRAIN, *words], stdout=file, stderr=subprocess.STDOUT)
-        old = {
-            number: signal.signal(number, lambda n, frame: (heard.append(n), child.send_signal(n)))
-            for number in SIGNALS
-        }
+
+        def pass_on(number, frame):
+            stopped.append(number)
+            child.send_signal(number)
+
+        old = {number: signal.signal(number, pass_on) for number in SIGNALS}
         try:
-            return child.wait(), bool(heard)
+            code = child.wait()
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+    return STOPPED if stopped else code
 
 
-def last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").replace("\r", "\n").strip().splitlines()
-    return lines[-1].strip() if lines else "it has said nothing"
+def run_all(recipe: str, runs: dict[str, list[str]], folder: Path) -> int:
+    """Make these runs in `folder`, list those that failed, and return the exit code of the grid.
 
-
-def run_all(recipe: str, runs: dict, chosen: list[str], folder: Path) -> int:
-    """Every chosen run that is not finished; the exit code of the grid."""
+    train.py itself recognises what is finished, and refuses a run of another recipe.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    failed = {}
-    for name in chosen:
-        words, cfg = runs[name]
-        place = f"{list(runs).index(name)} {name}"
-        if finished(folder / name, cfg):
-            cli.say(f"{place}: was finished")
-            continue
-        log = folder / f"{name}.log"
-        began = time.monotonic()
-        code, stopped = start(
-            [recipe, *words, "--out", str(folder / name), "--resume", "auto"], log
-        )
-        if stopped or code == STOPPED:
-            cli.say(f"{place}: stopped by a signal; the same command resumes it")
+    failed = []
+    for name, words in runs.items():
+        run, log = folder / name, folder / f"{name}.log"
+        code = start([recipe, *words, "--out", str(run), "--resume", "auto"], log)
+        if code == STOPPED:
+            cli.say(f"{name}: stopped by a signal; the same command resumes it")
             return STOPPED
-        done = finished(folder / name, cfg)
-        ended = "done" if done else f"failed with code {code}"
-        cli.say(f"{place}: {ended} after {time.monotonic() - began:.0f} s")
-        if not done:
-            failed[name] = f"{last_line(log)} ({log})"
-    cli.say(f"{len(chosen) - len(failed)} of {len(chosen)} runs in {folder} are finished")
-    for name, why in failed.items():
-        cli.say(f"failed: {name}: {why}")
-    quoted = shlex.quote(str(folder))
-    report = f"report: python -m maxrl.report {quoted}/*/ --out {quoted}/report.html"
-    cli.say("fix it and give the same command again: it tries these again" if failed else report)
+        cli.say(f"{name}: {f'failed with code {code}' if code else 'done'}")
+        if code:
+            last = log.read_text(errors="replace").replace("\r", "\n").strip().rpartition("\n")[2]
+            failed.append(f"failed: {name}: {last} ({log})")
+    cli.say("\n".join([f"{len(runs) - len(failed)} of {len(runs)} runs are done", *failed]))
+    if not failed:
+        quoted = shlex.quote(str(folder))
+        cli.say(f"report: python -m maxrl.report {quoted}/*/ --out {quoted}/report.html")
     return int(bool(failed))
 
 
 def main(arguments: list[str]) -> int:
-    """Reads the command; its exit code: 0, 1 where a run failed, 75 where a signal has stopped one."""
+    """Make the grid that a command names.
+
+    Returns the exit code: 0, 1 if a run failed, 75 if a signal has stopped one.
+    """
     if not arguments or {"-h", "--help"} & set(arguments):
         print(__doc__)
         return 0
-    recipe, *rest = arguments
-    pairs = split_arguments(rest)
-    own = {key: text for key, text in pairs if key in ("out", "slurm", "task-id")}
-    pairs = [pair for pair in pairs if pair[0] not in own]
-    if "resume" in dict(pairs):
-        raise UsageError("--resume is not for a grid: it resumes what was interrupted by itself")
-    runs = product(recipe, pairs)
-    chosen = list(runs)
-    if "slurm" in own:
-        command = ["python", "-m", "maxrl.grid", *(word for word in arguments if word != "--slurm")]
-        print(SLURM.format(last=len(runs) - 1, command=shlex.join(command)))
+    parser = option_parser(Config(), "maxrl.grid", read=values_of)
+    parser.add_argument("recipe")
+    parser.add_argument("--slurm", action="store_true")
+    parser.add_argument("--task-id", type=int)
+    options = vars(parser.parse_options(arguments))
+    recipe, slurm = options.pop("recipe"), options.pop("slurm", False)
+    number = options.pop("task_id", None)
+    if options.pop("resume", None):
+        raise UsageError("--resume is not for a grid, which resumes interrupted runs by itself")
+    folder = Path(",".join(options.pop("out", [])) or f"runs/{label(recipe)}-grid")
+    if "reward" in options:
+        # Functions that are named one by one are one value.
+        options["reward"] = [sum(options["reward"], ())]
+    runs = product(recipe, options)
+    if slurm:
+        words = [word for word in arguments if word != "--slurm"]
+        command = shlex.join(["python", "-m", "maxrl.grid", *words])
+        print(SLURM.format(last=len(runs) - 1, command=command))
         return 0
-    if "task-id" in own:
-        number = parse(int, "task-id", own["task-id"])
+    if number is not None:
         if not 0 <= number < len(runs):
-            raise UsageError(
-                f"--task-id {number}: the {len(runs)} runs of this grid are 0 to {len(runs) - 1}"
-            )
-        chosen = [chosen[number]]
-    return run_all(recipe, runs, chosen, Path(own.get("out") or f"runs/{label(recipe)}-grid"))
+            raise UsageError(f"--task-id {number}: the runs of this grid are 0 to {len(runs) - 1}")
+        runs = dict([list(runs.items())[number]])
+    return run_all(recipe, runs, folder)
 
 
 def script(arguments: list[str]):

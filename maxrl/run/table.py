@@ -1,97 +1,115 @@
 """What eval.py prints and draws of its results: tables, sentences, curves."""
 
 import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, times_fewer
 
+# Paired differences beyond this many standard errors are called more or fewer.
+CLEAR = 2
 
-def over_seeds(results: dict, value) -> dict[str, list]:
-    """{name: value(row) of every prompt}, averaged over the checkpoints of that name (seeds)."""
-    table = {}
+# Bins of the pass rate in the table of gradient norms.
+EDGES = (0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)
+
+
+def over_seeds(results: dict, value: Callable[[dict], Any]) -> dict[str, np.ndarray]:
+    """Return {name: value(row)}, stacked over the checkpoints (seeds) of that name."""
+    found: dict[str, list] = {}
     for row in results["checkpoints"]:
-        table.setdefault(row["name"], []).append(value(row))
-    return {name: np.mean(values, axis=0) for name, values in table.items()}
+        found.setdefault(row["name"], []).append(value(row))
+    return {name: np.stack(values) for name, values in found.items()}
 
 
-def per_prompt(results: dict, k: int) -> dict[str, list]:
-    """{name: pass@k of every prompt}."""
-    if results["classes"]:
-        return over_seeds(results, lambda row: exact_pass_at_k(row["pass_rates"], k))
-    return over_seeds(results, lambda row: pass_at_k(results["samples"], row["counts"], k))
+def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return {name: pass@k}, (seeds, P, M), of each checkpoint and prompt at each of the M ks."""
 
-
-def coverage(results: dict, ks) -> dict[str, np.ndarray]:
-    """{name: pass@k of each of its checkpoints (seeds) and of every prompt at each of ks, (seeds, P, M)}."""
-    table = {}
-    for row in results["checkpoints"]:
+    def value(row: dict) -> np.ndarray:
         if results["classes"]:
-            values = exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
-        else:
-            values = pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
-        table.setdefault(row["name"], []).append(values)
-    return {name: np.stack(values) for name, values in table.items()}
+            return exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
+        return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
+
+    return over_seeds(results, value)
+
+
+def per_prompt(results: dict, ks: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
+    """Return {k: {name: pass@k of every prompt, (P,), averaged over seeds}}."""
+    found = coverage(results, ks)
+    return {
+        k: {name: values.mean(0)[:, i] for name, values in found.items()} for i, k in enumerate(ks)
+    }
 
 
 def powers(results: dict) -> list[int]:
-    """k = 1, 2, 4, ... up to the number of samples (classes)."""
+    """Return k = 1, 2, 4, ... up to the number of samples, or of classes."""
     return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
 
 
-def print_table(results: dict, passes: list[int], against: str):
-    """pass@k and majority vote (standard error over prompts), and each row's difference to `against`, paired over prompts."""
-    passed = {k: per_prompt(results, k) for k in passes}
+def print_table(results: dict, passes: Sequence[int], against: str):
+    """Print pass@k and majority vote with standard errors over prompts, and paired differences."""
+    n = results["samples"]
+    passed = per_prompt(results, passes)
     values = {f"pass@{k}": rates for k, rates in passed.items()}
+
+    def add(column: str, field: str):
+        found = over_seeds(results, lambda row: row[field])
+        values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
+
     if results["classes"]:
-        values["top-1"] = over_seeds(results, lambda row: row["top1"])
-    elif results["samples"] not in passes:
-        values["solved"] = per_prompt(results, results["samples"])
+        add("top-1", "top1")
+    elif n not in passes:
+        values["solved"] = per_prompt(results, [n])[n]
     if all("majority" in row for row in results["checkpoints"]):
-        values[f"maj@{results['samples']}"] = over_seeds(results, lambda row: row["majority"])
-    ks = list(values)
+        add(f"maj@{n}", "majority")
     names = list(passed[passes[0]])
     width = max(map(len, names)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
-    print(" " * width + "".join(f"{k:^20}" for k in ks))
+    print(" " * width + "".join(f"{column:^20}" for column in values))
     for name in names:
-        print_row(name, width, [values[k][name] for k in ks], ".3f")
+        print_row(name, width, [rates[name] for rates in values.values()], ".3f")
     if len(names) > 1:
         print(f"{against} minus each, paired over prompts")
         for name in names:
             if name != against:
-                print_row(name, width, [values[k][against] - values[k][name] for k in ks], "+.3f")
+                differences = [rates[against] - rates[name] for rates in values.values()]
+                print_row(name, width, differences, "+.3f")
         print_fewer(results["times_fewer"], passes, width)
     print(in_words(passed, against))
 
 
-def print_row(name: str, width: int, columns: list, form: str):
-    """columns: of every prompt a value; `form` of their mean."""
+def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
+    """Print the mean and standard error of each column, which has a value for every prompt."""
     cells = [f"{mean:{form}} ± {se:.3f}" for mean, se in map(mean_and_se, columns)]
     print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
 
 
-def in_words(values: dict[str, dict], against: str) -> str:
-    """The table's first and last k as sentences; `values` {k: {name: pass@k of every prompt}}. More and fewer are said where
-    the difference is over two standard errors, paired over prompts."""
+def in_words(values: dict[int, dict[str, np.ndarray]], against: str) -> str:
+    """Return the table's first and last k as sentences.
+
+    values  {k: {name: pass@k of every prompt}}
+
+    One row solves more or fewer than another if their difference, paired over prompts, is larger
+    than CLEAR standard errors.
+    """
     first = min(values)
     tries = {k: "at one try" if k == 1 else f"within {k} tries" for k in (first, max(values))}
-    names = list(values[first])
     solved = []
-    for name in names:
+    for name in values[first]:
         shares = [f"{values[k][name].mean():.0%}" for k in tries]
         solved.append(f"{name} {' / '.join(shares)}")
     lines = [f"Solved {' / '.join(tries.values())}: {', '.join(solved)}."]
     for k, when in tries.items():
         level = "neither clearly more nor fewer than"
-        verdicts = {"more than": [], level: [], "fewer than": []}
-        for name in names:
-            mean, se = mean_and_se(values[k][against] - values[k][name])
-            verdict = "more than" if mean > 0 else "fewer than"
-            if abs(mean) <= 2 * se:
-                verdict = level
-            if name != against and len(values[k][name]) > 1:  # one prompt has no standard error
-                verdicts[verdict].append(name)
+        verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
+        for name, rates in values[k].items():
+            # One prompt has no standard error.
+            if name != against and len(rates) > 1:
+                mean, se = mean_and_se(values[k][against] - rates)
+                clear = "more than" if mean > 0 else "fewer than"
+                verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
         said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
         if said:
             lines.append(f"{when.capitalize()} {against} solves {', '.join(said)}.")
@@ -99,120 +117,107 @@ def in_words(values: dict[str, dict], against: str) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def where(results: dict) -> str:
+    """Return which split was evaluated, and its source if it has several."""
     return results["split"] + (f" ({results['source']})" if results["source"] else "")
 
 
 def drawn(results: dict) -> str:
-    """What was evaluated, and how: prompts that were left out and an unusual distribution are said."""
-    count = (
-        f"{results['prompts']:,}"
-        if results["prompts"] == results["of"]
-        else (f"the first {results['prompts']:,} of {results['of']:,}")
-    )
+    """Return how many prompts and samples there were, and from which distribution."""
+    count = f"{results['prompts']:,}"
+    if results["prompts"] < results["of"]:
+        count = f"the first {count} of {results['of']:,}"
     if results["classes"]:
         return f"{count} images, exact"
-    cut = []
+    said = [f"{count} prompts x {results['samples']} samples"]
+    said.append(f"temperature {results['temperature']:g}")
     if results["top_k"]:
-        cut.append(f"top-k {results['top_k']}")
+        said.append(f"top-k {results['top_k']}")
     if results["top_p"] != 1:
-        cut.append(f"top-p {results['top_p']}")
+        said.append(f"top-p {results['top_p']}")
     if results.get("no_verdict"):
-        cut.append(f"{len(results['no_verdict'])} without a verdict left out")
-    return ", ".join(
-        [
-            f"{count} prompts x {results['samples']} samples, temperature {results['temperature']:g}",
-            *cut,
-        ]
-    )
+        said.append(f"{len(results['no_verdict'])} without a verdict left out")
+    return ", ".join(said)
 
 
 def print_faults(results: dict):
-    """Of verifiers that work in processes of their own: what makes a right answer wrong is said, where it has happened."""
+    """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
     slow = sum(row.get("rewards/verifier_timeouts", 0) for row in results["checkpoints"])
     died = sum(row.get("rewards/verifier_deaths", 0) for row in results["checkpoints"])
     if slow or died:
         print(
-            f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its processes died"
+            f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its"
+            " processes died"
         )
 
 
-def print_norms(results: dict, edges=(0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)):
-    """Median gradient norm of the prompts whose pass rate lies between two edges."""
-    print(
-        f"{where(results)}: {drawn(results)}; median gradient norm of the prompts with a pass rate up to"
-    )
+def print_norms(results: dict, edges: Sequence[float] = EDGES):
+    """Print the median gradient norm of the prompts whose pass rate lies between two edges."""
+    print(f"{where(results)}: {drawn(results)}; median gradient norm by pass rate, up to")
     print(f"{'':30}" + "".join(f"{edge:>9g}" for edge in edges))
     for row in results["checkpoints"]:
-        bins = np.searchsorted(edges, row["pass_rates"])  # bin i: above edge i-1, up to edge i
+        # Bin i is above edge i-1, up to edge i.
+        bins = np.searchsorted(edges, row["pass_rates"])
         counts = np.bincount(bins, minlength=len(edges))
         print(f"{row['name'] + ', prompts':30}" + "".join(f"{n:9}" for n in counts))
         for name, norms in row["norms"].items():
-            norms = np.array(norms)
-            cells = [
-                f"{np.median(norms[bins == i]):.3g}" if n else "-" for i, n in enumerate(counts)
-            ]
+            groups = [np.array(norms)[bins == i] for i in range(len(edges))]
+            cells = [f"{np.median(group):.3g}" if len(group) else "-" for group in groups]
             print(f"{row['name'] + ', ' + name:30}" + "".join(f"{cell:>9}" for cell in cells))
 
 
 def curves(results: dict) -> dict[str, dict]:
-    """For the figure: every name's pass@k and standard error over prompts."""
+    """Return every name's pass@k and standard error over prompts, for the figure."""
     ks = powers(results)
     result = {}
     for name, values in coverage(results, ks).items():
         mean, se = zip(*map(mean_and_se, values.mean(0).T))
-        result[name] = {
-            "k": ks,
-            "mean": list(mean),
-            "se": [None if math.isnan(error) else error for error in se],
-        }
+        # JSON has no NaN, the error of a single prompt.
+        errors = [None if math.isnan(error) else error for error in se]
+        result[name] = {"k": ks, "mean": list(mean), "se": errors}
     return result
 
 
-def fewer(results: dict, passes: list[int], against: str) -> dict:
-    """How many times fewer samples `against` needs for each row's pass@k (Figure 5), with the interval of times_fewer."""
+def fewer(results: dict, passes: Sequence[int], against: str) -> dict:
+    """Return how many times fewer samples `against` needs for each row's pass@k (Figure 5)."""
     ks = sorted({*powers(results), *passes})
-    table = coverage(results, ks)
+    found = coverage(results, ks)
+    ours = found.pop(against)
     rows = {}
-    for name in table:
-        if name != against:
-            times, low, high = times_fewer(ks, table[name], table[against]).tolist()
-            rows[name] = {"times": times, "low": low, "high": high}
-    return {
-        "of": against,
-        "k": ks,
-        "interval": "95 %, bootstrap over prompts and seeds, paired",
-        "rows": rows,
-    }
+    for name, theirs in found.items():
+        rows[name] = dict(zip(("times", "low", "high"), times_fewer(ks, theirs, ours).tolist()))
+    interval = "95 %, bootstrap over prompts and seeds, paired"
+    return {"of": against, "k": ks, "interval": interval, "rows": rows}
 
 
-def print_fewer(found: dict, passes: list[int], width: int):
-    """The result of fewer(). A bound (< or ≥) is said where the samples drawn show no more."""
+def print_fewer(found: dict, passes: Sequence[int], width: int):
+    """Print the result of fewer(), with a bound (< or ≥) where the samples show no more."""
     print(
         f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}]"
     )
     for name, row in found["rows"].items():
         cells = []
         for k in passes:
-            times, low, high = (
-                bounded(row[key][found["k"].index(k)], k, found["k"][-1])
-                for key in ("times", "low", "high")
-            )
+            at = found["k"].index(k)
+            times, low, high = (bounded(values[at], k, found["k"][-1]) for values in row.values())
             cells.append(f"{times} [{low}, {high}]" if k > 1 else "")
         print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells).rstrip())
 
 
 def bounded(times: float, k: int, most: int) -> str:
-    """k / samples: 0 if all `most` samples are too few, k if a single one is enough, perhaps more than enough."""
+    """Return `times` as text, or as a bound.
+
+    It is 0 if all `most` samples are too few, and k if one sample is enough, or more than enough.
+    """
     if times == 0:
         return f"<{k / most:.2g}"
     return f"≥{k}" if times == k else f"{times:.3g}"
 
 
 def histogram(counts: list[int]) -> dict[int, int]:
-    """{K: how many prompts have K right samples}."""
-    return dict(zip(*(part.tolist() for part in np.unique(counts, return_counts=True))))
+    """Return {K: how many prompts have K right samples}."""
+    return dict(sorted(Counter(counts).items()))

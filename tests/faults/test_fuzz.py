@@ -14,10 +14,11 @@ import sample
 from data import text_sets as converter
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
-from maxrl.config import Config, holds, with_overrides
+from maxrl.config import Config, holds
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
 from maxrl.recipes import RECIPES
+from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import draw, verify
 from maxrl.tasks.rows import read_rows
@@ -167,7 +168,7 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     clock = Clock("eval.py, sample.py")
     options = (
         "--samples --k --prompts --split --task --task.size --top-p --seed --json --plot --against "
-        "--gradient-norms --rollouts --estimators --first --temperature --workers"
+        "--gradient-norms --rollouts --estimators --temperature --workers"
     )
     first = ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
     words = st.one_of(st.sampled_from(options.split(" ")), first).filter(str.isprintable)

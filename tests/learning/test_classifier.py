@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import ClassifierPolicy, Draws, noise
-from maxrl.config import with_overrides
 from maxrl.errors import UsageError
 from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
+from maxrl.run.command_line import with_overrides
 from maxrl.tasks.images import ImageBatch, Images
 
 LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes

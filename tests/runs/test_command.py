@@ -1,4 +1,4 @@
-"""The command `maxrl`, in the repository and where the package is installed: nothing is downloaded and nothing installed."""
+"""The command `maxrl`, in the repository and in an installed package; nothing is downloaded."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The package as setuptools would put it into an environment, made from a copy of the repository."""
+    """The package as setuptools installs it, built from a copy of the repository."""
     pytest.importorskip("setuptools")
     copy, target = tmp_path_factory.mktemp("copy") / "maxrl", tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "maxrl", copy / "maxrl", ignore=shutil.ignore_patterns("__pycache__"))
@@ -90,8 +90,8 @@ def test_an_installed_package_has_every_file(installed):
         ("subset_sum", "or make this one: maxrl train subset_sum_sft\n"),
         (
             "maze17",
-            "there is no complete 17x17 maze set in data/maze/17x17: run python -m data.maze.prepare --size 17, in a clone "
-            "of the repository: what pip installs makes no data sets\n",
+            "run python -m data.maze.prepare --size 17, in a clone of the repository: what pip "
+            "installs makes no data sets\n",
         ),
     ],
 )

@@ -137,8 +137,8 @@ def test_a_cosine_cannot_be_made_longer(warm, shell):
     [
         ("nothing", ["no recipe is called 'nothing'", "maze17_sft"]),
         ("tiny --promts 3", ["--promts is not an option", "--prompts"]),
-        ("tiny --temperature 0.7", ["temperature 0.7", "biased"]),
-        ("tiny --top-k 5", ["top-k 5"]),
+        ("tiny --temperature 0.7", ["--temperature is not an option", "biased"]),
+        ("tiny --top-k 5", ["--top-k is not an option"]),
         ("tiny --estimator maxrl_order --estimator.order 99", ["order=99", "order <= N = 16"]),
         ("tiny --estimator maxrl_order", ["maxrl_order needs order"]),
         ("tiny --estimator grpo --rollouts 1", ["grpo", "at least 2 rollouts"]),

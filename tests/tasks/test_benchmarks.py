@@ -350,7 +350,7 @@ def test_options_that_mean_nothing_to_a_classifier(model, shell, option):
         (["--max-prompt", -1], "--max-prompt -1 must not be negative"),
         (["--max-response", 0], "--max-response 0 must be at least 1"),
         (["--split", "test", "--task.test", "aime"], "there is no set 'aime'; use polaris"),
-        (["--reward-weights", "a"], "--reward-weights a cannot be read"),
+        (["--reward-weights", "a"], "--reward-weights: 'a' cannot be read"),
     ],
 )
 def test_refusals(model, shell, arguments, words):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from maxrl import report
 from maxrl.errors import UsageError
 from maxrl.run import grid
 

@@ -7,9 +7,17 @@ from maxrl.policy import SequencePolicy
 
 
 def make_policy(
-    model, tokenizer, stop_tokens, task, device,
-    *, seed: int = 0, autocast: bool = False, workers: int = 0, **options
-):  # fmt: skip
+    model,
+    tokenizer,
+    stop_tokens,
+    task,
+    device,
+    *,
+    seed: int = 0,
+    autocast: bool = False,
+    workers: int = 0,
+    **options,
+):
     """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
     model        as from checkpoint.load_model, with the tokenizer and the stop tokens

@@ -143,8 +143,9 @@ def recipes(mazes):
 
 @pytest.fixture(scope="session")
 def warm(recipes, tmp_path_factory):
-    """The run directory of `tiny_sft`: a policy that solves some mazes of 7x7. Which ones differs from machine to machine,
-    as all that training makes: a test that asks what is sampled takes `dice`."""
+    """The run directory of `tiny_sft`: a policy that solves some mazes of 7x7. Which ones differs
+    from machine to machine, as all that training makes: a test that asks what is sampled takes
+    `dice`."""
     import train
 
     run = tmp_path_factory.mktemp("runs") / "warm"
@@ -154,8 +155,9 @@ def warm(recipes, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def dice(tmp_path_factory):
-    """A checkpoint whose logits were set by hand (tiny.dice): a token is UP every other time, the last one every fourth.
-    What it does is known without any training: `--task tiny:Up` finds half of it right."""
+    """A checkpoint whose logits were set by hand (tiny.dice): a token is UP every other time, the
+    last one every fourth. What it does is known without any training: `--task tiny:Up` finds half
+    of it right."""
     path = tmp_path_factory.mktemp("dice") / "dice"
     checkpoint.save(
         path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7]

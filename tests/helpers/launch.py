@@ -8,7 +8,10 @@ import pytest
 
 
 def torchrun(script, *arguments, code=0):
-    """Two ranks; what they said. Ranks that wait for each other in vain are ended after two minutes."""
+    """Two ranks; what they said.
+
+    Ranks that wait for each other in vain are ended after two minutes.
+    """
     command = [
         sys.executable,
         "-m",
@@ -19,8 +22,13 @@ def torchrun(script, *arguments, code=0):
         str(script),
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, env=environment)  # fmt: skip
+    started = subprocess.Popen(
+        [*command, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
     try:
         said = started.communicate(timeout=300)[0]
     except subprocess.TimeoutExpired:

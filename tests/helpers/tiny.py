@@ -33,7 +33,9 @@ class Killed(BaseException):
 
 
 def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
-    """A transformer of SIZES, all of whose parameters are random: zero biases and unit norms would hide mistakes."""
+    """A transformer of SIZES, all of whose parameters are random: zero biases and unit norms would
+    hide mistakes.
+    """
     torch.manual_seed(seed)
     result = Transformer(TransformerConfig.from_hf(SIZES | changes))
     with torch.no_grad():
@@ -46,8 +48,9 @@ def model(dtype=torch.float64, seed=0, **changes) -> Transformer:
 
 
 def dice(**chances) -> Transformer:
-    """A model that throws the same dice for every token, whatever came before: its logits are set by hand. So what it
-    samples is known from the noise alone, on every machine. Every parameter of a layer is there; none changes the states."""
+    """A model that throws the same dice for every token, whatever came before: its logits are set
+    by hand. So what it samples is known from the noise alone, on every machine. Every parameter of
+    a layer is there; none changes the states."""
     result = model(torch.float32, tie_word_embeddings=False)
     logits = torch.full((len(VOCABULARY),), -30.0)
     for token, chance in chances.items():
@@ -65,7 +68,10 @@ def dice(**chances) -> Transformer:
 
 
 class Up(Task):
-    """Right is what begins with UP. `--task tiny:Up`; the recipe's own options (a size, a directory) mean nothing here."""
+    """Right is what begins with UP.
+
+    `--task tiny:Up`; the recipe's own options (a size, a directory) mean nothing here.
+    """
 
     def __init__(self, split, **options):
         pass
@@ -88,7 +94,9 @@ class Always(Up):
 
 
 class PlainRows(Transformer):
-    """An oracle: every row is its prompt and its response, as if the rows of a group had nothing in common."""
+    """An oracle: every row is its prompt and its response, as if the rows of a group had nothing in
+    common.
+    """
 
     def forward(self, tokens, prefix=None, prefix_lengths=None):
         if prefix is None:
@@ -122,7 +130,9 @@ def prompts(lengths, seed=0):
 
 
 def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64) -> Rollouts:
-    """Stored rollouts of random tokens (the padding's 0 too) and lengths; one of them L tokens long."""
+    """Stored rollouts of random tokens (the padding's 0 too) and lengths; one of them L tokens
+    long.
+    """
     generator = torch.Generator().manual_seed(seed)
     P = len(prompt_lengths)
     tokens = torch.randint(32, (P, N, L), generator=generator)

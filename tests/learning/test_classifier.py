@@ -1,4 +1,5 @@
-"""A classifier as a policy: expected gradients by enumeration, cross-entropy as the limit, exact pass@k, train.py on images.
+"""A classifier as a policy: expected gradients by enumeration, cross-entropy as the limit, exact
+pass@k, train.py on images.
 
 The proofs run in float64 on models small enough to sum over everything that can be drawn.
 """
@@ -163,7 +164,8 @@ def test_maxrl_becomes_cross_entropy():
         model.net[-1].weight *= 12
     p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
     print(
-        f"\n40 images, pass rates {p.min():.1e} to {p.max():.3f}, median {p.median():.3f}; cosine and ratio to cross-entropy"
+        f"\n40 images, pass rates {p.min():.1e} to {p.max():.3f}, median {p.median():.3f}; cosine "
+        f"and ratio to cross-entropy"
     )
     exact = expected_gradient(model, examples, lambda p: 1 / p)
     table = {}
@@ -176,7 +178,8 @@ def test_maxrl_becomes_cross_entropy():
                 (g.norm() / exact.norm()).item(),
             )
             print(
-                f"  {name:15} N = {N:5}: cosine {table[name, N][0]:.4f}, ratio {table[name, N][1]:.4f}"
+                f"  {name:15} N = {N:5}: cosine {table[name, N][0]:.4f}, ratio "
+                f"{table[name, N][1]:.4f}"
             )
     g = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=10**7))
     assert (
@@ -243,9 +246,13 @@ def test_statistics_are_exact():
     images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
     stats = ClassifierPolicy(model, "abc").rollout(ImageBatch(images, labels), 1).statistics()
     pi = model.logits.detach().softmax(1)
-    assert stats == pytest.approx({
-        "pass_rate": (pi[0, 2] + pi[1, 1]).item() / 2, "top1": 0.5, "entropy": -(pi * pi.log()).sum().item() / 2,
-    })  # fmt: skip
+    assert stats == pytest.approx(
+        {
+            "pass_rate": (pi[0, 2] + pi[1, 1]).item() / 2,
+            "top1": 0.5,
+            "entropy": -(pi * pi.log()).sum().item() / 2,
+        }
+    )
 
 
 def test_exact_pass_at_k(set_of_glyphs):
@@ -416,10 +423,28 @@ def jpegs(tmp_path_factory):
 
 
 def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch):
-    """The recipe itself on 12 JPEGs: ResNet-50, random crops by a worker. The resumed run, whose augmentation is made by
-    no worker at all, ends with the same bytes: what is random in an image is a function of (seed, step, place)."""
-    run = ("imagenet", "--task.directory", jpegs, "--task.size", 32, "--epochs", 1, "--prompts", 4, "--rollouts", 16,
-           "--eval-every", 3, "--save-every", 2, "--precision", "float32")  # fmt: skip
+    """The recipe itself on 12 JPEGs: ResNet-50, random crops by a worker. The resumed run, whose
+    augmentation is made by no worker at all, ends with the same bytes: what is random in an image
+    is a function of (seed, step, place)."""
+    run = (
+        "imagenet",
+        "--task.directory",
+        jpegs,
+        "--task.size",
+        32,
+        "--epochs",
+        1,
+        "--prompts",
+        4,
+        "--rollouts",
+        16,
+        "--eval-every",
+        3,
+        "--save-every",
+        2,
+        "--precision",
+        "float32",
+    )
     code, said = shell("train.py", *run, "--workers", 1, "--out", "whole")
     assert code == 0 and len(metrics("whole")) == 3, said
     assert {"eval/pass@1", "eval/pass@128", "eval/top1"} <= set(metrics("whole")[-1])

@@ -10,8 +10,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from maxrl.sampling.drawing import BLOCK, distribution, draw, inverse_cdf
 from maxrl.sampling.sampler import decode_step, noise, prefill
 
-VIEWS = {"view", "_unsafe_view", "expand", "transpose", "permute", "unsqueeze", "squeeze", "slice", "select", "split", "t",
-         "alias", "detach", "as_strided", "unbind", "split_with_sizes", "_reshape_alias", "promote_types"}  # fmt: skip
+VIEWS = {
+    "view",
+    "_unsafe_view",
+    "expand",
+    "transpose",
+    "permute",
+    "unsqueeze",
+    "squeeze",
+    "slice",
+    "select",
+    "split",
+    "t",
+    "alias",
+    "detach",
+    "as_strided",
+    "unbind",
+    "split_with_sizes",
+    "_reshape_alias",
+    "promote_types",
+}
 
 
 class Kernels(TorchDispatchMode):
@@ -62,9 +80,17 @@ def step(model, prompts, low):
     return kernels.count()
 
 
-@pytest.mark.parametrize("low, family, a_layer", [
-    (True, "qwen2", 30), (True, "llama", 30), (True, "qwen3", 36),
-    (False, "qwen2", 27), (False, "llama", 27), (False, "qwen3", 29)])  # fmt: skip
+@pytest.mark.parametrize(
+    "low, family, a_layer",
+    [
+        (True, "qwen2", 30),
+        (True, "llama", 30),
+        (True, "qwen3", 36),
+        (False, "qwen2", 27),
+        (False, "llama", 27),
+        (False, "qwen3", 29),
+    ],
+)
 def test_a_step_asks_the_host_for_nothing_in_few_kernels(low, family, a_layer):
     """17x17's model is a qwen2, SmolLM2 a llama.
 
@@ -87,7 +113,8 @@ def test_a_step_asks_the_host_for_nothing_in_few_kernels(low, family, a_layer):
             counts.append(same)
         each = counts[1] - counts[0]
         print(
-            f"{family}, {vocabulary} words, {low and 'bfloat16'}: {each} a layer, {counts[0] - each} outside"
+            f"{family}, {vocabulary} words, {low and 'bfloat16'}: {each} a layer, "
+            f"{counts[0] - each} outside"
         )
         assert counts[2] - counts[1] == 3 * each
         assert each <= a_layer and counts[0] - each <= outside

@@ -1,9 +1,11 @@
-"""What a GPU would be asked to do, without one: fake tensors of its device in encode, a decode step and a micro-batch.
+"""What a GPU would be asked to do, without one: fake tensors of its device in encode, a decode step
+and a micro-batch.
 
-torch's CPU build knows no CUDA device until a guard for one is registered, which a line of C++ does; without a compiler the
-tests are skipped. All of it is in a process of its own (python tests/learning/test_fake_cuda.py), since that cannot be taken back. What
-it sees are devices, types and shapes: that everything lies on the GPU, in bfloat16 where products are, and that nothing has
-to wait for the host. An item of a fake tensor, or an index by its truth, is an error of its own.
+torch's CPU build knows no CUDA device until a guard for one is registered, which a line of C++
+does; without a compiler the tests are skipped. All of it is in a process of its own (python
+tests/learning/test_fake_cuda.py), since that cannot be taken back. What it sees are devices, types
+and shapes: that everything lies on the GPU, in bfloat16 where products are, and that nothing has to
+wait for the host. An item of a fake tensor, or an index by its truth, is an error of its own.
 """
 
 import json

@@ -211,8 +211,11 @@ class Words(Task):
         )
 
     def verify(self, response, example):
-        return float(bool(response.split()) and response.split()[0] in example.columns["lucky"] or
-                     (len(example.columns["lucky"]) == 32))  # fmt: skip
+        return float(
+            bool(response.split())
+            and response.split()[0] in example.columns["lucky"]
+            or (len(example.columns["lucky"]) == 32)
+        )
 
 
 N = 12

@@ -44,8 +44,8 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
 
 
 def test_gradients_of_chunks_meet_in_float32(monkeypatch):
-    """Under autocast the weight's gradient is as far from float64's in 16 chunks as in one; summed in bfloat16 it was 1.9
-    times as far."""
+    """Under autocast the weight's gradient is as far from float64's in 16 chunks as in one; summed
+    in bfloat16 it was 1.9 times as far."""
     torch.manual_seed(0)
     head, hidden, targets = (
         torch.nn.Linear(64, 256, bias=False),
@@ -63,7 +63,8 @@ def test_gradients_of_chunks_meet_in_float32(monkeypatch):
     one, many = gradient(1), gradient(16)
     exact = gradient(1, copy.deepcopy(head).double(), hidden.double())
     print(
-        f"error in one chunk {tiny.distance(one, exact):.5f}, in 16 {tiny.distance(many, exact):.5f}"
+        f"error in one chunk {tiny.distance(one, exact):.5f}, in 16 "
+        f"{tiny.distance(many, exact):.5f}"
     )
     assert 0 < tiny.distance(many, exact) <= 1.2 * tiny.distance(one, exact)
 
@@ -98,8 +99,9 @@ def test_entropy():
 # --------------------------------------------------- ratio and clipping
 # ----------------------------------------------
 def test_clipping_by_hand():
-    """Asymmetric: a good token counts up to ratio 1.4, a bad one down to 0.9; beyond there is no gradient, but a bad
-    token that became likelier, or a good one that became less likely, is never let go."""
+    """Asymmetric: a good token counts up to ratio 1.4, a bad one down to 0.9; beyond there is no
+    gradient, but a bad token that became likelier, or a good one that became less likely, is never
+    let go."""
     ratio = torch.tensor([1.3, 1.5, 0.5, 1.3, 0.95, 0.5], dtype=torch.float64)
     advantage = torch.tensor([2.0, 2, 2, -2, -2, -2], dtype=torch.float64)
     log_probs = ratio.log()[:, None].requires_grad_()
@@ -185,8 +187,8 @@ def test_minibatches_add_up():
 # ------------------------------------------------------ KL and entropy
 # -----------------------------------------------
 def test_k3_is_the_kl_divergence_in_expectation():
-    """Summed over the vocabulary, weighted with m: exactly KL(m || ref); never negative; 0 where they are equal. The
-    naive log m - log ref is negative for some tokens."""
+    """Summed over the vocabulary, weighted with m: exactly KL(m || ref); never negative; 0 where
+    they are equal. The naive log m - log ref is negative for some tokens."""
     m, ref = (torch.randn(9, dtype=torch.float64).log_softmax(0) for _ in range(2))
     terms = k3(m, ref, torch.ones(9))
     assert (m.exp() * terms).sum().item() == pytest.approx(
@@ -250,8 +252,9 @@ RUN = ("tiny", "--prompts", 8, "--rollouts", 8, "--steps", 3)
 
 
 def test_several_updates_per_batch(dice, shell):
-    """Every group once per pass. The first update makes UP likelier by a quarter and more, so that all of the next meet a
-    ratio far beyond the clip, whatever was drawn. One update per batch remains what it was."""
+    """Every group once per pass. The first update makes UP likelier by a quarter and more, so that
+    all of the next meet a ratio far beyond the clip, whatever was drawn. One update per batch
+    remains what it was."""
     run = (*RUN, "--task", "tiny:Up", "--max-response", 6, "--init", dice, "--lr", 0.01)
     code, said = shell(
         "train.py", *run, "--minibatches", 4, "--passes", 2, "--clip", "1e-3,1e-3", "--out", "many"
@@ -334,8 +337,9 @@ def test_kl_needs_a_reference(shell, recipes):
 
 
 def test_the_sampler_is_compared_also_with_several_updates(dice, shell, monkeypatch):
-    """The first pass's log-probs are those of one update: the same difference to the sampler's, before any has changed. A
-    sampler that is off by .01, and at the first token by .03, is found out both ways."""
+    """The first pass's log-probs are those of one update: the same difference to the sampler's,
+    before any has changed. A sampler that is off by .01, and at the first token by .03, is found
+    out both ways."""
     rollout = SequencePolicy.rollout
 
     def off(self, *arguments, **options):

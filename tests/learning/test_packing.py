@@ -107,7 +107,8 @@ def test_a_recipe_pads_little(name):
             computed += size(prompts, lengths, *rectangle)
             forwards += 1
     print(
-        f"{name}: {computed / needed:.2f} times the tokens needed, {forwards / 5:.0f} micro-batches a step"
+        f"{name}: {computed / needed:.2f} times the tokens needed, {forwards / 5:.0f} "
+        f"micro-batches a step"
     )
     assert computed / needed <= 1.5
     assert forwards <= 3 * computed / cfg.micro_batch_tokens + 5 * 8

@@ -56,9 +56,11 @@ def enumerable(seed=4):
 
 
 def expected_gradient(name, options, N, divide_by_tokens=False):
-    """E[gradient of policy.backward] over all groups of N rollouts, exact; also p and grad p by autograd.
+    """E[gradient of policy.backward] over all groups of N rollouts, exact; also p and grad p by
+    autograd.
 
-    All 13^N groups are one batch, each advantage times its group's probability: backward is linear in them.
+    All 13^N groups are one batch, each advantage times its group's probability: backward is linear
+    in them.
     """
     model, responses, logs = enumerable()
     right = torch.tensor([float(sum(r) % 3 == 0) for r in responses], dtype=F64)  # some verdict
@@ -100,10 +102,11 @@ CASES = [
 
 @pytest.mark.parametrize("name, options, N", CASES)
 def test_the_theorem_end_to_end(name, options, N):
-    """Over ALL groups of N rollouts of a real (tiny) transformer the expected gradient is w(p) grad p, Theorem 2.
+    """Over ALL groups of N rollouts of a real (tiny) transformer the expected gradient is w(p) grad
+    p, Theorem 2.
 
-    Advantages, loss, masks, end tokens and the shared prompt each have a part in it; p and grad p come from autograd
-    through the sum of the right responses' probabilities.
+    Advantages, loss, masks, end tokens and the shared prompt each have a part in it; p and grad p
+    come from autograd through the sum of the right responses' probabilities.
     """
     gradient, p, grad_p = expected_gradient(name, options, N)
     torch.testing.assert_close(
@@ -138,8 +141,8 @@ def some_advantages(dtype=F64):
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
 def test_micro_batches_change_nothing(dtype, tolerance, share, aggregation):
-    """From one rollout per forward to everything in one, prompts shared or not; slices of a group included (9 + 4 * 6
-    tokens do not fit into 20)."""
+    """From one rollout per forward to everything in one, prompts shared or not; slices of a group
+    included (9 + 4 * 6 tokens do not fit into 20)."""
     model, rollouts, advantages = (
         tiny.model(dtype),
         tiny.rollouts(dtype=dtype),
@@ -287,7 +290,8 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
     batches = policy.batches(rollouts, range(4), advantages)
     assert len(batches) == 6
     monkeypatch.setattr(policy, "batches", lambda *given: batches)
-    plain = "torch.nn.attention.bias.causal_lower_right"  # whose tensors cannot be made while others are counted
+    # whose tensors cannot be made while others are counted
+    plain = "torch.nn.attention.bias.causal_lower_right"
     monkeypatch.setattr(plain, lambda L, S: torch.ones(L, S, dtype=torch.bool).tril(S - L))
     with Questions() as questions:
         policy.backward(rollouts, advantages)

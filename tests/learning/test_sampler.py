@@ -178,8 +178,8 @@ def by_the_training_forward(model, prompts, samples):
 
 @torch.no_grad()
 def test_log_probs_and_entropies_equal_the_training_forward():
-    """Up to 64 roundings of the largest number in float32; in bfloat16 autocast, whose roundings are 65,536 times as coarse,
-    up to eight and in the mean one."""
+    """Up to 64 roundings of the largest number in float32; in bfloat16 autocast, whose roundings
+    are 65,536 times as coarse, up to eight and in the mean one."""
     model, prompts = tiny.model(torch.float32), tiny.prompts(LENGTHS)
     uniforms = noise(3, 1, range(4), 8, 14)
     samples = generate(model, prompts, 8, 14, STOP, uniforms)
@@ -202,10 +202,11 @@ def test_log_probs_and_entropies_equal_the_training_forward():
 
 
 def test_noise_depends_on_its_arguments_alone():
-    """(seed, step, prompt) choose a generator, (rollout, position) the place in its (N, L_max) draws.
+    """(seed, step, prompt) choose a generator, (rollout, position) the place in its (N, L_max)
+    draws.
 
-    So fewer rollouts are the first of more. L_max is the length limit, not how long a wave happens to get: with
-    another limit only the first rollout keeps its numbers.
+    So fewer rollouts are the first of more. L_max is the length limit, not how long a wave happens
+    to get: with another limit only the first rollout keeps its numbers.
     """
     one = noise(1, 2, [5], 6, 7)
     assert (

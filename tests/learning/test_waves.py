@@ -1,5 +1,5 @@
-"""How many steps sampling takes: the sampler's own policy (when rows leave, how room grows, when a wave is halved) replayed on
-lengths alone."""
+"""How many steps sampling takes: the sampler's own policy (when rows leave, how room grows, when a
+wave is halved) replayed on lengths alone."""
 
 import numpy as np
 import pytest
@@ -63,8 +63,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_decode_steps_of_the_recipes(name):
-    """All rows begin at once, so that the longest one says how many steps there are; reserved for the longest, the rows of
-    GSM8K would need eight waves."""
+    """All rows begin at once, so that the longest one says how many steps there are; reserved for
+    the longest, the rows of GSM8K would need eight waves."""
     P, N, mean, cv = CASES[name]
     cfg = RECIPES[name]()
     config = shape(cfg).config
@@ -74,8 +74,10 @@ def test_decode_steps_of_the_recipes(name):
     rows = P * N if cfg.kv_memory_gb else max(1, cfg.wave_rows // N) * N
     steps, slots, most = replay(lengths, token, LOGIT_BYTES * config.vocab_size, budget, rows)
     print(
-        f"{name}: {steps} steps, longest {lengths.max()}, {slots / lengths.sum():.2f} slots a live token, "
-        f"{most / 2**30:.1f} GiB in use, {P * N * cfg.max_response * token / 2**30:.0f} if all were longest, "
+        f"{name}: {steps} steps, longest {lengths.max()}, {slots / lengths.sum():.2f} slots a "
+        f"live token, "
+        f"{most / 2**30:.1f} GiB in use, {P * N * cfg.max_response * token / 2**30:.0f} if all "
+        f"were longest, "
         f"{steps * P * N / lengths.sum():.2f} steps a row's mean"
     )
     assert steps <= 1.1 * lengths.max() and most <= budget

@@ -1,4 +1,6 @@
-"""Products by oneDNN: as exact as torch's own, forward and backward, and only where they are meant to be."""
+"""Products by oneDNN: as exact as torch's own, forward and backward, and only where they are meant
+to be.
+"""
 
 import pytest
 import torch
@@ -69,7 +71,9 @@ def test_as_exact_as_a_plain_linear(asked, shape, bias):
 @needs_onednn
 @pytest.mark.parametrize("lora, again", [(False, False), (True, True)])
 def test_a_models_gradient(asked, lora, again):
-    """Of all its weights, from rows after a prefix; with an adapter and layers that are made again too."""
+    """Of all its weights, from rows after a prefix; with an adapter and layers that are made again
+    too.
+    """
     torch.manual_seed(0)
     model = Transformer(TransformerConfig.from_hf(SIZES))
     if lora:
@@ -89,7 +93,8 @@ def test_a_models_gradient(asked, lora, again):
         gradients.append(
             torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
         )
-    # 7 products a layer, of rows and of the prefix, and in the backward as many again where layers are made again.
+    # 7 products a layer, of rows and of the prefix, and in the backward as many again where layers
+    # are made again.
     assert len(asked) >= 2 * 7
     assert (gradients[0] - gradients[1]).norm() < 1e-5 * gradients[1].norm()
 

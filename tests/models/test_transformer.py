@@ -1,4 +1,6 @@
-"""The transformer is Qwen2 (others: test_families.py), and its three ways through the layers are one function."""
+"""The transformer is Qwen2 (others: test_families.py), and its three ways through the layers are
+one function.
+"""
 
 import pytest
 import tiny
@@ -104,7 +106,9 @@ def test_initial_weights():
 
 
 def grouped(lengths, M=3, L=5, seed=1):
-    """Prefixes of these lengths and M rows of L tokens for each: prefix (G, Lp), lengths (G,), tokens (G, M, L)."""
+    """Prefixes of these lengths and M rows of L tokens for each: prefix (G, Lp), lengths (G,),
+    tokens (G, M, L).
+    """
     prefix, lengths = pad([torch.randint(32, (n,)) for n in lengths], "cpu")
     return (
         prefix,
@@ -120,8 +124,9 @@ PREFIXES = [(6, 6), (6, 2, 5), (4, 0, 7), (0, 0), (0,), (1,)]
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("lengths", PREFIXES)
 def test_prefix_form_equals_plain_form(lengths, kv_heads):
-    """Rows behind a prefix that is encoded once are what they are as whole sequences: the rotation starts at the
-    prefix's length of each row, not at the padded one, and no row sees another prefix's padding."""
+    """Rows behind a prefix that is encoded once are what they are as whole sequences: the rotation
+    starts at the prefix's length of each row, not at the padded one, and no row sees another
+    prefix's padding."""
     model = tiny.model(num_key_value_heads=kv_heads)
     prefix, prefix_lengths, tokens = grouped(lengths)
     with torch.no_grad():
@@ -135,7 +140,9 @@ def test_prefix_form_equals_plain_form(lengths, kv_heads):
 
 @pytest.mark.parametrize("lengths", [(6, 6), (6, 2, 5), (4, 0, 7)])
 def test_contents_of_padding_never_matter(lengths):
-    """Once a mask was made of `tokens != pad_id`; with pad = <eos>, as in instruct tokenizers, it hid end tokens."""
+    """Once a mask was made of `tokens != pad_id`; with pad = <eos>, as in instruct tokenizers, it
+    hid end tokens.
+    """
     model = tiny.model()
     prefix, prefix_lengths, tokens = grouped(lengths)
     outside = torch.arange(prefix.shape[1]) >= prefix_lengths[:, None]
@@ -183,7 +190,9 @@ def test_decoding_with_a_cache_equals_the_forward(lengths, kv_heads, monkeypatch
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_gradients_through_a_prefix_equal_the_plain_ones(family):
-    """Values may agree where gradients do not (a detached prefix): the prompt's layers learn through it too."""
+    """Values may agree where gradients do not (a detached prefix): the prompt's layers learn
+    through it too.
+    """
     model = tiny.model(model_type=family, head_dim=16)
     prefix, prefix_lengths, tokens = grouped((6, 2, 5))
     weights = torch.randn(
@@ -248,8 +257,8 @@ def test_attention_by_products_is_attention(lengths, M, L, H, Hk):
 
 @pytest.mark.parametrize("Lp", [309, 4000])
 def test_attention_by_products_in_bfloat16(Lp):
-    """A CPU takes it there, unless keys are many. Dots are rounded, as the sampler's are: a few units of 2**-8, over long
-    prefixes too."""
+    """A CPU takes it there, unless keys are many. Dots are rounded, as the sampler's are: a few
+    units of 2**-8, over long prefixes too."""
     tensors, mask = attention_inputs((Lp, Lp), 3, 20, 4, 2, 64)
     tensors = [t.bfloat16().double() for t in tensors]
     exact = attended(attend, tensors, mask)

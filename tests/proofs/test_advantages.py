@@ -68,8 +68,10 @@ def test_every_entry_is_proven_or_named():
         set(CLOSED_FORM) | set(NO_WEIGHT),
     )
     assert not new, (
-        f"{', '.join(new)}: say what it weighs. A row in CLOSED_FORM above, `lambda p, N: ...`, the weight w(p) "
-        "that N rollouts have (None where only weight() knows it), and its options in all_options; or a row in "
+        f"{', '.join(new)}: say what it weighs. A row in CLOSED_FORM above, `lambda p, N: ...`, "
+        f"the weight w(p) "
+        "that N rollouts have (None where only weight() knows it), and its options in "
+        "all_options; or a row in "
         "NO_WEIGHT with the reason why it has none, and limit=False at its @estimator line"
     )
     assert gone <= set(ADVANTAGES)
@@ -81,9 +83,11 @@ def test_every_entry_is_proven_or_named():
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
 def test_expected_gradient_is_weight_times_grad_p(name):
-    """All 2^N outcomes, N = 1..8, every order: to 1e-12 the weight that weight() states, and the closed form.
+    """All 2^N outcomes, N = 1..8, every order: to 1e-12 the weight that weight() states, and the
+    closed form.
 
-    1e-12 is not pedantry: an integer tensor over another divides in float32, which once made c_T wrong by 1e-8.
+    1e-12 is not pedantry: an integer tensor over another divides in float32, which once made c_T
+    wrong by 1e-8.
     """
     for N in range(2 if name in NEEDS_GROUP else 1, 9):
         rewards = all_outcomes(N)
@@ -135,7 +139,8 @@ def test_grpo_is_far_from_its_limit():
     for N, ddof, expected in ((16, 0, 3.733), (16, 1, 3.614), (1024, 0, 9.920), (1024, 1, 9.915)):
         w = weight("grpo", 0.01, rollouts=N, ddof=ddof)
         print(
-            f"grpo at p = 0.01 with N = {N}, ddof = {ddof}: weight {w:.3f}, {limit - w:.3f} below 1/sqrt(p(1-p))"
+            f"grpo at p = 0.01 with N = {N}, ddof = {ddof}: weight {w:.3f}, {limit - w:.3f} below "
+            f"1/sqrt(p(1-p))"
         )
         assert w == pytest.approx(expected, abs=1e-3)
     assert weight("grpo", 0.99, rollouts=16) == pytest.approx(

@@ -1,7 +1,8 @@
-"""The formulas that circulate under the name MaxRL, or next to it, and what each of them really does.
+"""The formulas that circulate under the name MaxRL, or next to it, and what each of them really
+does.
 
-Every rule here is wrong or worse than it looks; it stays so that nobody brings it back. Weights are summed with
-math.comb, apart from the code under test.
+Every rule here is wrong or worse than it looks; it stays so that nobody brings it back. Weights are
+summed with math.comb, apart from the code under test.
 """
 
 import math
@@ -51,9 +52,9 @@ def test_the_yardstick_itself():
 
 
 def test_divisor_std_times_mean():
-    """An encyclopedia page on MaxRL, and one branch of the published code, divide r - mean by std * mean. That weighs
-    1 / (p sqrt(p(1-p))): at p = 0.01 with N = 128 it is 676, where maximum likelihood asks for 100 and Algorithm 1
-    gives 72."""
+    """An encyclopedia page on MaxRL, and one branch of the published code, divide r - mean by std *
+    mean. That weighs 1 / (p sqrt(p(1-p))): at p = 0.01 with N = 128 it is 676, where maximum
+    likelihood asks for 100 and Algorithm 1 gives 72."""
     N, p = 128, 0.01
 
     def std_times_mean(K):
@@ -69,8 +70,9 @@ def test_divisor_std_times_mean():
 
 
 def test_epsilon_in_the_divisor():
-    """(r - mean) / (mean + eps): a trainer's 1e-4 takes 9.3 % from the rarest and most precious successes, K = 1 of
-    N = 1024 (1.3 % at N = 128). K is a count: there is nothing to protect against but K = 0, which is a case."""
+    """(r - mean) / (mean + eps): a trainer's 1e-4 takes 9.3 % from the rarest and most precious
+    successes, K = 1 of N = 1024 (1.3 % at N = 128). K is a count: there is nothing to protect
+    against but K = 0, which is a case."""
     for N, lost in ((1024, 0.0929), (128, 0.0126)):
         rewards = torch.zeros(1, N, dtype=torch.float64)
         rewards[0, 0] = 1
@@ -82,8 +84,9 @@ def test_epsilon_in_the_divisor():
 
 
 def test_singleton_groups():
-    """Published code sets the mean of a one-rollout group to 0 and divides by mean + 1e-6: advantage 1,000,000, and
-    every other prompt of the batch is clipped away with it. One rollout gives order 1, plain REINFORCE."""
+    """Published code sets the mean of a one-rollout group to 0 and divides by mean + 1e-6:
+    advantage 1,000,000, and every other prompt of the batch is clipped away with it. One rollout
+    gives order 1, plain REINFORCE."""
     reward = torch.tensor([[1.0]])
     assert ((reward - 0) / (0 + 1e-6)).item() == pytest.approx(1e6)
     for name, options in (("maxrl", {}), ("maxrl_success", {}), ("maxrl_order", {"order": 1})):
@@ -102,16 +105,17 @@ def test_signed_rewards_flip_every_sign():
 
 
 def test_algorithm_1_as_order_n():
-    """Two frameworks document (r - mean) / mean as unbiased for order N. At N = 4 and p = 0.02 it gives 2.94, not 3.88;
-    at N = 2 it is plain REINFORCE."""
+    """Two frameworks document (r - mean) / mean as unbiased for order N. At N = 4 and p = 0.02 it
+    gives 2.94, not 3.88; at N = 2 it is plain REINFORCE."""
     assert exact_weight(lambda K: algorithm_1(K, 4), 4, 0.02) == pytest.approx(2.9404, abs=1e-4)
     assert w(0.02, 4) == pytest.approx(3.8816, abs=1e-4)
     assert exact_weight(lambda K: algorithm_1(K, 2), 2, 0.02) == pytest.approx(1)
 
 
 def test_equation_10_without_its_failed_groups():
-    """Filtering "useless" groups (K = 0) out of Eq. (10) removes the very term that its proof needs: order N - 1 again.
-    For orders below N the dropped form is no order at all: beta (1-p)^(N-1) is missing from w_T."""
+    """Filtering "useless" groups (K = 0) out of Eq. (10) removes the very term that its proof
+    needs: order N - 1 again. For orders below N the dropped form is no order at all: beta
+    (1-p)^(N-1) is missing from w_T."""
     N, p = 8, 0.05
     eq_10 = lambda K: (N / K - 1, -1) if K else (-1, -1)  # noqa: E731
     dropped = lambda K: eq_10(K) if K else (0, 0)  # noqa: E731
@@ -125,8 +129,9 @@ def test_equation_10_without_its_failed_groups():
 
 @pytest.mark.parametrize("T, factor", [(1, 0.75), (4, 0.77)])
 def test_plugging_the_best_constant_in_as_an_estimate(T, factor):
-    """The best constant control variate is beta = E[K c_T]. Using K c_T of the group itself makes the advantages sum to
-    zero, which looks right, but then the baseline knows r_i: a quarter of the gradient is lost at N = 4, p = 0.05."""
+    """The best constant control variate is beta = E[K c_T]. Using K c_T of the group itself makes
+    the advantages sum to zero, which looks right, but then the baseline knows r_i: a quarter of the
+    gradient is lost at N = 4, p = 0.05."""
     N, p = 4, 0.05
 
     def plugged(K):
@@ -137,9 +142,10 @@ def test_plugging_the_best_constant_in_as_an_estimate(T, factor):
 
 
 def test_published_pkpo_is_biased():
-    """PKPO's own estimator (arXiv 2505.15201), r_i k C(N-K, k-1) / C(N-1, k-1), is unbiased for grad pass@k. The code
-    published with MaxRL subtracts the mean over the *other* rollouts of the same quantity, which depends on r_i through
-    K (and leaves out k): its gradient is up to twice too long."""
+    """PKPO's own estimator (arXiv 2505.15201), r_i k C(N-K, k-1) / C(N-1, k-1), is unbiased for
+    grad pass@k. The code published with MaxRL subtracts the mean over the *other* rollouts of the
+    same quantity, which depends on r_i through K (and leaves out k): its gradient is up to twice
+    too long."""
     for N, k, p, ratio in (
         (8, 2, 0.5, 1.14),
         (8, 4, 0.5, 1.43),
@@ -160,8 +166,9 @@ def test_published_pkpo_is_biased():
 
 
 def test_maclaurin_form_is_unbiased_and_noisy():
-    """Failures pushed down by the series term by term, successes at 1: the right mean, but at N = T = 16, p = 0.1 the
-    expected squared advantages are 62.7 where Eq. (10) needs 7.85 and the leave-one-out form 8.23."""
+    """Failures pushed down by the series term by term, successes at 1: the right mean, but at N = T
+    = 16, p = 0.1 the expected squared advantages are 62.7 where Eq. (10) needs 7.85 and the
+    leave-one-out form 8.23."""
     N, p = 16, 0.1
 
     def maclaurin(K):

@@ -97,9 +97,10 @@ MEANS = {
 
 
 def test_wrong_means_turn_the_gradient():
-    """One number divides the whole step. A mean over each micro-batch's own tokens makes the gradient depend on what
-    happens to share a forward (a bug that sat for a year in gradient accumulation of widely used trainers); a mean
-    over each response's own tokens makes long wrong answers cheap (what Dr. GRPO corrects). Cosines with the right one:
+    """One number divides the whole step. A mean over each micro-batch's own tokens makes the
+    gradient depend on what happens to share a forward (a bug that sat for a year in gradient
+    accumulation of widely used trainers); a mean over each response's own tokens makes long wrong
+    answers cheap (what Dr. GRPO corrects). Cosines with the right one:
     """
     model, rollouts = tiny.model(), tiny.rollouts(N=4, L=9)
     rollouts.lengths[0] = 1  # one prompt with short answers
@@ -124,8 +125,9 @@ def test_wrong_means_turn_the_gradient():
 
 
 def test_masks_come_from_lengths_not_from_ids():
-    """With pad = <eos>, as in instruct tokenizers, a mask of `tokens != pad` hides every end token from the loss: the
-    model is never told to stop. Here each response ends with token 0, the padding's id."""
+    """With pad = <eos>, as in instruct tokenizers, a mask of `tokens != pad` hides every end token
+    from the loss: the model is never told to stop. Here each response ends with token 0, the
+    padding's id."""
     model, rollouts = tiny.model(), tiny.rollouts(L=6)
     last = (rollouts.lengths - 1)[..., None]
     rollouts.tokens.scatter_(2, last, 0)

@@ -15,10 +15,31 @@ from pictures import CORRIDOR, OPEN  # noqa: E402
 from maxrl.sampling.drawing import inverse_cdf  # noqa: E402
 from maxrl.tasks.maze import MOVES, draw, verify  # noqa: E402
 
-WORDS = st.lists(st.sampled_from(["GRID_START", "GRID_END", "PATH", "WALL", "GOAL", "START", "NEWLINE", "DONE", "\n",
-                                  *MOVES, "<eos>", "\x1b[31m"]), max_size=25).map(" ".join)  # fmt: skip
-PROMPTS = st.one_of(st.text(), WORDS, WORDS.map(lambda body: f"GRID_START START GOAL {body} GRID_END"),
-                    st.sampled_from([CORRIDOR, OPEN]))  # fmt: skip
+WORDS = st.lists(
+    st.sampled_from(
+        [
+            "GRID_START",
+            "GRID_END",
+            "PATH",
+            "WALL",
+            "GOAL",
+            "START",
+            "NEWLINE",
+            "DONE",
+            "\n",
+            *MOVES,
+            "<eos>",
+            "\x1b[31m",
+        ]
+    ),
+    max_size=25,
+).map(" ".join)
+PROMPTS = st.one_of(
+    st.text(),
+    WORDS,
+    WORDS.map(lambda body: f"GRID_START START GOAL {body} GRID_END"),
+    st.sampled_from([CORRIDOR, OPEN]),
+)
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)

@@ -387,7 +387,8 @@ def test_several_updates_and_verdicts_left_out(dice, shell):
     Path("rewards.py").write_text(
         "import re\n"
         "def right(completions):\n"
-        "    return [None if 'LEFT' in text else float(text.startswith('UP')) for text in completions]\n"
+        "    return [None if 'LEFT' in text else float(text.startswith('UP')) for text in "
+        "completions]\n"
     )
     code, said = shell(
         *RUN,

@@ -33,10 +33,12 @@ def alone():
 
 @pytest.mark.parametrize("case", worker_ddp.CASES, ids=str)
 def test_gradient_equals_the_single_process(ranks, alone, case):
-    """On the same stored rollouts, in float64, on both ranks: DDP averages over ranks, the loss is one sum.
+    """On the same stored rollouts, in float64, on both ranks: DDP averages over ranks, the loss is
+    one sum.
 
-    Also when one rank has only groups without advantages, and must still take part in the one synchronised backward;
-    and when the ranks cut their rows into different numbers of micro-batches.
+    Also when one rank has only groups without advantages, and must still take part in the one
+    synchronised backward; and when the ranks cut their rows into different numbers of
+    micro-batches.
     """
     expected, stats = alone[case]
     assert (expected.norm() > 0) == (case[0] != "nobody")
@@ -95,8 +97,18 @@ def test_metrics_equal_the_single_process(ranks, alone):
     log the larger one.
     """
     expected = alone["metrics"]
-    assert {"kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "completions/clipped_ratio", "reward_std",
-            "frac_reward_zero_mean", "rewards/even/std", "rewards/second_letter/mean", "tokens"} < set(expected)  # fmt: skip
+    assert {
+        "kl",
+        "clip_ratio/low_mean",
+        "clip_ratio/high_mean",
+        "entropy",
+        "completions/clipped_ratio",
+        "reward_std",
+        "frac_reward_zero_mean",
+        "rewards/even/std",
+        "rewards/second_letter/mean",
+        "tokens",
+    } < set(expected)
     zero = {name for name, value in expected.items() if value == 0}
     assert zero <= {
         "rewards/failed_calls",
@@ -161,12 +173,44 @@ def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
 
 
 def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
-    """The same command on two ranks: the first step's rollouts and gradient are equal, later ones up to rounding, and
-    evaluation is shared. One rank alone writes and speaks."""
-    arguments = ["--init", warm, "--task.size", 7, "--task.directory", mazes, "--prompts", 8, "--rollouts", 8, "--steps", 3,
-                 "--lr", 1e-5, "--max-response", 20, "--eval-every", 3, "--eval-prompts", 7, "--eval-samples", 4, "--eval-k",
-                 "1,4", "--save-every", 2, "--schedule", "cosine", "--device", "cpu", "--precision", "float32",
-                 "--show-every", 3]  # fmt: skip
+    """The same command on two ranks: the first step's rollouts and gradient are equal, later ones
+    up to rounding, and evaluation is shared. One rank alone writes and speaks."""
+    arguments = [
+        "--init",
+        warm,
+        "--task.size",
+        7,
+        "--task.directory",
+        mazes,
+        "--prompts",
+        8,
+        "--rollouts",
+        8,
+        "--steps",
+        3,
+        "--lr",
+        1e-5,
+        "--max-response",
+        20,
+        "--eval-every",
+        3,
+        "--eval-prompts",
+        7,
+        "--eval-samples",
+        4,
+        "--eval-k",
+        "1,4",
+        "--save-every",
+        2,
+        "--schedule",
+        "cosine",
+        "--device",
+        "cpu",
+        "--precision",
+        "float32",
+        "--show-every",
+        3,
+    ]
     train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
     said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
     assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"
@@ -346,8 +390,8 @@ with cli.script("x.py"):
 
 @pytest.mark.parametrize("ending", ["pass", "cli.leave(3)", "raise SystemExit('no such data')"])
 def test_what_the_users_code_has_open_is_kept(ending, tmp_path):
-    """Its lines that are not on disk yet and its plans for the end; after a good one its threads too. What it says in an
-    exit is said."""
+    """Its lines that are not on disk yet and its plans for the end; after a good one its threads
+    too. What it says in an exit is said."""
     (tmp_path / "mine.py").write_text("""
 import atexit, threading, time
 log = open("log", "w")

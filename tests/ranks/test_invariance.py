@@ -48,8 +48,8 @@ def exact():
 
 
 def test_the_gradient_depends_on_none_of_it(ranks, exact):
-    """72 ways to one gradient of the same stored rollouts: each within 1e-5 of that of one process in float32, and of the
-    exact one."""
+    """72 ways to one gradient of the same stored rollouts: each within 1e-5 of that of one process
+    in float32, and of the exact one."""
     alone = worker.compute(0, 1)
     whole = alone[WHOLE]
     header = "".join(
@@ -58,8 +58,10 @@ def test_the_gradient_depends_on_none_of_it(ranks, exact):
         for again in (0, 1)
         for share in (0, 1)
     )
-    print("\nrelative distance to the gradient of one process in one forward, float32; that one is "
-          f"{tiny.distance(whole.double(), exact):.1e} from float64.")  # fmt: skip
+    print(
+        "\nrelative distance to the gradient of one process in one forward, float32; that one is "
+        f"{tiny.distance(whole.double(), exact):.1e} from float64."
+    )
     print("Columns: ranks, c gradient checkpointing, s shared prompt")
     print(f"{'tokens of a micro-batch, order':30}{header}")
     for order in worker.ORDERS:
@@ -84,8 +86,8 @@ def test_the_gradient_depends_on_none_of_it(ranks, exact):
 
 
 def test_a_mean_per_micro_batch_is_another_gradient(exact):
-    """What circulates: every micro-batch divides by its own tokens, and their mean is taken. It depends on how the batch is
-    cut, and points elsewhere; here every group is a micro-batch."""
+    """What circulates: every micro-batch divides by its own tokens, and their mean is taken. It
+    depends on how the batch is cut, and points elsewhere; here every group is a micro-batch."""
     rollouts, advantages = worker.stored(torch.float64)
     policy = tiny.policy(tiny.model())
     parts = []
@@ -111,8 +113,14 @@ def test_the_orders_are_others():
     for order in worker.ORDERS[1:]:
         rollouts, advantages = worker.ordered(*worker.stored(torch.float64), order)
         assert not torch.equal(rollouts.tokens, plain.tokens) and not torch.equal(advantages, A)
-        rows = [sorted((tuple(x.prompts[g].tolist()), tuple(x.tokens[g, i].tolist()), float(a[g, i])) for g in range(6)
-                       for i in range(worker.N)) for x, a in ((plain, A), (rollouts, advantages))]  # fmt: skip
+        rows = [
+            sorted(
+                (tuple(x.prompts[g].tolist()), tuple(x.tokens[g, i].tolist()), float(a[g, i]))
+                for g in range(6)
+                for i in range(worker.N)
+            )
+            for x, a in ((plain, A), (rollouts, advantages))
+        ]
         assert rows[0] == rows[1]
 
 

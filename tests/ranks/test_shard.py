@@ -35,9 +35,24 @@ EVERY = [
 @pytest.fixture(scope="module")
 def recipe(mazes, warm):
     """A run as one would type it, without --steps and --out."""
-    options = {"init": warm, "task.size": 7, "task.directory": mazes, "prompts": 8, "rollouts": 8, "lr": 1e-4,
-               "max-response": 20, "eval-every": 2, "eval-prompts": 7, "eval-samples": 4, "eval-k": "1,4", "save-every": 2,
-               "device": "cpu", "precision": "float32", "schedule": "constant", "warmup-steps": 0}  # fmt: skip
+    options = {
+        "init": warm,
+        "task.size": 7,
+        "task.directory": mazes,
+        "prompts": 8,
+        "rollouts": 8,
+        "lr": 1e-4,
+        "max-response": 20,
+        "eval-every": 2,
+        "eval-prompts": 7,
+        "eval-samples": 4,
+        "eval-k": "1,4",
+        "save-every": 2,
+        "device": "cpu",
+        "precision": "float32",
+        "schedule": "constant",
+        "warmup-steps": 0,
+    }
     return [
         "maze9_laptop",
         *(str(part) for name, value in options.items() for part in (f"--{name}", value)),
@@ -46,8 +61,9 @@ def recipe(mazes, warm):
 
 @pytest.fixture(scope="module")
 def runs(recipe, tmp_path_factory):
-    """Where these are: `alone`, two steps of one process; `back`, the same and two more sharded ones; `shard`, two sharded
-    ones; `ddp`, four of two ranks; `adapter/ddp` and `adapter/shard`, LoRA with two updates a step."""
+    """Where these are: `alone`, two steps of one process; `back`, the same and two more sharded
+    ones; `shard`, two sharded ones; `ddp`, four of two ranks; `adapter/ddp` and `adapter/shard`,
+    LoRA with two updates a step."""
     out = tmp_path_factory.mktemp("runs")
     train.main([*recipe, "--steps", "2", "--out", str(out / "alone")])
     shutil.copytree(out / "alone", out / "back")
@@ -86,8 +102,9 @@ def alone():
 
 @pytest.mark.parametrize("setting, case", EVERY, ids=str)
 def test_gradient_equals_ddp_and_one_process(ranks, alone, setting, case):
-    """On the same stored rollouts, in float64, whole and after clipping. The ranks cut their rows into different numbers of
-    micro-batches, or one of them has nothing to train at all, and yet they meet at every layer."""
+    """On the same stored rollouts, in float64, whole and after clipping. The ranks cut their rows
+    into different numbers of micro-batches, or one of them has nothing to train at all, and yet
+    they meet at every layer."""
     expected, stats, norm, clipped = alone[setting][case]
     assert (norm > 0) == (case[0] != "nobody")
     for kind in ("ddp", "shard")[setting != "tied" :]:
@@ -101,8 +118,9 @@ def test_gradient_equals_ddp_and_one_process(ranks, alone, setting, case):
 
 
 def test_two_nodes_of_two_ranks_are_one_process(tmp_path):
-    """A model whole on every node, divided within it: gradient and step are those of one process. Between the nodes the
-    gradients travel once a step: before the last micro-batch no parameter has one."""
+    """A model whole on every node, divided within it: gradient and step are those of one process.
+    Between the nodes the gradients travel once a step: before the last micro-batch no parameter has
+    one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["worker_mesh"])
     with socket.socket() as free:
@@ -175,8 +193,9 @@ def test_old_log_probs_are_the_single_process(ranks, alone):
 
 @pytest.mark.parametrize("name", worker_shard.LOW)
 def test_rollouts_equal_ddp(ranks, alone, name):
-    """The ranks sample to different lengths, on a copy of the weights that is as new as they are. Under autocast it
-    is in bfloat16 where autocast would cast, and nowhere else: the log-probs are the same bits."""
+    """The ranks sample to different lengths, on a copy of the weights that is as new as they are.
+    Under autocast it is in bfloat16 where autocast would cast, and nowhere else: the log-probs are
+    the same bits."""
     found = [rank[kind]["samples"] for kind in ("ddp", "shard") for rank in ranks]
     for step in (1, 2):
         ddp, shard = (a[name, step] | b[name, step] for a, b in (found[:2], found[2:]))
@@ -250,8 +269,8 @@ def same_metrics(ours: list[dict], theirs: list[dict]):
 
 
 def test_a_run_and_going_on_without(runs, recipe):
-    """The run is DDP's: metrics, evaluation, weights and Adam state. Its checkpoint is an ordinary one, which one process
-    takes up; and the reverse."""
+    """The run is DDP's: metrics, evaluation, weights and Adam state. Its checkpoint is an ordinary
+    one, which one process takes up; and the reverse."""
     shard = runs / "shard"
     same_metrics(lines(shard), lines(runs / "ddp")[:2])
     assert "eval/pass@1" in lines(shard)[1] and lines(shard)[0]["reward"] > 0

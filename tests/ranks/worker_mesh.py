@@ -45,8 +45,14 @@ def step(rank: int, world: int, shard: bool) -> dict:
 
 
 def main(rank: int, port: int, file: str):
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "LOCAL_RANK": str(rank % NODE), "MASTER_PORT": str(port),
-                   "LOCAL_WORLD_SIZE": str(NODE), "MASTER_ADDR": "127.0.0.1"}  # fmt: skip
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(WORLD),
+        "LOCAL_RANK": str(rank % NODE),
+        "MASTER_PORT": str(port),
+        "LOCAL_WORLD_SIZE": str(NODE),
+        "MASTER_ADDR": "127.0.0.1",
+    }
     torch.set_num_threads(1)
     distributed.setup("cpu")
     result = step(rank, WORLD, True)

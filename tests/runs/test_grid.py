@@ -40,11 +40,19 @@ def test_names_tell_what_is_swept(planned):
     """Fixed options are passed on and stay out of the name; rounds are written with "+"."""
     options = ("--lr", "1e-5,3e-05", "--seed=1", "--eval-every", "10", "--task.directory=x")
     runs = planned("gsm8k_smollm2", "--estimator", "maxrl,grpo", *options)
-    names = [f"{MODEL}-{method}-n128-bs256-lr={lr}" for method in ("maxrl", "grpo") for lr in
-             ("1e-05", "3e-05")]  # fmt: skip
+    names = [
+        f"{MODEL}-{method}-n128-bs256-lr={lr}"
+        for method in ("maxrl", "grpo")
+        for lr in ("1e-05", "3e-05")
+    ]
     assert list(runs) == names
-    assert runs[names[0]] == ["--estimator=maxrl", "--lr=1e-05", "--seed=1", "--eval-every=10",
-                              "--task.directory=x"]  # fmt: skip
+    assert runs[names[0]] == [
+        "--estimator=maxrl",
+        "--lr=1e-05",
+        "--seed=1",
+        "--eval-every=10",
+        "--task.directory=x",
+    ]
     runs = planned("maze17", "--estimator", "maxrl_rare", "--rollouts", "8,8+8+16")
     assert list(runs) == [f"maze17_sft-maxrl_rare-n{n}-bs32" for n in ("8", "8+8+16")]
     assert [words[1] for words in runs.values()] == ["--rollouts=8", "--rollouts=8,8,16"]

@@ -84,7 +84,7 @@ def mazes(tmp_path_factory):
 
 @pytest.fixture
 def shell(capsys, monkeypatch, in_a_directory_of_its_own):
-    """Runs a script in this process: shell("train.py", "tiny", ...) -> (exit code, what it said)."""
+    """Run a script in this process: shell("train.py", "tiny", ...) -> (exit code, output)."""
 
     def run(script, *arguments):
         monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])

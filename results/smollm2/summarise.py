@@ -50,7 +50,7 @@ def table_of_samples() -> list[str]:
 
 
 def table_of_runs() -> list[str]:
-    """Of every run: steps, seconds and rollouts, and reward and share of solved prompts, by thirds."""
+    """Steps, seconds, rollouts, reward and share of solved prompts of every run, by thirds."""
     head = ["run", "steps", "hours", "rollouts", "reward, by thirds", "prompts with a success"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for file in sorted((STUDY / "runs").glob("seed*.jsonl")):

@@ -15,7 +15,7 @@ def all_outcomes(N):
 
 
 def expected_gradient(rewards, advantages, p):
-    """sum over outcomes of prob * (1/N) sum_i A_i * score_i, score = d/dp log prob, so grad p = 1."""
+    """The sum over outcomes of prob (1/N) sum_i A_i d/dp log prob, in which grad p = 1."""
     p = p[:, None, None]  # (M, 1, 1)
     prob = torch.where(rewards == 1, p, 1 - p).prod(dim=2)  # (M, 2^N)
     score = rewards / p - (1 - rewards) / (1 - p)  # (M, 2^N, N)

@@ -111,7 +111,7 @@ class PlainRows(Transformer):
 
 
 def share_prompts(transformer, share: bool):
-    """Makes a model, in place, one that runs a group's prompt once, as it does, or with every row."""
+    """Let a model, in place, run a group's prompt once, as it does, or with every row."""
     transformer.__class__ = Transformer if share else PlainRows
 
 

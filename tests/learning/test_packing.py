@@ -94,7 +94,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("name", LENGTHS)
 def test_a_recipe_pads_little(name):
-    """Padded tokens of a step over those that are needed, each prompt once, on lognormal lengths."""
+    """Padded tokens of a step over the needed ones, each prompt once, on lognormal lengths."""
     prompts_of_a_rank, prompt, spread, *distribution = LENGTHS[name]
     cfg = RECIPES[name]()
     rng = np.random.default_rng(0)

@@ -32,7 +32,7 @@ SIZES = dict(
 
 @pytest.fixture
 def asked(monkeypatch):
-    """oneDNN for every float32 product here, on any machine; the list of the inputs it was given."""
+    """Use oneDNN for every float32 product, on any machine; the list of its inputs."""
     seen, plain = [], torch.Tensor.to_mkldnn
     monkeypatch.setattr(cpu, "ENOUGH", 1)
     monkeypatch.setattr(cpu, "mkl_is_slow", lambda: True)

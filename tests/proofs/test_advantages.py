@@ -392,7 +392,7 @@ def test_dtypes_and_devices(name, device):
 
 @pytest.mark.parametrize("name", ["reinforce_mean", "rloo", "grpo", "dr_grpo"])
 def test_equal_rewards_give_exactly_zero(name):
-    """The mean of seven 0.1 is not 0.1 in float32; GRPO would divide that rounding error by 1e-6."""
+    """The mean of seven 0.1 is not 0.1 in float32; GRPO would divide the error by 1e-6."""
     rewards = torch.tensor([0.1, 1 / 3, -7.7, 1e6 / 3])[:, None].expand(4, 7)
     assert (rewards - rewards.mean(dim=1, keepdim=True)).abs().max() > 0
     assert ADVANTAGES[name](rewards).eq(0).all()

@@ -219,7 +219,7 @@ def test_rollouts_equal_ddp(ranks, alone, name):
 
 
 def test_a_rank_holds_its_share(ranks):
-    """Half of the weights and gradients; the copy for sampling only from one backward to the next."""
+    """Half of the weights and gradients; the copy for sampling lasts until the next backward."""
     for rank in ranks:
         layout = rank["layout"]
         assert layout["held"] == layout["gradient"] == layout["all"] / 2

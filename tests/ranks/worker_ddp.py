@@ -142,7 +142,7 @@ def three_steps(rank: int, world: int) -> dict:
 
 
 def rounds(policy, mine: list[int]) -> dict:
-    """The gradient of prompts that were sampled in rounds, and how many rollouts each prompt had."""
+    """The gradient of prompts that were sampled in rounds, and the rollouts of each."""
     clock = SimpleNamespace(lap=lambda part: None)
 
     def judge(_, rollouts):

@@ -25,7 +25,7 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 8589934592
 export MALLOC_TOP_PAD_ := 268435456
 
-.PHONY: help demo images gsm8k-laptop figures proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean FORCE
+.PHONY: help demo images gsm8k-laptop figures proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
 	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,16 +45,14 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
-proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the simulation, 20 to 40 seconds
+proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the theorem, 15 seconds
 	$(py) -m pytest tests/proofs
 
 test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-other := $(VENV)-$(notdir $(OTHER))
-test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy", OTHER=python3.13; long
-	$(if $(OTHER),$(MAKE) PYTHON=$(OTHER) VENV=$(other) $(other)/.test)
-	$(py) tests/repository/machines.py $(if $(ROWS),--rows $(ROWS)) $(if $(OTHER),--other $(other)/bin/python)
+test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy"; long
+	$(py) tests/repository/machines.py $(ROWS)
 
 torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/torture.json
@@ -62,8 +60,10 @@ torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
 
-lint: $(dev)  ## ruff
+lint: $(dev)  ## ruff and mypy
 	$(py) -m ruff check .
+	$(py) -m ruff format --check .
+	$(py) -m mypy
 
 toy: $(plots)  ## the model-free simulation, under a minute, with a picture
 	$(py) -m maxrl.toy --out runs
@@ -107,21 +107,15 @@ maze9: $(plots)  ## one laptop run with ESTIMATOR=maxrl
 	$(py) train.py maze9_laptop --estimator $(ESTIMATOR) --resume auto
 
 clean:  ## remove .venv and caches; runs and data stay
-	rm -rf .venv .venv-* .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info
 
 # An environment with an extra: made once, and again when the pins change.
 $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	touch $@
 
-# The environment: made where there is none, made anew where its Python is too old or is not the one that PYTHON=... asks for.
-# One that is good stays, whatever python3 is, and one that VENV=... names is nobody's to remove.
-usable = import sys; v = sys.version_info; print("%d.%d" % v[:2] if v >= (3, 11) else "old")
-$(VENV)/pyvenv.cfg: FORCE
-	@has=$$($(VENV)/bin/python -c '$(usable)' 2>/dev/null); asked=$$($(PYTHON) -c '$(usable)' 2>/dev/null); \
-	if [ -e $@ ] && [ -n "$${has%old}" ] && { [ "$(origin PYTHON)" = file ] || [ "$$has" = "$$asked" ]; }; then exit 0; fi; \
-	if [ -z "$${asked%old}" ]; then \
-	    echo "maxrl needs Python 3.11 or later and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; fi; \
-	if [ -e $(VENV) ] && [ "$(origin VENV)" != file ]; then \
-	    echo "the Python of VENV=$(VENV) is not $(PYTHON), Python $$asked: name another VENV, or remove it" >&2; exit 1; fi; \
-	echo "$(PYTHON) -m venv --clear $(VENV)"; $(PYTHON) -m venv --clear $(VENV)
+# The environment is made where there is none.
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "maxrl needs Python 3.11 or later: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)

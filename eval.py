@@ -28,17 +28,16 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint
+from maxrl import checkpoint, plots
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
+from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.registry import RewardError
 from maxrl.rewards.functions import faults
 from maxrl.run import cli, sampling_options, setup, table
-from maxrl.study import plots
-from maxrl.study.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.tasks import Task
 
 # Options that the results record.

@@ -16,7 +16,7 @@ REINFORCE to MaxRL every step changes one line of maxrl/advantages.py, the advan
 import math
 import sys
 
-import numpy as np
+import torch
 from torch.nn.utils import clip_grad_norm_
 
 from maxrl.advantages import ADVANTAGES
@@ -25,15 +25,16 @@ from maxrl.evaluation import evaluation
 from maxrl.parallel import distributed, sharding
 from maxrl.prompt_order import Plan, prefetched
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import demonstrated, in_rounds
+from maxrl.rounds import sampling
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Clock, Logger, step_metrics
 from maxrl.run.profile import profiled
+from maxrl.updates import learning_rate, means, minibatches
 
 
-def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
+def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> None:
     """Algorithm 1, from the step after the run's newest checkpoint to the last one.
 
     cfg         the resolved recipe
@@ -51,49 +52,50 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer):
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
+    sample = sampling(cfg.estimator, task)
     for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
-        # All N rollouts of a prompt are on one rank: advantages need no communication.
-        if cfg.estimator == "supervised":
-            sampled = demonstrated(policy, task, examples, clock)  # the answers, N = 1
-        else:
-            sampled = in_rounds(policy, task, examples, cfg.rounds, step, plan.mine, clock)
-        logger.show(examples, sampled)  # if samples are due
-        # A reward function may have no verdict on a group, which then has no gradient.
-        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
-        options = setup.estimator_options(cfg, judged)
-        advantages = rewards
-        if len(rewards):
-            advantages = ADVANTAGES[cfg.estimator](rewards, **options)  # (P_local, N)
+        # All N rollouts of a prompt are on one rank, so advantages need no communication.
+        sampled = sample(policy, task.rewards, examples, cfg.rounds, step, plan.mine, clock)
+        rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
+        advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         clock.lap("reward")
-        # The importance ratio of several updates compares with the policy before the first.
-        stats = {}
-        if cfg.minibatches * cfg.passes > 1:
-            stats = policy.record(judged)
+        # The importance ratio of several updates compares with the policy before the first one.
+        several = cfg.minibatches * cfg.passes > 1
+        stats = policy.record(rollouts) if several else {}
         updates = []
         for groups in minibatches(cfg, len(advantages), step):
-            result = policy.backward(judged, advantages, groups)  # line 8, over all ranks
+            result = policy.backward(rollouts, advantages, groups)  # line 8, over all ranks
             updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
         stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")
-        run.count_skipped(step, stats, judged, rewards, advantages)
-        evaluated = evaluation(cfg, step, policy, validation)  # if it is due after this step
-        # Every rank must come by here: the sums over ranks are collectives.
+
+        # The rest is bookkeeping, on every rank because sums over ranks are collectives.
+        logger.show(examples, sampled)
+        run.count_skipped(step, stats, rollouts, rewards, advantages)
+        evaluated = evaluation(cfg, step, policy, validation)
         metrics = step_metrics(sampled, judge) | stats
-        metrics |= clock.metrics(policy, stats) | evaluated
-        logger.log(step, metrics)
-        # due() asks all ranks: a signal to one of them saves and stops all, here and not before.
-        if run.due(step, metrics):
+        logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
+        # A signal to one rank saves and stops all of them, here and not before.
+        if run.due(step, metrics | evaluated):
             run.save(policy, optimizer, step, logger)
         if run.reached or run.stopped:
             break
-    logger.say(*banner.closing(run, first_step))
+    logger.say(*banner.closing(run))
     logger.close()
 
 
-def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict:
+def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:
+    """Return the advantages (P_local, N) of rewards (P_local, N)."""
+    # No prompt of this rank may have a verdict: it then takes part in the update with nothing.
+    if len(rewards) == 0:
+        return rewards
+    return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))
+
+
+def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, float]:
     """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
     stats  what policy.backward returned
@@ -104,61 +106,22 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict:
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
-    norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-    norm = float(sharding.unsharded(norm))
+    total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+    norm = float(sharding.unsharded(total))
 
-    # Norm and loss are the same on all ranks, so all of them skip or none does.
+    # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
     if not finite:
         policy.restore_buffers()
-    # Without any verdict weight decay and momentum must not move the weights either.
+    # No group had a verdict: skip the update, or weight decay would still move the weights.
     elif stats[policy.unit]:
         optimizer.step()
-    # Gradients that lie in DDP's buckets stay there: new ones would be held beside them.
+    # DDP's gradients are views into its buckets; keep them.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
-    return {"grad_norm": norm, "lr": lr, "skipped_updates": 1.0 - finite}
+    return {"grad_norm": norm, "lr": lr, "skipped_updates": float(not finite)}
 
 
-def means(cfg: Config, unit: str, updates: list[dict]) -> dict:
-    """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
-    result = {}
-    for name in updates[0]:
-        count = cfg.passes if name == unit else len(updates)
-        result[name] = sum(stats[name] for stats in updates) / count
-    return result
-
-
-def minibatches(cfg: Config, groups: int, step: int):
-    """Yield, for each update of a step, which of this rank's `groups` prompts it takes.
-
-    None stands for all of them at once, as in the paper's recipes.
-    """
-    if cfg.minibatches == cfg.passes == 1:
-        yield None
-        return
-    # The 2 keeps this stream of random numbers apart from those of rollouts and prompts.
-    for i in range(cfg.passes):
-        rng = np.random.default_rng([cfg.seed, step, distributed.rank(), i, 2])
-        order = rng.permutation(groups)
-        for part in np.array_split(order, cfg.minibatches):
-            yield part.tolist()
-
-
-def learning_rate(cfg: Config, step: int) -> float:
-    """Linear increase over warmup_steps, then constant or a cosine to 0 over the last decay_ratio
-    of the steps."""
-    if step < cfg.warmup_steps:
-        return cfg.lr * (step + 1) / cfg.warmup_steps
-    start = round((1 - cfg.decay_ratio) * cfg.steps)
-    start = max(cfg.warmup_steps, start)
-    if cfg.schedule == "constant" or step < start:
-        return cfg.lr
-    progress = (step - start) / max(1, cfg.steps - start)
-    cosine = math.cos(math.pi * progress)
-    return cfg.lr * 0.5 * (1 + cosine)
-
-
-def main(arguments: list[str]):
+def main(arguments: list[str]) -> None:
     """Build everything that a recipe names, then train it in its run directory."""
     recipe = read_recipe(arguments, __doc__)
     # --help and --dry-run have printed their answer.

@@ -1,7 +1,8 @@
-"""What the prepare.py files share: one-line errors, options, worker processes, and data sets that appear at once.
+"""What the prepare.py commands share: one-line errors, options, worker processes, whole data sets.
 
-A data set is a folder with an info.json, which holds the checksums of its other files. All of them are written in a
-temporary folder inside the set's own and then renamed, info.json last: without it there is no set.
+A data set is a folder with an info.json, which describes the set and holds the checksums of its
+files. All of them are written into a temporary folder inside the set's own and then moved,
+info.json last: without it there is no set.
 """
 
 import argparse
@@ -13,24 +14,28 @@ import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tqdm import tqdm
 
 from maxrl.errors import UsageError
-from maxrl.io.files import DataError, read_info, read_json, sealed, write_text
+from maxrl.io.files import DataError, read_info, sealed, write_text
 
-SPLITS = ("test", "validation", "train")  # the order in which generated sets draw them
+# Generated sets draw the held-out splits first, so that these do not depend on --train.
+SPLITS = ("test", "validation", "train")
 HELD_OUT = {"test": "test", "validation": "val"}  # how the names of their files or folders begin
-# What a smaller set would leave of a larger one: shards, and files that earlier versions wrote.
-SHARDS = re.compile(rf"request\.json|({'|'.join(SPLITS)})-(\d{{5}}|[1-9]\d{{5,}})\.(bin|npy|json)")
-AHEAD = 8  # jobs of each worker that may be done before their results are used
-progress = partial(tqdm, unit_scale=True, disable=None)  # a bar where there is a terminal
+# The files that a data set may consist of. Nothing else in its folder is ever touched.
+PARTS = re.compile(
+    r"info\.json|tokenizer(_config)?\.json"
+    r"|(train|validation|test|\d{4})(-\d{5,})?\.(bin|npy|jsonl)"
+)
+AHEAD = 8  # jobs per worker that may be finished before their results are used
+progress = partial(tqdm, unit_scale=True, disable=None)  # shows a bar only in a terminal
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:
@@ -40,161 +45,150 @@ def refuse(sentence: str, code: int = 2) -> NoReturn:
 
 
 @contextmanager
-def one_line_errors():
-    """Exit with one line for what a user, a disk or Ctrl-C does; as a decorator of main: @one_line_errors()."""
+def one_line_errors() -> Iterator[None]:
+    """Exit with one line for what a user, a disk or Ctrl-C does; decorates main()."""
     try:
         yield
     except (UsageError, DataError) as error:
         refuse(f"{error}")
     except OSError as error:
-        refuse(
-            f"cannot read or write {error.filename or 'a file'} ({error.strerror}): give the same command again when that "
-            "is repaired, or choose another directory with --out",
-            1,
-        )
+        refuse(f"{error}", 1)
     except BrokenExecutor:
-        refuse(
-            "a worker process died, perhaps for lack of memory: try again with fewer --workers", 1
-        )
+        refuse("a worker process died, perhaps for lack of memory: use fewer --workers", 1)
     except KeyboardInterrupt:
         refuse("interrupted, no set was written", 130)
 
 
+def make_parser(name: str, description: str | None, out: str) -> argparse.ArgumentParser:
+    """The parser of `python -m data.NAME.prepare`; `out` is its default directory in words."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m data.{name}.prepare",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, help=f"directory to write (default {out})")
+    return parser
+
+
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """The options of a command line, --overwrite among them; `again` is the command that replaces what is there."""
+    """Parse a command line, --overwrite included.
+
+    `again` in the result is the command that replaces what the directory holds.
+    """
     words = sys.argv[1:] if words is None else words
-    if "--force" in words:
-        refuse("--force is now called --overwrite")
     parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace what the directory holds, if it is something else",
+        "--overwrite", action="store_true", help="replace another set in the directory"
     )
     args = parser.parse_args(words)
     args.again = f"{parser.prog} {shlex.join(words)} --overwrite"
     return args
 
 
-def add_options(parser: argparse.ArgumentParser, usual: dict, about: dict[str, str]):
-    """An option for each of the usual values, of their type; about: what they are, for --help."""
-    for name, value in usual.items():
+def at_least(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
+    """A type for argparse: a number that is not below a limit."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
+        return value
+
+    return number
+
+
+def add_numbers(
+    parser: argparse.ArgumentParser, options: Mapping[str, tuple[float, float, str]]
+) -> None:
+    """Add an option for each {name: (default, least value, meaning)}, of the default's type."""
+    for name, (default, least, meaning) in options.items():
         parser.add_argument(
             f"--{name}",
-            type=type(value),
-            default=value,
-            help=f"{about[name]} (default %(default)s)",
+            type=at_least(type(default), least),
+            default=default,
+            help=f"{meaning} (default %(default)s)",
         )
 
 
-def check_limits(args: argparse.Namespace, least: dict[str, float], **most: float):
-    """Refuse the first option, named as on the command line, that is out of its limits or no number."""
-    for name, low in least.items():
-        value = getattr(args, name.replace("-", "_"))
-        high = most.get(name, sys.float_info.max)
-        if not low <= value <= high:
-            limits = f"at least {low}" + f" and at most {high}" * (name in most)
-            refuse(
-                f"--{name} must be {limits}, got {value}: try --{name} {max(low, min(value, high))}"
-            )
-
-
 def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
-    """map(function, jobs), by several processes unless `workers` is 1."""
+    """map(function, jobs), in several processes unless `workers` is 1."""
     if workers == 1:
         yield from map(function, jobs)
         return
-    # Ctrl-C takes effect between two jobs: an exception in the middle of the pool's own work can make it hang. The
-    # workers ignore it, or each of them would print a traceback.
-    stops = []
-    before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
-    pool = ProcessPoolExecutor(
-        workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    )
-    waiting = deque()
+    # Ctrl-C reaches all processes of a terminal: without this every worker prints a traceback.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore)
+    waiting: deque[Future] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(function, job))
-            if stops:
-                raise KeyboardInterrupt
             if len(waiting) > AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-            if stops:
-                raise KeyboardInterrupt
     finally:
         pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGINT, before)
 
 
 def parquet_splits(source: Path) -> dict[str, list[Path]]:
-    """The parquet files of every split, by the names of files and folders: training, unless one says another."""
-    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source] * source.exists()
+    """The parquet files of every split: training, unless the path of a file says otherwise."""
+    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source]
     if not files:
-        refuse(
-            f"there is no {'*.parquet in' if source.is_dir() else 'file'} {source}: name another with --source"
-        )
-    splits = {split: [] for split in SPLITS}
+        refuse(f"there is no *.parquet in {source}: name another directory with --source")
+    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
     for file in files:
-        names = [name.lower() for name in (file.relative_to(source).parts or (file.name,))]
-        held_out = [
+        names = file.relative_to(source).parts or (file.name,)
+        held_out = (
             split
             for split, start in HELD_OUT.items()
-            if any(name.startswith(start) for name in names)
-        ]
-        splits[(held_out or ["train"])[0]].append(file)
+            if any(name.lower().startswith(start) for name in names)
+        )
+        splits[next(held_out, "train")].append(file)
     return splits
 
 
-def holds(folder: Path, request: dict, again: str, check: Callable[[dict], None]) -> bool:
-    """Whether a folder holds the very set asked for. Exits, with the command that replaces it, if it holds anything else."""
-    if not any(folder.glob("[!.]*")):
+def holds(folder: Path, request: dict, again: str) -> bool:
+    """Whether a folder holds the very set that is asked for; exits if it holds another one."""
+    if not any(PARTS.fullmatch(file.name) for file in folder.iterdir()):
         return False
-    what = "a half-written set, or other files"
-    with suppress(OSError, ValueError, LookupError, TypeError, UsageError):
-        info = read_json(folder / "info.json")
-        what = "another set (or a damaged one)"
-        if {name: info.get(name) for name in request} == request:
-            what = "this set, but it is damaged"
-            if "sha256" in info:
-                read_info(folder, ("",), "")
-                check(info)
-                print(f"{folder} holds this set already")
-                return True
-    refuse(f"{folder} holds {what}: {again} replaces it, --out DIR leaves it and writes elsewhere")
+    info = read_info(folder, ("",), again) if (folder / "info.json").exists() else {}
+    if {name: info.get(name) for name in request} != request:
+        refuse(
+            f"{folder} holds another set, or part of one: {again} replaces it, "
+            "--out DIR writes elsewhere"
+        )
+    print(f"{folder} holds this set already")
+    return True
 
 
 def make_set(
-    folder: Path,
-    request: dict,
-    args: argparse.Namespace,
-    write: Callable[[Path], dict],
-    check: Callable[[dict], None] = lambda info: None,
-) -> dict:
+    folder: Path, request: dict, args: argparse.Namespace, write: Callable[[Path], dict]
+) -> dict[str, Any]:
     """Make a data set unless the folder holds it already.
 
-    request: the part of info.json that says which set it is
-    write: puts the files into the folder that it is given, returns the rest of info.json
-    check: raises an error if the files that have no checksum do not fit info.json
-    Returns info.json, {} if the set was there.
+    Args:
+        request: the part of info.json that says which set it is; its "sha256", if there is one,
+            names the files that get a checksum, otherwise these are the .npy files.
+        args: the result of `parse_arguments`.
+        write: puts the files into the folder that it is given and returns the rest of info.json.
+
+    Returns info.json, or {} if the set was there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".unfinished-*"):  # of a command that was killed
+    # What a command that was killed has left.
+    for left in folder.glob(".unfinished-*"):
         shutil.rmtree(left, ignore_errors=True)
-    if not args.overwrite and holds(folder, request, args.again, check):
+    if not args.overwrite and holds(folder, request, args.again):
         return {}
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as temporary:
         new = Path(temporary)
         info = request | write(new)
-        write_text(
-            new / "info.json", sealed(info, new, sorted(file.name for file in new.glob("*.npy")))
-        )
+        names = info.get("sha256") or sorted(file.name for file in new.glob("*.npy"))
+        write_text(new / "info.json", sealed(info, new, names))
         # Old and new files never count together: info.json goes first and comes last.
-        for file in [
-            folder / "info.json",
-            *filter(lambda file: SHARDS.fullmatch(file.name), folder.iterdir()),
-        ]:
-            file.unlink(missing_ok=True)
+        (folder / "info.json").unlink(missing_ok=True)
+        for file in folder.iterdir():
+            if PARTS.fullmatch(file.name):
+                file.unlink()
         for file in sorted(new.iterdir(), key=lambda file: file.name == "info.json"):
             os.replace(file, folder / file.name)
     return info

@@ -1,12 +1,15 @@
-"""The command `maxrl`, wherever it is installed: `maxrl train subset_sum` is `python train.py subset_sum`.
+"""The command `maxrl` of an installed package: `maxrl train` is `python train.py`.
 
 maxrl train | eval | sample              the scripts of these names
 maxrl grid | plots | report | toy        python -m maxrl.NAME
+maxrl --version
 """
 
 import os
 import sys
 from pathlib import Path
+
+from maxrl import __version__
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = ("train", "eval", "sample")
@@ -14,25 +17,28 @@ MODULES = ("grid", "plots", "report", "toy")
 
 
 def script(name: str) -> Path:
-    """The script of this name: in the package where that was installed, else next to it."""
+    """The script of this name: within the package where that is installed, else beside it."""
     installed = HERE / "scripts" / f"{name}.py"
     return installed if installed.exists() else HERE.parent / f"{name}.py"
 
 
 def main():
-    """Becomes the program that is asked for: its signals and its exit code are then its own."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    """Replace this process by the program, whose signals and exit code are then its own."""
+    name, *words = sys.argv[1:] or ["--help"]
     if name in SCRIPTS:
         program = [str(script(name))]
     elif name in MODULES:
         program = ["-m", f"maxrl.{name}"]
+    elif name == "--version":
+        print(f"maxrl {__version__}")
+        sys.exit()
     else:
         print(__doc__)
         if name in ("-h", "--help"):
             sys.exit()
         print(f"maxrl: there is no command {name}", file=sys.stderr)
         sys.exit(2)
-    os.execv(sys.executable, [sys.executable, *program, *sys.argv[2:]])
+    os.execv(sys.executable, [sys.executable, *program, *words])
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""A classifier as a policy: the one whose pass rate is known exactly (arXiv 2602.02710, Sec. 6.1, App. D).
+"""An image classifier as a policy, whose pass rate is known exactly (Sec. 6.1, App. D).
 
 Letters: P_local images of this rank, N classes drawn for each, C classes.
 """
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from maxrl import checkpoint
+from maxrl import checkpoint, rng
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
@@ -62,9 +61,12 @@ class Draws:
 
 
 def outcomes(logits, labels):
-    """Return the log-probabilities (B, C) of logits (B, C), the pass rates (B,) and whether the likeliest class is right.
+    """Return log-probabilities (B, C), pass rates (B,) and whether top-1 is right (B,).
 
-    In float64: pass@k has powers of the pass rates.
+    logits  (B, C)
+    labels  (B,)
+
+    In float64, because pass@k takes powers of the pass rates.
     """
     log_probs = logits.detach().double().log_softmax(-1)
     p = log_probs.gather(1, labels[:, None]).exp()
@@ -72,24 +74,24 @@ def outcomes(logits, labels):
 
 
 def noise(seed, step, indices, rollouts: int):
-    """Return the uniform numbers that classes are drawn by, in [0, 1), and the order that the classes are put in then.
+    """Return ascending uniform numbers (P_local, N) in [0, 1) and a random order (N,) of the draws.
 
-    indices  P_local places of the images in the batch of all ranks; the rest as in sampler.noise
+    indices  P_local positions of the images in the batch of all ranks
 
-    The numbers (P_local, N) of an image ascend, because a search for ascending ones is five times as fast. The order (N,) is
-    random and the same for all images: N draws of an image, in it, are as independent as if they had been drawn in it. One
-    generator draws for the whole batch, as far as the last place: one for each image takes longer than the numbers.
+    Searching for ascending numbers is five times as fast. In the random order, which is the same
+    for all images, the draws of an image are independent again. One generator serves the whole
+    batch, since making one for each image would take longer than the numbers.
     """
-    generator = np.random.default_rng([seed, step])
+    generator = rng.classes(seed, step)
     order = torch.from_numpy(generator.permutation(rollouts))
-    # Sorted uniform numbers are the places of events between the first and the last at constant rate (Devroye 1986, V.3).
+    # Sorted uniform numbers are normalised sums of exponential gaps (Devroye 1986, V.3).
     gaps = generator.standard_exponential((max(indices) + 1, rollouts + 1))
     places = torch.from_numpy(gaps[list(indices)]).cumsum(1)  # (P_local, N + 1)
     return places[:, :-1] / places[:, -1:], order
 
 
 def check_finite(p):
-    """UsageError for pass rates or their logarithms that are not finite."""
+    """UsageError unless all pass rates, or their logarithms, are finite."""
     if not p.isfinite().all():
         raise UsageError(
             "the classifier's logits are not finite: its training has diverged, try a lower --lr"
@@ -97,10 +99,10 @@ def check_finite(p):
 
 
 class ClassifierPolicy:
-    """A classifier as a policy: the distribution over classes is its (P, C) logits, a rollout is one class drawn from it.
+    """A classifier as a policy: a rollout is one class drawn from the softmax of its (P, C) logits.
 
-    The images of a step are one forward, whose graph backward() uses; it is not cut into micro-batches, since
-    batch-norm would see other statistics. A rollout costs a uniform number and no forward.
+    The images of a step are one forward, whose graph backward() uses. It is not cut into
+    micro-batches, because batch-norm would see other statistics.
 
     model     gives logits (P, C) of images
     classes   the names of its C classes
@@ -119,10 +121,10 @@ class ClassifierPolicy:
         self.workers = workers
         self.device = next(model.parameters()).device
         self.module = distributed.data_parallel(model)
-        self.saved_buffers = []
+        self.saved_buffers: list[torch.Tensor] = []
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Return (P_local, C) in float32, through the module that synchronises gradients if there will be any."""
+        """Return logits (P_local, C) in float32; gradients go through the synchronised module."""
         model = self.model
         if torch.is_grad_enabled():
             model = self.module
@@ -164,7 +166,7 @@ class ClassifierPolicy:
         return Draws(drawn, logits, examples.labels, self.classes)
 
     def demonstrate(self, examples) -> Draws:
-        """Return the right classes as rollouts, N = 1: with advantage 1 the loss is cross-entropy."""
+        """Return the labels as rollouts, N = 1; with advantage 1 the loss is cross-entropy."""
         examples = examples.to(self.device)
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
@@ -194,21 +196,18 @@ class ClassifierPolicy:
         for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
             buffer.copy_(saved)
 
-    def evaluate(self, task, prompts: int, ks, samples: int = 0) -> dict:
-        """Return exact pass@k (D.4) and top-1 accuracy, what majority voting converges to (D.3).
-
-        Of the first `prompts` images; ks as in pass@k; samples are not needed.
-        """
-        p, right = self.pass_rates(task, min(prompts, len(task)))
+    def evaluate(self, task, prompts: int, ks) -> dict[str, float]:
+        """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `prompts` images."""
+        p, right = self.pass_rates(task, prompts)
         stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
         return stats | {"top1": float(right.mean())}
 
     @torch.no_grad()
     def pass_rates(self, task, count: int, progress=None):
-        """Return the pass rates p (count,) of the first images of a task, and whether the likeliest class is right (count,).
+        """Return the pass rates (count,) of the first images and whether top-1 is right (count,).
 
-        In eval mode. The ranks share the images and all get all results; progress, if given, is called with the number of
-        images after each batch. UsageError if p is not finite.
+        In eval mode. The ranks share the images and all get all results. `progress` is called with
+        the number of images after each batch. UsageError if p is not finite.
         """
         # Batch-norm's averages are each rank's own: rank 0's are in the checkpoint.
         distributed.broadcast_buffers(self.model)

@@ -1,13 +1,16 @@
-"""Errors that end in one sentence."""
+"""Errors that end a program with one sentence."""
 
-# What the code of others may raise: a sys.exit() in it would end a run as if it were done.
+# What code of the user's may raise. Its sys.exit() would end a run as if it were complete.
 FAULTS = (Exception, SystemExit)
 
 
 class UsageError(Exception):
-    """A mistake in what the user asked for; its message is one sentence for the console, said once."""
+    """A mistake in what the user asked for, with one sentence for the console.
 
-    code = 2  # of the process that ends with it
+    All ranks of a run raise it, and only the first one prints it.
+    """
+
+    code = 2  # the exit code of the process
 
     def __init__(self, sentence: str, code: int = code):
         super().__init__(sentence)
@@ -15,4 +18,4 @@ class UsageError(Exception):
 
 
 class RunError(UsageError):
-    """What went wrong on one rank of a run; that rank says it."""
+    """A failure on one rank, which prints it."""

@@ -1,4 +1,4 @@
-"""How many rollouts of each prompt succeed."""
+"""Evaluation: how many rollouts of each prompt succeed, and pass@k."""
 
 import math
 
@@ -9,29 +9,29 @@ from maxrl.parallel import distributed
 
 
 def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
-    """Return how many rollouts of each prompt succeed (reward 1): (len(indices),); arguments as in judge_samples.
+    """Return how many rollouts of each prompt have reward 1, (len(indices),), as in judge_samples.
 
-    -1 if one of them has no verdict (NaN): such a prompt is neither right nor wrong.
+    The count is -1 for a prompt with a rollout that has no verdict (NaN).
     """
     return judge_samples(policy, task, indices, samples, **options)[0]
 
 
 @torch.no_grad()
 def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
-    """Sample and judge. The ranks share the prompts and all get all results.
+    """Sample and judge; the ranks share the prompts and all get all results.
 
     policy    a SequencePolicy
     task      whose rewards() judges
-    indices   the prompts, places in the task
+    indices   of the prompts in the task
     samples   rollouts per prompt
-    seed      of the noise, which depends on (seed, place in `indices`, rollout, position)
+    seed      of the noise, which depends on (seed, position in `indices`, rollout, token)
     progress  is called with the number of prompts after each wave
     sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
 
     Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
     (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.
     """
-    # Here, because a rank may be left without a prompt.
+    # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
     results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
@@ -56,9 +56,10 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
 
 
 def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
-    """Return {"pass@1": ...} for each k of ks, over the prompts that have a verdict, and how many have none.
+    """Return pass@k for each k of ks over the prompts with a verdict, and how many have none.
 
-    The other arguments as in judge_samples; the noise is the same every time. NaN if no prompt has a verdict.
+    The other arguments are those of judge_samples; the noise is the same every time. NaN if no
+    prompt has a verdict.
     """
     counts = count_successes(policy, task, indices, samples, **sampling)
     judged = counts[counts >= 0]
@@ -71,11 +72,13 @@ def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
 
 
 def evaluation(cfg, step: int, policy, task) -> dict:
-    """Return what the recipe evaluates on its validation prompts, as metrics; nothing if none is due after this step."""
+    """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     if not cfg.evaluates(step):
         return {}
-    sampling = {}
-    if not task.classes:
+    prompts = min(cfg.eval_prompts, len(task))
+    if task.classes:
+        found = policy.evaluate(task, prompts, cfg.eval_k)
+    else:
         sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
-    found = policy.evaluate(task, cfg.eval_prompts, cfg.eval_k, cfg.eval_samples, **sampling)
+        found = pass_at_ks(policy, task, range(prompts), cfg.eval_k, cfg.eval_samples, **sampling)
     return {f"eval/{name}": value for name, value in found.items()}

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 CHUNK = 2**25  # logits at a time: 128 MiB in float32
 
 
-def normaliser(aggregation: str, rollouts: int, tokens: int, max_tokens: int) -> float:
+def normaliser(aggregation: str, rollouts: float, tokens: float, max_tokens: int) -> float:
     """The divisor of one update's loss.
 
     aggregation  sequence, token or constant

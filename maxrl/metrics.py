@@ -1,46 +1,38 @@
-"""Statistics: pass@k with its standard error, majority vote, samples to match a coverage and how many fewer, reward groups.
+"""Statistics of rewards: pass@k and its standard error, majority vote, samples to match, groups.
 
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
 
+from collections.abc import Iterable, Sequence
 from statistics import multimode
+from typing import Any
 
 import numpy as np
 
 
-def _array(values) -> np.ndarray:
-    if hasattr(values, "detach"):  # a tensor
+def _array(values: Any) -> np.ndarray:
+    # A tensor may need gradients, or lie on a GPU.
+    if hasattr(values, "detach"):
         values = values.detach().cpu()
     return np.asarray(values, np.float64)
 
 
-def _whole(name: str, values) -> np.ndarray:
-    array = _array(values)
-    whole = np.isfinite(array) & (array == np.floor(array))
-    if not whole.all():
-        raise ValueError(
-            f"pass_at_k takes whole numbers as {name}, not {array[~whole][0]:g}; use counts of samples"
-        )
-    return array
+def pass_at_k(n: Any, c: Any, k: Any) -> Any:
+    """Unbiased estimate of the chance that at least one of k samples is right.
 
+    1 - C(n-c, k) / C(n, k) (Chen et al. 2021), the share of the k-subsets of n samples, c of them
+    right, that hold a right one. It is computed as the product over i < k of (n-c-i)/(n-i), in
+    which nothing overflows.
 
-def pass_at_k(n, c, k):
-    """Chance that at least one of k samples is right, estimated without bias from n samples of which c are right.
-
-    1 - C(n-c, k) / C(n, k) (Chen et al. 2021): the share of the k-subsets of the n samples that hold a right one, as
-    the product over i < k of (n-c-i)/(n-i), in which nothing overflows. n, c, k broadcast; numbers give a float.
-    ValueError unless 0 <= c <= n and 1 <= k <= n, all whole.
+    n, c and k broadcast; numbers give a float. ValueError unless all are whole numbers with
+    0 <= c <= n and 1 <= k <= n.
     """
-    n, c, k = np.broadcast_arrays(_whole("n", n), _whole("c", c), _whole("k", k))
-    refused = {
-        "needs 0 <= c <= n; use the number of right samples among the n": (c < 0) | (c > n),
-        "needs 1 <= k <= n; use a smaller k or draw more samples": (k < 1) | (k > n),
-    }
-    for needs, wrong in refused.items():
-        if wrong.any():
-            raise ValueError(
-                f"pass_at_k got n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g} but {needs}"
-            )
+    n, c, k = np.broadcast_arrays(_array(n), _array(c), _array(k))
+    whole = np.isfinite(n) & (n == np.floor(n)) & (c == np.floor(c)) & (k == np.floor(k))
+    wrong = ~(whole & (c >= 0) & (c <= n) & (k >= 1) & (k <= n))
+    if wrong.any():
+        got = f"n={n[wrong][0]:g}, c={c[wrong][0]:g}, k={k[wrong][0]:g}"
+        raise ValueError(f"pass_at_k needs whole 0 <= c <= n and 1 <= k <= n, but got {got}")
     fail = np.ones(n.shape)
     for i in range(int(k.max(initial=0))):
         step = fail * np.maximum(n - c - i, 0) / np.maximum(n - i, 1)
@@ -48,141 +40,141 @@ def pass_at_k(n, c, k):
     return 1 - fail if fail.ndim else float(1 - fail)
 
 
-def exact_pass_at_k(p, k):
-    """1 - (1-p)^k: pass@k if the pass rate p itself is known, as a classifier's is (Appendix D.4). For p (...), k >= 1."""
+def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
+    """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
     p = _array(p)
     if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
-        raise ValueError(
-            f"exact_pass_at_k needs pass rates in [0, 1] and k >= 1, got k={k} and p up to {p.max():g}; "
-            "use pass_at_k for counts"
-        )
+        raise ValueError(f"exact_pass_at_k needs 0 <= p <= 1 and k >= 1, but got k={k}, p={p}")
     with np.errstate(divide="ignore"):
         return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
 
 
-def majority_vote(answers, right) -> np.ndarray:
-    """Say whether the answer that most of a prompt's N samples give is right: one value in [0, 1] per prompt, (P,).
+def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
+    """How right the most frequent answer to each prompt is, (P,) in [0, 1].
 
-    answers: P lists of N final answers, None where a sample has none and does not vote. right (P, N): which samples are
-    right, 0 or 1. An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks at nothing
-    else. Between answers with equally many votes one is drawn, so the value is their mean; without any vote it is 0.
-    ValueError where the shapes differ or `right` holds other values.
+    answers  P lists of N final answers; None, where a sample has no answer, does not vote
+    right    (P, N), which samples are right, 0 or 1
+
+    An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks
+    at nothing else. Ties are broken at random, so the value is the mean over the tied answers;
+    without any vote it is 0. ValueError where the shapes differ or `right` holds other values.
     """
     right = _array(right)  # (P, N)
     if right.ndim != 2 or [len(row) for row in answers] != [right.shape[1]] * len(right):
         raise ValueError(
-            f"majority_vote takes as many answers as verdicts, P lists of N and (P, N), not verdicts of shape "
-            f"{right.shape} for {len(answers)} lists of answers"
+            f"majority_vote needs as many answers as verdicts, P lists of N and (P, N), but got "
+            f"{len(answers)} lists and verdicts of shape {right.shape}"
         )
     if not np.isin(right, (0, 1)).all():
-        raise ValueError("majority_vote takes verdicts of 0 and 1; use rewards == 1")
+        raise ValueError("majority_vote needs verdicts of 0 and 1; use rewards == 1")
     values = []
     for row, verdicts in zip(answers, right):
-        # Answers with equally many votes have equal weight in the mean over their verdicts.
+        # Tied answers have equally many samples, so each of them weighs the same in the mean.
         tied = set(multimode(answer for answer in row if answer is not None))
         given = [verdict for answer, verdict in zip(row, verdicts) if answer in tied]
         values.append(np.mean(given or 0))
     return np.array(values)
 
 
-def mean_and_se(values) -> tuple[float, float]:
-    """Mean of one value per prompt (P,) and its standard error over prompts, std / sqrt(P) with divisor P - 1.
+def mean_and_se(values: Any) -> tuple[float, float]:
+    """Mean of one value per prompt (P,), and its standard error: std / sqrt(P), divisor P - 1.
 
-    The error is NaN for one prompt. It says how much another draw of prompts would change the mean.
+    The standard error says how much another draw of prompts would change the mean; for one
+    prompt it is NaN.
     """
     values = _array(values)
     if values.ndim != 1 or not values.size:
-        raise ValueError(
-            f"mean_and_se takes one value per prompt, shape (P,) with P >= 1, not {values.shape}; "
-            "use values.mean(axis=1) for several per prompt"
-        )
+        raise ValueError(f"mean_and_se needs one value per prompt, (P,), but got {values.shape}")
     se = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
     return float(values.mean()), float(se)
 
 
-def pass_at_k_table(successes, n, ks) -> dict:
-    """{k: (mean pass@k, standard error over prompts)} from counts of right samples (P,) among n, a number or (P,)."""
+def pass_at_k_table(successes: Any, n: Any, ks: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """{k: (mean pass@k, its standard error)} of counts of right samples (P,) among n."""
     return {int(k): mean_and_se(pass_at_k(n, np.atleast_1d(_array(successes)), k)) for k in ks}
 
 
-def samples_to_match(ks, coverage_a, coverage_b) -> np.ndarray:
-    """Return how many samples per prompt method b needs for the pass@k that method a has at each of ks.
+def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
+    """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
 
-    Linear interpolation in k on b's curve: samples_to_match(...) / ks are the speed-ups of the paper's Figure 5.
-    ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is already as good (it may need fewer),
-    inf where b never gets there (more than ks[-1]). ValueError for other shapes or unsorted ks.
+    b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
+    Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is
+    already as good (fewer may suffice), inf where b never gets there (more than ks[-1]).
+    ValueError for other shapes or unsorted ks.
     """
-    ks = _array(ks)
-    a = _array(coverage_a)
-    b = _array(coverage_b)
+    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
     if ks.ndim != 1 or not ks.size or not ks.shape == a.shape == b.shape:
-        raise ValueError(
-            f"samples_to_match takes three lists of one length, not shapes {ks.shape}, {a.shape} and "
-            f"{b.shape}; use the coverage of both methods at the same ks"
-        )
+        shapes = f"{ks.shape}, {a.shape} and {b.shape}"
+        raise ValueError(f"samples_to_match needs three lists of one length, but got {shapes}")
     if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
-        raise ValueError(
-            f"samples_to_match needs increasing ks and finite coverages, got ks={ks.tolist()}; sort them"
-        )
+        raise ValueError("samples_to_match needs increasing ks and finite coverages")
     # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
     reached = b >= a[:, None] - 1e-12  # (M, M)
-    right = reached.argmax(axis=1)  # (M,)  first such j
+    # The first such j, and the point before it: there b[left] < a <= b[right].
+    right = reached.argmax(axis=1)  # (M,)
     left = np.maximum(right - 1, 0)
-    between = right > left  # (M,)  there b[left] < a <= b[right]
+    between = right > left  # (M,)
     share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
     return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
 
 
-def times_fewer(ks, coverage_a, coverage_b, draws: int = 1000, seed: int = 0) -> np.ndarray:
-    """Return how many times fewer samples method b needs for the pass@k of method a, and a 95 % bootstrap interval.
+def times_fewer(
+    ks: Any, coverage_a: Any, coverage_b: Any, draws: int = 1000, seed: int = 0
+) -> np.ndarray:
+    """How many times fewer samples method b needs for the pass@k of a, with a bootstrap interval.
 
     ks (M,)                 increasing
-    coverage_a, coverage_b  pass@k of every seed (checkpoint) and prompt at each of ks, (seeds, P, M); the prompts are the same,
-                            the numbers of seeds may differ
-    returns (3, M)          k / samples_to_match(...) of the means, and the interval's ends; 0 where b never gets there
+    coverage_a, coverage_b  pass@k (seeds, P, M) of every seed and prompt; the prompts are the
+                            same, the numbers of seeds may differ
+    returns (3, M)          k / samples_to_match(...) of the means, and the ends of the 95 %
+                            interval; 0 where b never gets there
 
-    Each draw takes P prompts with replacement, the same ones for a and b, and as many seeds as there are, with replacement: the
-    same ones where both have equally many, which then are pairs. The ends are the 2.5 % and 97.5 % quantiles. Three seeds say
-    little of a fourth one, and so does an interval over three.
+    Each draw takes P prompts with replacement, the same ones for a and b, and as many seeds as
+    there are, also with replacement: the same ones, as pairs, where a and b have equally many.
+    The ends are the 2.5 % and 97.5 % quantiles. An interval over three seeds says little about a
+    fourth one.
     """
     ks, a, b = map(_array, (ks, coverage_a, coverage_b))
     if not a.ndim == b.ndim == 3 or a.shape[1] != b.shape[1]:
         raise ValueError(
-            f"times_fewer takes pass@k of the same prompts, (seeds, P, M), not shapes {a.shape} and {b.shape}"
+            f"times_fewer needs pass@k (seeds, P, M) of the same prompts, but got {a.shape} "
+            f"and {b.shape}"
         )
     rng = np.random.default_rng(seed)
     seeds, prompts, _ = a.shape
-    mean_a = a.sum((0, 1)) / (len(a) * prompts)  # (M,)
-    mean_b = b.sum((0, 1)) / (len(b) * prompts)
-    found = [ks / samples_to_match(ks, mean_a, mean_b)]
+
+    def ratio(times: np.ndarray, of_a: Any, of_b: Any) -> np.ndarray:
+        # Dividing a sum once makes equal means equal.
+        mean_a = (times @ a)[of_a].sum(0) / (len(a) * prompts)  # (M,)
+        mean_b = (times @ b)[of_b].sum(0) / (len(b) * prompts)
+        return ks / samples_to_match(ks, mean_a, mean_b)
+
+    found = [ratio(np.ones(prompts), slice(None), slice(None))]
     for _ in range(draws):
         times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)  # (P,)
-        mine = rng.integers(seeds, size=seeds)
-        others = mine if len(b) == seeds else rng.integers(len(b), size=len(b))
-        # A sum is divided once: so equal means are equal.
-        drawn_a = (times @ a)[mine].sum(0) / (len(a) * prompts)  # (M,)
-        drawn_b = (times @ b)[others].sum(0) / (len(b) * prompts)
-        found.append(ks / samples_to_match(ks, drawn_a, drawn_b))
+        of_a = rng.integers(seeds, size=seeds)
+        of_b = of_a if len(b) == seeds else rng.integers(len(b), size=len(b))
+        found.append(ratio(times, of_a, of_b))
     ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
     return np.stack([found[0], *ends])
 
 
-def group_sums(rewards) -> dict:
-    """Sums over the groups of rewards (P_local, N), to be added over ranks; group_means makes means of them. A rollout without
-    a verdict (NaN) counts nowhere; its group must have another one.
+def group_sums(rewards: Any) -> dict[str, float]:
+    """Sums over the groups of rewards (P_local, N), which ranks add up for group_means.
+
+    A rollout without a verdict (NaN) counts nowhere; its group must have another one.
 
     reward                  mean reward
-    reward_std              std over all rollouts of the batch, divisor their number - 1, as TRL 1.16 has it; NaN for one
-    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing from them
-    frac_reward_one_mean    share of prompts that always succeed: nobody learns anything from them
-    frac_reward_zero_std    share of prompts whose rewards are all the same: these two, for rewards of 0 and 1
+    reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
+                            as TRL 1.16 has it; NaN for one rollout
+    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing there
+    frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
+    frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
+                            the sum of the two shares before
     """
     rewards = _array(rewards)  # (P_local, N)
     if rewards.ndim != 2 or not rewards.shape[1]:
-        raise ValueError(
-            f"group statistics take rewards of shape (P, N) with N >= 1, not {rewards.shape}; "
-            "use rewards.reshape(P, N)"
-        )
+        raise ValueError(f"group statistics need rewards of shape (P, N), but got {rewards.shape}")
     lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
     highest = np.fmax.reduce(rewards, axis=1)
     parts = {
@@ -193,16 +185,17 @@ def group_sums(rewards) -> dict:
         "frac_reward_one_mean": (lowest == 1) & (highest == 1),
         "frac_reward_zero_std": lowest == highest,
     }
-    return {"groups": len(rewards)} | {name: float(np.nansum(part)) for name, part in parts.items()}
+    sums = {name: float(np.nansum(part)) for name, part in parts.items()}
+    return {"groups": len(rewards)} | sums
 
 
-def group_means(sums: dict) -> dict:
-    """Sums of group_sums, added over ranks or not, to means over groups and the std over rollouts (NaN without any group)."""
+def group_means(sums: dict[str, float]) -> dict[str, float]:
+    """Means over groups, and the std over rollouts, from group_sums; NaN without any group."""
     sums = dict(sums)
     groups = sums.pop("groups") or np.nan
     n = sums.pop("rollouts")
     squares = sums.pop("squares")
     reward = sums.pop("reward") / (n or np.nan)
     means = {"reward": reward} | {name: value / groups for name, value in sums.items()}
-    variance = max(0.0, squares - n * means["reward"] ** 2) / (n - 1) if n > 1 else np.nan
+    variance = max(0.0, squares - n * reward**2) / (n - 1) if n > 1 else np.nan
     return means | {"reward_std": variance**0.5}

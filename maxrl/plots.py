@@ -1,6 +1,332 @@
-"""`python -m maxrl.plots`: training curves and weights of estimators, see maxrl/study/plots.py."""
+"""Figures: training curves, coverage, gradient norms, and the weights of estimators.
 
-from maxrl.study.plots import script
+python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
+python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    weights of estimators
+python eval.py CHECKPOINT... --plot FILE                              coverage, gradient norms
+"""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maxrl.errors import UsageError
+from maxrl.io.arguments import named
+from maxrl.io.files import json_lines
+from maxrl.metrics import samples_to_match
+
+# The name of a method in figures, and its colour in every one of them.
+STYLE = {
+    "maxrl": ("MaxRL", "#c0392b"),
+    "grpo": ("GRPO", "#2471a3"),
+    "rloo": ("RLOO", "#7d8c3a"),
+    "dr_grpo": ("Dr. GRPO", "#16a085"),
+    "reinforce": ("REINFORCE", "#8e5ea2"),
+    "reinforce_mean": ("REINFORCE", "#8e5ea2"),
+    "maxrl_order": ("MaxRL of order T", "#e67e22"),
+    "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
+    "rounds": ("MaxRL in rounds", "#d68910"),
+    "supervised": ("cross-entropy", "#1b1b1b"),
+    "maximum likelihood": ("maximum likelihood", "#1b1b1b"),
+    "base": ("before RL", "#7f7f7f"),
+    "pkpo": ("PKPO", "#d4a017"),
+    "differential_smoothing": ("differential smoothing", "#c2558f"),
+}
+# Colours that no method has, for the user's own estimators.
+OWN = ("C9", "C5", "C7", "C6")
+MEANING = {
+    "reward": "mean reward",
+    "frac_reward_zero_mean": "share of prompts without a success",
+    "entropy": "entropy, nats",
+    "eval/top1": "top-1 accuracy, validation",
+    "grad_norm": "gradient norm",
+    "kl": "KL to the reference, nats",
+    "completions/mean_length": "mean response length, tokens",
+    "completions/clipped_ratio": "share of cut responses",
+}
+RC: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "axes.titlesize": 9,
+    "legend.title_fontsize": 8,
+}
+
+
+def require(file: Path | None = None):
+    """Raise UsageError if matplotlib is not installed or cannot write a file of this name."""
+    try:
+        import matplotlib
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise UsageError("figures need matplotlib: pip install matplotlib") from None
+    if file and file.suffix[1:].lower() not in FigureCanvasBase.filetypes:
+        raise UsageError(f"{file} is no figure: use a name that ends in .png, .pdf or .svg")
+    matplotlib.use("Agg")
+
+
+def figure(panels: int, **options) -> tuple[Any, list]:
+    """A figure with this many panels, two in a row, 1,290 pixels wide, and the list of its axes."""
+    require()
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(RC)
+    rows = -(-panels // 2)
+    size = (8.6, 3.2 * rows)
+    fig, axes = plt.subplots(rows, 2, figsize=size, layout="constrained", squeeze=False, **options)
+    for ax in axes.flat[panels:]:
+        ax.set_visible(False)
+    return fig, list(axes.flat[:panels])
+
+
+def save(fig, lines: Iterable, file: Path, caption: str, told: str = ""):
+    """Write the figure with one legend below the panels, where it covers no data.
+
+    told  how the lines were made (smoothing, bands): the title of the legend
+    """
+    import matplotlib.pyplot as plt
+
+    handles = list(lines)
+    if handles:
+        title = textwrap.fill(told, 130)
+        fig.legend(handles=handles, loc="outside lower center", ncols=4, title=title)
+    fig.suptitle(textwrap.fill(caption, 130), fontsize=8)
+    fig.savefig(file, dpi=150)
+    plt.close(fig)
+
+
+def colour(name: str) -> str | None:
+    """The colour of a method; the suffix of a name such as maxrl-1024 does not matter."""
+    name = name.lower()
+    style = STYLE.get(name) or STYLE.get(name.partition("-")[0])
+    return style[1] if style else None
+
+
+def called(name: str) -> str:
+    """The name of a row in a legend: maxrl-128 is "MaxRL, 128"."""
+    method, dash, rest = name.partition("-")
+    if method.lower() not in STYLE:
+        return name
+    label = STYLE[method.lower()][0]
+    return f"{label}, {rest}" if dash else label
+
+
+def coverage(curves: dict[str, dict], against: str, file: Path, caption: str):
+    """Draw pass@k against k, and the samples that the other rows need to match `against`.
+
+    curves  {name: {"k": [], "mean": [], "se": []}}, all at the same k
+    """
+    reference = curves[against]
+    ks = reference["k"]
+    fig, (left, right) = figure(2)
+    lines = {}
+    for name, curve in curves.items():
+        mean = np.array(curve["mean"])
+        se = [error or 0 for error in curve["se"]]
+        style = {"label": called(name), "color": colour(name)}
+        (line,) = left.semilogx(ks, mean, "o-", base=2, ms=3, **style)
+        lines[name] = line
+        left.fill_between(ks, mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
+    left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
+    right.loglog(ks, ks, ":", base=2, color=lines[against].get_color())
+    others = [name for name in curves if name != against]
+    for i, name in enumerate(others, 1):
+        samples = samples_to_match(ks, reference["mean"], curves[name]["mean"])
+        color = lines[name].get_color()
+        right.plot(ks, samples, "o-", ms=3, color=color)
+        # An arrow at the upper edge stands for more samples than were drawn.
+        beyond = np.where(np.isinf(samples), ks[-1] * 1.4**i, np.nan)
+        right.plot(ks, beyond, "^", ms=5, color=color)
+    right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
+    for axis in (left.xaxis, right.xaxis, right.yaxis):
+        axis.set_major_formatter("{x:g}")
+    save(fig, lines.values(), file, caption, "bands: ± standard error over prompts")
+
+
+def training(
+    runs: dict[str, list], file: Path, caption: str, panels: list[str] | None, window: int
+):
+    """Draw metrics over steps, as the mean over seeds with a band from the lowest to the highest.
+
+    runs    {name: the rows of metrics.jsonl, for each of its seeds}
+    panels  keys of the rows; by default reward, prompts without a success, entropy and pass@k
+    window  a training metric with 30 points or more is drawn pale, and strong as the mean over
+            this many points; evaluations are never smoothed
+    """
+    known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
+    panels = panels or default_panels(known)
+    for key in panels:
+        if key not in known:
+            raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
+    fig, axes = figure(len(panels))
+    lines: dict[str, Any] = {}
+    told: set[str] = set()
+    for ax, key in zip(axes, panels):
+        for place, (name, seeds) in enumerate(runs.items()):
+            style = {"color": colour(name) or f"C{place}", "label": called(name)}
+            line = curve(ax, *over_steps(seeds, key), key, window, style, told)
+            if line:
+                lines.setdefault(name, line)
+        plain = key.removeprefix("eval/")
+        label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
+        ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))
+    save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
+
+
+def default_panels(known: set[str]) -> list[str]:
+    """Reward, prompts without a success, entropy, and the smallest and largest k of pass@k."""
+    evaluated = [key for key in known if key.startswith("eval/pass@")]
+    evaluated.sort(key=lambda key: int(key.split("@")[1]))
+    ends = dict.fromkeys([*evaluated[:1], *evaluated[-1:]])
+    return ["reward", "frac_reward_zero_mean", "entropy", *ends]
+
+
+def curve(ax, steps: np.ndarray, values: np.ndarray, key: str, window: int, style, told: set[str]):
+    """Draw one metric (seeds, steps) of one method; `told` collects what the legend must say."""
+    if not len(steps):
+        return None
+    evaluation = key.startswith("eval/")
+    if window > 1 and len(steps) >= 30 and not evaluation:
+        ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=style["color"])
+        values = smooth(values, window)
+        what = "step" if np.diff(steps).max() == 1 else "point"
+        told.add(f"pale: each {what}; strong: mean of {window} {what}s")
+    (line,) = ax.plot(steps, values.mean(0), "o-" if evaluation else "-", ms=3, lw=1.4, **style)
+    if len(values) > 1:
+        band = {"alpha": 0.2, "lw": 0, "color": style["color"]}
+        ax.fill_between(steps, values.min(0), values.max(0), **band)
+        told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
+    return line
+
+
+def over_steps(seeds: list[list[dict]], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """The steps (steps,) at which every seed has the metric, and its values (seeds, steps).
+
+    Seeds without the metric are left out.
+    """
+    found = []
+    for rows in seeds:
+        points = {row["step"] + 1: row[key] for row in rows if row.get(key) is not None}
+        if points:
+            found.append(points)
+    steps = sorted(set.intersection(*map(set, found))) if found else []
+    return np.array(steps), np.array([[points[step] for step in steps] for points in found])
+
+
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred running mean over the steps of values (seeds, steps), shorter at both ends."""
+    half = window // 2
+    means = [values[:, max(0, i - half) : i + half + 1].mean(1) for i in range(values.shape[1])]
+    return np.stack(means, 1)
+
+
+def gradient_norms(rows: list[dict], file: Path, caption: str):
+    """Draw one point per prompt, gradient norm against pass rate.
+
+    Every checkpoint and estimator has a panel of its own; all of them have one scale.
+    """
+    panels = [(row, name) for row in rows for name in row["norms"]]
+    fig, axes = figure(len(panels), sharey=True)
+    for ax, (row, name) in zip(axes, panels):
+        ax.plot(row["pass_rates"], row["norms"][name], ".", ms=3, alpha=0.4, color=colour(name))
+        title = f"{called(row['name'])}: gradient of {called(name)}"
+        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", title=title)
+        ax.set_xlim(-0.02, 1.02)
+    save(fig, [], file, caption)
+
+
+def weights(names: list[str], rollouts: int, file: Path, caption: str):
+    """Draw the weights of estimators, over log p for hard prompts and over p for easy ones."""
+    fig, axes = figure(2)
+    for ax, scale in zip(axes, ("log", "linear")):
+        lines: list = []
+        for place, name in enumerate(names):
+            style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
+            try:
+                lines.append(weight_line(ax, name, rollouts, style))
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"--weights {name}: {error.args[0]}") from None
+        ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter("{x:g}")
+    told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
+    save(fig, lines, file, caption, told)
+
+
+def weight_line(ax, name, rollouts: int, style: dict, **options):
+    """Draw the weight w(p) with N rollouts, and dashed its limit of many where it is known.
+
+    name  of an estimator, or its function
+    """
+    # These import torch, which a report does without.
+    from maxrl.advantages import weight
+    from maxrl.registry import find
+
+    rule = find(name)
+    # Below a pass rate of about 1/N the weights are flat.
+    reach = max(7, np.log(10 * rollouts))
+    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
+    (line,) = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
+    if rule.limit:
+        ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)
+    return line
+
+
+def comma_list(text: str) -> list[str]:
+    return text.split(",")
+
+
+def read_runs(words: list[str]) -> dict[str, list]:
+    """{name: the rows of metrics.jsonl, for each of its runs} of words [NAME=]RUN."""
+    runs: dict[str, list] = {}
+    for word in words:
+        name, path = named(word)
+        metrics = Path(path) / "metrics.jsonl"
+        if not metrics.exists():
+            raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
+        runs.setdefault(name, []).append([row for row, _ in json_lines(metrics)])
+    return runs
+
+
+def main(arguments: list[str]):
+    """Run the command line."""
+    parser = argparse.ArgumentParser("python -m maxrl.plots")
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="[NAME=]RUN", help="runs of one name are seeds of one curve")
+    add("--out", type=Path, required=True, help="file of the figure: .png, .pdf or .svg")
+    add("--weights", type=comma_list, help="estimators or FILE.py:FUNCTION, instead of runs")
+    add("--rollouts", type=int, default=16, metavar="N", help="N of --weights (16)")
+    add("--panels", type=comma_list, help="keys of metrics.jsonl: reward,entropy,eval/pass@1")
+    add("--smooth", type=int, default=9, help="points of the running mean, odd (9); 1: none")
+    add("--caption", default="")
+    args = parser.parse_args(arguments)
+    if bool(args.runs) == bool(args.weights):
+        raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
+    if args.smooth < 1 or args.smooth % 2 == 0:
+        raise UsageError(f"--smooth {args.smooth} must be odd, so that the mean has a middle")
+    require(args.out)
+    if args.weights:
+        weights(args.weights, args.rollouts, args.out, args.caption)
+    else:
+        training(read_runs(args.runs), args.out, args.caption, args.panels, args.smooth)
+    print(f"drew {args.out}")
+
+
+def script(program: Callable[[list[str]], None]):
+    """Run a `main`; what the user can mend is said in one sentence, with exit code 2."""
+    try:
+        program(sys.argv[1:])
+    except (UsageError, OSError) as error:
+        sys.stderr.write(f"maxrl: {error}\n")
+        sys.exit(2)
+
 
 if __name__ == "__main__":
-    script()
+    script(main)

@@ -1,13 +1,15 @@
-"""Which prompts a step takes, made ahead of time."""
+"""Which prompts each step takes, prepared ahead of time."""
 
 import functools
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
+from maxrl import rng
 from maxrl.config import Config
 from maxrl.errors import FAULTS, UsageError
 from maxrl.rewards.functions import kind
@@ -15,11 +17,11 @@ from maxrl.tasks.base import Task, fault
 
 
 @dataclass
-class Batches:
-    """Batch i is what plan[i] = (indices, seeds) asks of a task."""
+class Batches(Dataset):
+    """Batch i holds the examples of plan[i] = (indices, seeds)."""
 
     task: Task
-    plan: object
+    plan: Sequence
 
     def __getitem__(self, i: int):
         try:
@@ -32,17 +34,13 @@ class Batches:
 
 
 def ignore_signals(worker: int):
-    """A worker leaves signals to its run, which finishes the step and then the worker. SIGTERM it takes as every fork of the
-    run does (run/directory.py): sent to it alone, as by the terminate() of a process that exits, it ends it."""
-    for number in (signal.SIGINT, signal.SIGUSR1):
+    """A signal to the whole process group is for the run, whose step still needs its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGTERM, signal.getsignal(signal.SIGTERM)
-    )  # what was inherited; torch has put its own before it
 
 
 def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
-    """Yields the batches of plan[first], plan[first + 1], ... in this order; `workers` processes make them ahead of time."""
+    """Yield the batches of plan[first], plan[first + 1], ..., made ahead by `workers` processes."""
     loader = DataLoader(
         Batches(task, plan),
         batch_size=None,
@@ -58,35 +56,32 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
 
 
 class Plan:
-    """Which prompts this rank gets at each step, and what is random in them: (indices, seeds); see `prefetched`."""
+    """Which prompts this rank gets at each step, and the seeds of what is random in them."""
 
     def __init__(self, cfg: Config, size: int, rank: int, world: int):
         self.cfg = cfg
         self.size = size
-        self.mine = range(rank, cfg.prompts, world)  # the rank's places in the batch
-        first = (
-            cfg.estimator == "supervised" or not cfg.init
-        )  # from scratch all estimators have one order
-        self.order = (
-            2 * cfg.seed + first
-        )  # RL after a warm-up does not start with the prompts that this saw
+        self.mine = range(rank, cfg.prompts, world)  # positions in the batch
+        # RL after a warm-up does not begin with the prompts of the warm-up.
+        first = cfg.estimator == "supervised" or not cfg.init
+        self.order = 2 * cfg.seed + first
 
     def __len__(self) -> int:
         return self.cfg.steps
 
     def __getitem__(self, step: int):
         indices = batch_indices(self.size, self.cfg.prompts, step, self.order)  # (P,)
-        seeds = [[self.cfg.seed, step, place, 1] for place in self.mine]
+        seeds = [rng.augmentation(self.cfg.seed, step, place) for place in self.mine]
         return indices[self.mine].tolist(), seeds
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
-    """The prompts of a step, (P,): every epoch is a shuffle of its own, none is left out; a function of its arguments."""
+    """Return the prompts of a step, (P,); every epoch is a shuffle that leaves none out."""
     places = range(step * prompts, (step + 1) * prompts)
     return np.array([shuffle(size, place // size, seed)[place % size] for place in places])
 
 
 @functools.lru_cache(maxsize=2)
 def shuffle(size: int, epoch: int, seed: int) -> np.ndarray:
-    # The 3 is this stream's tag: numpy fills seeds up with zeros, so that [seed, epoch] would be the noise of a first prompt.
-    return np.random.default_rng([seed, epoch, 0, 3]).permutation(size)
+    """The order of all prompts in an epoch, (size,)."""
+    return rng.prompt_order(seed, epoch).permutation(size)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 
-# --------------------------------------------------- the registry ---------------------------------------------------
 class _Registry(dict):
     def __missing__(self, name):
         near = difflib.get_close_matches(str(name), self, n=3, cutoff=0.4) or sorted(self)
@@ -27,18 +26,21 @@ def estimator(
     count: str = "",
     registry=ADVANTAGES,
 ):
-    """Puts a formula into ADVANTAGES, behind checks of its arguments (at the end of this file).
+    """Register a formula in ADVANTAGES, behind the checks at the end of this file.
 
-    takes   rewards that it is made for: "any" finite value, "binary", or "unit": binary unless allow_fractional=True
-    limit   its weight w(p) for many rollouts; None if that is not known here, False if it has no
-            weight, because it depends on more than r_i and K
-    group   whether it compares a rollout with others, so that N = 1 is refused
-    name    in ADVANTAGES: the formula's own if empty
-    rounds  whether its weight from N rollouts is w_N for every N, and a group without success gets exactly 0: then prompts
-            may be sampled in rounds (maxrl/rounds.py)
-    count   its option that is an int from 1 to N; where it is given, rewards are binary
-    registry  what it is put into
-    The formula gets finite rewards (P, N) in float32, or in float64 if they came so, and known options.
+    takes     rewards that it is made for: "any" finite value, "binary", or "unit", which is binary
+              unless allow_fractional=True
+    limit     its weight w(p) for many rollouts; None if it is not known here, False if it has no
+              weight because it depends on more than r_i and K
+    group     whether it compares a rollout with others, so that N = 1 is refused
+    name      in ADVANTAGES (default: the formula's)
+    rounds    whether its weight from N rollouts is w_N for every N and a group without a success
+              gets exactly 0, so that prompts may be sampled in rounds (maxrl/rounds.py)
+    count     its option that is an int from 1 to N; with it, rewards must be binary
+    registry  to register in
+
+    The formula gets known options and finite rewards (P, N), in float64 if they came so, else in
+    float32.
     """
 
     def register(formula):
@@ -48,7 +50,8 @@ def estimator(
         for parameter in parameters:
             if parameter.kind == parameter.VAR_KEYWORD:
                 raise TypeError(
-                    f"the estimator {called} takes **options: name each of them, so that a misspelt one is refused"
+                    f"the estimator {called} takes **options: name each of them, "
+                    "so that a misspelt one is refused"
                 )
             known[parameter.name] = parameter.default is parameter.empty
         if takes == "unit":
@@ -78,9 +81,10 @@ def estimator(
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
-    """Advantages (P, N) of rewards that are NaN where a group has no rollout, or one without a verdict.
+    """Advantages (P, N) of rewards that are NaN where there is no rollout or no verdict.
 
-    A group with n rewards gets the advantages of n rollouts, times N / n: their mean over N is that over n. The others get 0.
+    A group with n rewards gets the advantages of n rollouts times N / n, so that their mean over N
+    equals that over n. The others get 0.
     """
     N = rewards.shape[1]
     judged = rewards.isfinite()  # (P, N)
@@ -93,18 +97,17 @@ def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
     return advantages
 
 
-# ----------------------------------------------------- the checks ---------------------------------------------------
 class RewardError(ValueError):
     """A reward that the estimator does not take."""
 
 
 def add_own(name: str, formula) -> None:
-    """Puts an estimator of the user's into ADVANTAGES."""
+    """Add a user's estimator to ADVANTAGES."""
     ADVANTAGES[name] = own(name, formula)
 
 
 def find(rule):
-    """The estimator of a name in ADVANTAGES, a function of rewards (P, N), or "FILE.py:NAME"."""
+    """Return the estimator for a name in ADVANTAGES, a function of rewards, or "FILE.py:NAME"."""
     if callable(rule):
         return rule if hasattr(rule, "known") else own(getattr(rule, "__name__", "this rule"), rule)
     if rule in ADVANTAGES or ":" not in str(rule):
@@ -115,18 +118,20 @@ def find(rule):
 
 
 def own(name: str, formula):
-    """A user's function f(rewards (P, N), **options) as an estimator, for any finite rewards; one under
-    an `@estimator` line keeps its checks. RewardError where it fails or gives no finite (P, N)."""
+    """Return a user's function f(rewards (P, N), **options) as an estimator for finite rewards.
+
+    A function under an `@estimator` line keeps its checks. RewardError if it fails or does not
+    return finite advantages (P, N).
+    """
 
     @functools.wraps(formula)
     def checked(rewards: Tensor, **options) -> Tensor:
         try:
-            advantages = formula(
-                rewards.clone(), **options
-            )  # it may write into them, and the metrics come from ours
+            # A copy, because the function may write into it.
+            advantages = formula(rewards.clone(), **options)
         except RewardError:
             raise
-        except (Exception, SystemExit) as error:  # whatever their code does
+        except (Exception, SystemExit) as error:
             raise RewardError(
                 f"the estimator {name} raised {type(error).__name__}: {error}"
             ) from None
@@ -145,8 +150,8 @@ def own(name: str, formula):
             group = rewards[bad.any(dim=1)][0]  # (N,)
             values = " and ".join(f"{value:g}" for value in group.unique()[:4].tolist())
             raise RewardError(
-                f"the estimator {name} must return finite advantages, not {advantages[bad][0].item()} for a "
-                f"group of {len(group)} rewards of {values}"
+                f"the estimator {name} must return finite advantages, not "
+                f"{advantages[bad][0].item()} for a group of {len(group)} rewards of {values}"
             )
         return advantages.to(rewards)
 
@@ -155,12 +160,15 @@ def own(name: str, formula):
 
 
 def check_shape(name: str, rewards, group: bool) -> Tensor:
-    """The rewards (P, N) without gradient, in float32 or float64. TypeError or ValueError for anything else, and for N = 1
-    if the estimator compares the rollouts of a group."""
+    """Return the rewards (P, N) without gradient, in float32 or float64.
+
+    TypeError or ValueError for anything else, and for N = 1 if `group`.
+    """
     if not isinstance(rewards, Tensor) or rewards.is_complex():
         kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
         raise TypeError(
-            f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; use torch.tensor(rewards)"
+            f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; "
+            "use torch.tensor(rewards)"
         )
     if rewards.ndim != 2 or rewards.numel() == 0:
         raise ValueError(
@@ -168,16 +176,15 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
             f"not {tuple(rewards.shape)}; use rewards.view(P, N)"
         )
     if group and rewards.shape[1] == 1:
-        raise ValueError(
-            f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce, which is all that "
-            "one rollout allows"
-        )
+        raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce")
     return rewards.detach().to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 def check_options(name: str, known: dict, options: dict, count: str, rollouts=None) -> None:
-    """TypeError or ValueError for an option that is unknown or missing, or for the count if it is
-    no int from 1 to `rollouts`, the N where that is known."""
+    """TypeError or ValueError for an unknown or missing option.
+
+    The option `count` must be an int from 1 to `rollouts`, N if that is known.
+    """
     for key, value in options.items():
         if key not in known:
             instead = (
@@ -194,17 +201,18 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
             if not 1 <= value <= (rollouts or value):
                 top = f" <= N = {rollouts}" if rollouts else ""
                 raise ValueError(
-                    f"{name} got {key}={value} but needs 1 <= {key}{top}; choose {key} from this range"
+                    f"{name} got {key}={value} but needs 1 <= {key}{top}; "
+                    f"choose {key} from this range"
                 )
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(
-                f"{name} needs {key}=, got None; use maxrl, which has no option, if any will do"
+                f"{name} needs {key}=, got None; use maxrl, which has no options, if any will do"
             )
 
 
 def check_sizes(rule, sizes: tuple, options: dict) -> None:
-    """ValueError unless an estimator takes rounds of these sizes; every one takes a single round."""
+    """ValueError unless an estimator takes rounds of these sizes; all take a single round."""
     name = rule.__name__
     if not sizes or any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(
@@ -215,24 +223,26 @@ def check_sizes(rule, sizes: tuple, options: dict) -> None:
     if not rule.rounds:
         exact = [key for key, other in ADVANTAGES.items() if other.rounds]
         raise ValueError(
-            f"{name} does not have weight w_N from N rollouts for every N, so that the order of rounds "
+            f"{name} does not have weight w_N from N rollouts for every N, so the order of rounds "
             f"{sizes} would not be their sum; use one number, or {' or '.join(exact)}"
         )
     given = [key for key in ("order", "allow_fractional") if options.get(key)]
     if given:
         raise ValueError(
-            f"{name} in rounds {sizes} has the sum of their sizes as its order and stops at a success; "
-            f"leave out {' and '.join(given)}"
+            f"the order of {name} in rounds {sizes} is their sum; leave out {' and '.join(given)}"
         )
 
 
 def check_values(name: str, rewards: Tensor, domain: str) -> None:
-    """RewardError for a reward outside the domain: any finite value, fractional ([0, 1]), unit or binary (0 and 1)."""
+    """RewardError for a reward outside the domain.
+
+    domain  "any" finite value, "fractional" in [0, 1], "unit" or "binary" for 0 and 1
+    """
     bad = rewards[~rewards.isfinite()]
     if bad.numel():
         raise RewardError(
             f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
-            "use 0 for a failure and leave out the whole group of a rollout that has no reward"
+            "use 0 for a failure, and leave out the group of a rollout without a reward"
         )
     if domain == "any":
         return

@@ -35,33 +35,41 @@ class Sampled:
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
+def sampling(estimator: str, task):
+    """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same
+    arguments.
+    """
+    if estimator == "supervised":
+        return demonstrated
+    return draws_in_rounds if task.classes else in_rounds
+
+
 def one_round(rollouts, rewards) -> Sampled:
     """Return rollouts and their rewards (P_local, N) as the only round."""
     P, N = rewards.shape
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
 
 
-def demonstrated(policy, task, examples, clock) -> Sampled:
-    """Return the answers of the examples, P_local, as the only round of one rollout each."""
+def demonstrated(policy, judge, examples, sizes, step: int, indices, clock) -> Sampled:
+    """Return the reference answers of P_local examples as the only round, of one rollout each."""
     answers = policy.demonstrate(examples)
     clock.lap("rollout")
-    return one_round(answers, task.rewards(examples, answers))
+    return one_round(answers, judge(examples, answers))
 
 
-def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampled:
+def in_rounds(policy, judge, examples, sizes, step: int, indices, clock) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts until one has a success.
 
     policy    makes the rollouts
-    task      its rewards() judges a round
+    judge     judge(examples, rollouts) gives the rewards of a round
     examples  P_local
-    sizes     (m_1, ..., m_R); one number is no rounds: N rollouts of every prompt
-    step      of the run, and indices, P_local places in the batch of all ranks: of the noise
+    sizes     (m_1, ..., m_R); a single number means no rounds: N rollouts of every prompt
+    step      of the run; with indices, P_local positions in the batch of all ranks, it decides
+              the noise
     clock     takes the time of rollouts and rewards
 
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
-    if task.classes:
-        return draws_in_rounds(policy, task, examples, sizes, step, indices, clock)
     waiting = torch.arange(len(examples))  # (P_local,)
     counts = torch.zeros(len(examples))
     rounds = torch.zeros(len(examples))
@@ -75,7 +83,7 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
         # group of their sum would have drawn.
         rollouts = policy.rollout(some, size, step=step, indices=places, first=drawn)
         clock.lap("rollout")
-        verdicts = numbers(task.rewards(some, rollouts))  # (waiting, size)
+        verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         clock.lap("reward")
         if len(sizes) == 1:
             return one_round(rollouts, verdicts)
@@ -90,8 +98,24 @@ def in_rounds(policy, task, examples, sizes, step: int, indices, clock) -> Sampl
         waiting = waiting[failed]
         if len(waiting) == 0:
             break
-    rollouts = Rollouts.joined(groups, max(sizes))
+    rollouts = joined(groups, max(sizes))
     return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
+
+
+def joined(parts: list[Rollouts], N: int) -> Rollouts:
+    """Return the groups of several Rollouts as one, in which groups have up to N responses."""
+    L = max(part.tokens.shape[2] for part in parts)
+    values: dict = {"prompts": [prompt for part in parts for prompt in part.prompts]}
+    for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
+        padded = []
+        for part in parts:
+            value = getattr(part, name)
+            room = [0, N - value.shape[1]]
+            if value.dim() == 3:
+                room = [0, L - value.shape[2], *room]
+            padded.append(F.pad(value, room))
+        values[name] = torch.cat(padded)
+    return Rollouts(**values, tokenizer=parts[0].tokenizer)
 
 
 def numbers(rewards) -> torch.Tensor:
@@ -104,14 +128,14 @@ def unsolved(rewards) -> torch.Tensor:
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
 
 
-def draws_in_rounds(policy, task, images, sizes, step: int, indices, clock) -> Sampled:
+def draws_in_rounds(policy, judge, images, sizes, step: int, indices, clock) -> Sampled:
     """The same of a classifier, where a draw costs nothing: those of all rounds are there at once.
 
     In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.
     """
     draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
     clock.lap("rollout")
-    rewards = numbers(task.rewards(images, draws))  # (P_local, N)
+    rewards = numbers(judge(images, draws))  # (P_local, N)
     if len(sizes) == 1:
         return one_round(draws, rewards)
     kept = torch.full_like(rewards, torch.nan)

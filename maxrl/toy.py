@@ -1,6 +1,184 @@
-"""`python -m maxrl.toy`: MaxRL without a model, see maxrl/study/toy.py."""
+"""MaxRL without a model: softmax policies over a handful of outcomes, in seconds on one core.
 
-from maxrl.study.toy import main
+    python -m maxrl.toy --out toy        numbers, and the figure toy/toy.png (needs matplotlib)
+    python -m maxrl.toy --estimator rloo,maxrl,mine.py:root        these instead, one of them yours
+
+There are P prompts, each a softmax over 8 outcomes of which 2 are right, with pass rates from 1e-3
+to 0.5. Every method takes the same number of gradient steps of the same size, twice:
+    exact     grad = weight(name, p, rollouts=N) * grad p    the expectation: lines
+    sampled   grad = 1/N sum_i A_i grad log m(z_i)           ADVANTAGES[name](rewards): dots
+Maximum likelihood has the weight 1/p, which no number of rollouts gives exactly.
+
+What to see:
+1. The dots follow the lines: an estimator does what its weight says. (They run a little ahead,
+   less so with a smaller --lr: a lucky success raises p, and makes the next success likelier.)
+2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
+   the same rollouts MaxRL comes closest to it. The hardest tenth, p near 1e-3, stays behind even
+   so: its weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
+3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again:
+   the last panel. Its dashed limit is far from what 16 rollouts give.
+4. All methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part
+   of its lead is longer steps. (Adam, which the recipes use, cancels a constant factor.)
+5. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies
+   between them.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from maxrl import plots
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.errors import UsageError
+from maxrl.registry import find
+
+# Methods and their options; the user's own estimators have none.
+METHODS: dict[str, dict] = {"rloo": {}, "grpo": {}, "maxrl_order": {"order": 4}, "maxrl": {}}
+EXACT_ML = "maximum likelihood"
+# Statistics of pass rates (..., P).
+STATISTICS = {
+    "mean pass rate": lambda p: p.mean(dim=-1),
+    "mean log p": lambda p: p.log().mean(dim=-1),
+    "p of hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
+}
+OUTCOMES = 8
+# Outcomes 0 and 1 are right.
+RIGHT = 2
+
+
+def initial_logits(prompts: int) -> torch.Tensor:
+    """Logits (P, 8) whose pass rates are log-spaced from 1e-3 to 0.5, in float64."""
+    top = torch.log10(torch.tensor(0.5)).item()
+    p = torch.logspace(-3, top, prompts, dtype=torch.float64)  # (P,)
+    wrong = OUTCOMES - RIGHT
+    return torch.stack([p / RIGHT] * RIGHT + [(1 - p) / wrong] * wrong, dim=1).log()  # (P, 8)
+
+
+def pass_rate(logits: torch.Tensor) -> torch.Tensor:
+    """The pass rates (P,) of logits (P, 8)."""
+    return logits.softmax(dim=1)[:, :RIGHT].sum(dim=1)  # (P,)
+
+
+def exact_gradient(logits: torch.Tensor, name: str, **options) -> torch.Tensor:
+    """w(p) grad p (P, 8), grad p by autograd.
+
+    Without rollouts=N the weight is its limit of many rollouts: for maxrl this is grad log p.
+    """
+    logits = logits.detach().requires_grad_()
+    p = pass_rate(logits)
+    (grad_p,) = torch.autograd.grad(p.sum(), logits)  # (P, 8)
+    return weight(name, p.detach(), **options)[:, None] * grad_p
+
+
+def sampled_gradient(
+    logits: torch.Tensor, name: str, rollouts: int, generator: torch.Generator
+) -> torch.Tensor:
+    """(1/N) sum_i A_i grad log m(z_i), (P, 8).
+
+    The score of outcome z of a softmax is onehot(z) - probabilities.
+    """
+    probabilities = logits.softmax(dim=1)  # (P, 8)
+    outcomes = torch.multinomial(probabilities, rollouts, True, generator=generator)  # (P, N)
+    rewards = (outcomes < RIGHT).to(logits.dtype)  # (P, N)
+    advantages = ADVANTAGES[name](rewards, **METHODS.get(name, {}))  # (P, N)
+    scores = torch.nn.functional.one_hot(outcomes, OUTCOMES) - probabilities[:, None]  # (P, N, 8)
+    return (advantages[..., None] * scores).mean(dim=1)  # Algorithm 1, line 8
+
+
+def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Tensor:
+    """The pass rates before each step of gradient ascent and after the last, (steps + 1, P)."""
+    logits = initial_logits(prompts)
+    rates = [pass_rate(logits)]
+    for _ in range(steps):
+        logits = logits + lr * gradient(logits, **options)
+        rates.append(pass_rate(logits))
+    return torch.stack(rates)
+
+
+def simulate(
+    prompts: int, rollouts: int, steps: int, lr: float, seed: int, names=METHODS
+) -> dict[str, tuple]:
+    """{method: (exact rates, sampled rates or None)}, each (steps + 1, P)."""
+    size = (prompts, steps, lr)
+    runs: dict[str, tuple] = {}
+    for name in names:
+        options = METHODS.get(name, {})
+        generator = torch.Generator().manual_seed(seed)
+        exact = train(*size, exact_gradient, name=name, rollouts=rollouts, **options)
+        sampled = train(*size, sampled_gradient, name=name, rollouts=rollouts, generator=generator)
+        runs[name] = (exact, sampled)
+    runs[EXACT_ML] = (train(*size, exact_gradient, name="maxrl"), None)
+    return runs
+
+
+def table(runs: dict[str, tuple]) -> str:
+    """The STATISTICS after the last step."""
+    heads = "".join(f"{what:>20}" for what in STATISTICS)
+    lines = [f"{'':20}{heads}", f"{'':20}" + f"{'exact   sampled':>20}" * 3]
+    for name, pair in runs.items():
+        line = f"{name:20}"
+        for statistic in STATISTICS.values():
+            for rates in pair:
+                line += f"{'-':>10}" if rates is None else f"{statistic(rates[-1]):10.3f}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def figure(runs: dict[str, tuple], rollouts: int, path: Path):
+    """Draw the STATISTICS over the steps, and the weights, into a file."""
+    fig, (*panels, last) = plots.figure(4)
+    lines = []
+    for place, (name, (exact, sampled)) in enumerate(runs.items()):
+        color = plots.colour(name) or plots.OWN[place % 4]
+        options = METHODS.get(name, {})
+        label = f"MaxRL, T = {options['order']}" if options else plots.called(Path(name).name)
+        for ax, (what, statistic) in zip(panels, STATISTICS.items()):
+            ax.set(xlabel="step", ylabel=what)
+            (line,) = ax.plot(statistic(exact), color=color, label=label)
+            if sampled is not None:
+                every = max(len(sampled) // 30, 1)
+                dots = statistic(sampled)[::every]
+                ax.plot(range(0, len(sampled), every), dots, ".", color=color)
+        lines.append(line)
+        if sampled is not None:
+            plots.weight_line(last, ADVANTAGES[name], rollouts, {"color": color}, **options)
+    panels[-1].set_yscale("log")
+    # Maximum likelihood, 1/p.
+    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)
+    label = f"weight w(p), N = {rollouts}; dashed: limit"
+    last.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=label)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
+
+
+def main(arguments: list[str]):
+    """Run the command line."""
+    parser = argparse.ArgumentParser("python -m maxrl.toy", description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--out", type=Path, help="directory of toy.png; numbers only when left out")
+    add("--estimator", type=plots.comma_list, default=[*METHODS], help="NAME,FILE.py:FUNCTION")
+    add("--seed", type=int, default=0, help="of the sampled runs")
+    add("--prompts", type=int, default=200, help="P")
+    add("--rollouts", type=int, default=16, help="N")
+    add("--steps", type=int, default=300, help="gradient steps of every method")
+    add("--lr", type=float, default=0.1, help="step size, the same for every method")
+    args = parser.parse_args(arguments)
+    for name in args.estimator:
+        try:
+            ADVANTAGES[name] = find(name)
+            weight(name, 0.5, rollouts=args.rollouts, **METHODS.get(name, {}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"--estimator {name}: {error.args[0]}") from None
+    if args.out:
+        plots.require()
+    runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
+    print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each")
+    print(table(runs))
+    if args.out:
+        figure(runs, args.rollouts, args.out / "toy.png")
+        print(f"figure: {args.out / 'toy.png'}")
+
 
 if __name__ == "__main__":
-    main()
+    plots.script(main)

@@ -1,10 +1,11 @@
-"""Redraws the figures that stand beside the paper's, from the files under results/: nothing is trained.
+"""Redraw the figures that stand beside the paper's, from the files under results/.
 
     PYTHONPATH=. python results/figures.py                  all of them, as `make figures`
     PYTHONPATH=. python results/figures.py figure1 --out .  one, into another folder
 
-Each function makes one figure, NAME.json with the numbers drawn and NAME.png, or None where its study is not run. Ours is
-solid, the paper's dashed: in the same axes where both are the same quantity, else in two panels with one y axis.
+Each function makes one figure, NAME.json with the numbers drawn and NAME.png, or None where its
+study has not been run. Ours is solid, the paper's dashed: in the same axes where both are the same
+quantity, else in two panels with one y axis.
 """
 
 import argparse
@@ -14,18 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
+from maxrl import plots
 from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
-from maxrl.study import plots
 from results import gradient_figures, image_figures, maze_figures
-from results.panels import level, line, over_seeds, seeds_said, theirs
-from results.reading import RESULTS, paper
+from results.panels import line, over_seeds, pair, panel, picture, seeds_said
+from results.reading import RESULTS, paper, read_json
 
 
-def figure1():
+def figure1() -> dict:
     """What each objective weighs, exactly: no run is needed."""
-    small, whole = np.logspace(-4, np.log10(0.98), 81), np.linspace(0.02, 0.98, 97)
     kinds = {
         "reinforce": ("reinforce", {}),
         "grpo": ("grpo", {}),
@@ -34,80 +34,62 @@ def figure1():
         "maxrl-1024": ("maxrl", {"order": 1023}),
         "maximum likelihood": ("maxrl", {}),
     }
-    panels = []
-    for p, axes in (
-        (small, {"xscale": "log", "yscale": "log", "title": "hard prompts"}),
-        (whole, {"ylim": (0, 12), "title": "all prompts"}),
-    ):
-        lines = [
-            line(name, p, [weight(method, value, **options) for value in p])
-            for name, (method, options) in kinds.items()
-        ]
-        panels.append(
-            {"lines": lines, "xlabel": "pass rate p", "ylabel": "weight w(p) of a prompt", **axes}
-        )
+
+    def weights(title: str, p: np.ndarray, **axes) -> dict:
+        lines = []
+        for name, (method, options) in kinds.items():
+            lines.append(line(name, p, [weight(method, value, **options) for value in p]))
+        return panel(title, "pass rate p", "weight w(p) of a prompt", lines, **axes)
+
+    small = np.logspace(-4, np.log10(0.98), 81)
+    whole = np.linspace(0.02, 0.98, 97)
     return {
-        "caption": "The gradient of a prompt is w(p) grad p (Table 2). MaxRL, 128 is with 128 rollouts: order 127",
+        "caption": "The gradient of a prompt is w(p) grad p (Table 2). MaxRL, 128 is with 128 "
+        "rollouts: order 127",
         "told": "exact; GRPO and maximum likelihood: limit of many rollouts",
-        "panels": panels,
+        "panels": [
+            weights("hard prompts", small, xscale="log", yscale="log"),
+            weights("all prompts", whole, ylim=(0, 12)),
+        ],
     }
 
 
-def figure2(rate: str):
+def figure2(rate: str) -> dict:
     """Images: pass@1 and pass@k over training, 200 drawn classes beside ImageNet."""
-    study = json.loads((RESULTS / "images_laptop/curves.json").read_text())
-    ours = study[f"lr {rate}"]
+    study = read_json("images_laptop/curves.json")
     panels = []
     for theirs_k, ours_k in (("pass@1", "pass@1"), ("pass@128", "pass@25")):
+        lines = []
+        for name, seeds in study[f"lr {rate}"].items():
+            values = np.array([seed[ours_k] for seed in seeds.values()])
+            lines.append(over_seeds(name.replace("_mean", ""), study["steps"], values))
         curves = paper(9)[theirs_k] | paper(2)[theirs_k]
-        left = theirs(
-            curves,
-            title="paper: ImageNet, 1,000 classes, ResNet-50",
-            xlabel="step",
-            ylabel=theirs_k,
+        panels += pair(
+            (image_figures.IMAGENET, theirs_k, curves),
+            ("ours: 200 drawn classes, .09M parameters (reduced scale)", ours_k, lines),
+            "step",
         )
-        lines = [
-            over_seeds(
-                name.replace("_mean", ""),
-                study["steps"],
-                np.array([seed[ours_k] for seed in seeds.values()]),
-            )
-            for name, seeds in ours.items()
-        ]
-        right = {
-            "lines": lines,
-            "title": "ours: 200 drawn classes, .09M parameters (reduced scale)",
-            "xlabel": "step",
-            "ylabel": ours_k,
-        }
-        level(left, right)
-        panels += [left, right]
     return {
         "caption": "Figures 2 and 9: validation images over training. Ours: learning "
-        f"rate {rate} for all; pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 a class (paper: 1)",
+        f"rate {rate} for all; pass@25 of 200 classes as pass@128 of 1,000; 1,024 rollouts are 5 "
+        "a class (paper: 1)",
         "told": f"solid: ours, {seeds_said(3)}; dashed: the paper's",
         "panels": panels,
     }
 
 
-def norms_200_classes():
-    """One cross-entropy model and four weights: what the formulas of Figure 8 do to the same gradients."""
-    (row,) = json.loads((RESULTS / "images_laptop/norms.json").read_text())["checkpoints"]
+def norms_200_classes() -> dict:
+    """One cross-entropy model and four weights: the formulas of Figure 8 on the same gradients."""
+    (row,) = read_json("images_laptop/norms.json")["checkpoints"]
     panels = []
     for name, values in row["norms"].items():
         one = line(name.replace("_mean", ""), row["pass_rates"], values, points=True)
-        panels.append(
-            {
-                "lines": [one],
-                "xlabel": "pass rate of the image",
-                "ylabel": "gradient norm",
-                "ylim": (0, 120),
-                "title": f"ours: weight of {plots.called(one['name'])} (reduced scale)",
-            }
-        )
+        title = f"ours: weight of {plots.called(one['name'])} (reduced scale)"
+        labels = ("pass rate of the image", "gradient norm")
+        panels.append(panel(title, *labels, [one], ylim=(0, 120)))
     return {
-        "caption": "Not Figure 8: one cross-entropy model of 200 drawn classes. The gradient of p, times each objective's "
-        "weight in the limit of many rollouts",
+        "caption": "Not Figure 8: one cross-entropy model of 200 drawn classes. The gradient of "
+        "p, times each objective's weight in the limit of many rollouts",
         "panels": panels,
         "told": "1,000 validation images, exact; MaxRL's weight is 1/p there, as cross-entropy's",
     }
@@ -164,7 +146,7 @@ def main(arguments: list[str]):
             continue
         write_text(args.out / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
         if not args.numbers:
-            plots.picture(numbers, args.out / f"{name}.png")
+            picture(numbers, args.out / f"{name}.png")
         print("\n    ".join([name, *numbers.get("says", [])]))
 
 

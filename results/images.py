@@ -2,12 +2,13 @@
 
     PYTHONPATH=. python results/images.py runs/order results/order test.json
 
-makes results/order/curves.json of all runs below runs/order, and copies eval.py's JSON files with fewer digits. Of those that
-are named last only means over the images stay.
+makes results/order/curves.json of all runs below runs/order, and copies eval.py's JSON files with
+fewer digits. Of those that are named last only means over the images stay.
 """
 
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
-from maxrl.study.plots import called
+from maxrl.plots import called
 from results.summarise import head, line, over_seeds
 
 RESULTS = Path(__file__).parent
@@ -52,8 +53,8 @@ LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of the training
 
 
 def curve(run: Path) -> dict:
-    """A run: what it was, its evaluations, and means over the steps between them. A step's seconds are their median: one during
-    which the machine slept says nothing of the method."""
+    """A run: what it was, its evaluations, and means over the steps between them. A step's seconds
+    are their median: one during which the machine slept says nothing of the method."""
     recipe = json.loads((run / "recipe.json").read_text())
     rows = [row for row, _ in json_lines(run / "metrics.jsonl")]
     places = [i for i, row in enumerate(rows) if "eval/pass@1" in row]
@@ -71,8 +72,21 @@ def curve(run: Path) -> dict:
     return result
 
 
+def compared(curves: dict) -> dict:
+    """{seedS/method: run} of the comparison, at the rate that cross-entropy had chosen."""
+    chosen = best_rate(curves)
+    found = {re.fullmatch(rf"(seed[012]/.*)-lr{chosen}", name): run for name, run in curves.items()}
+    return {match[1]: run for match, run in found.items() if match}
+
+
+def best_rate(curves: dict) -> float:
+    """The learning rate with the highest pass@1 on seed 100."""
+    tried = [run for name, run in curves.items() if name.startswith("seed100/")]
+    return max((run["pass@1"][-1], run["lr"]) for run in tried)[1]
+
+
 def norms(study: Path, step: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{method: pass rates and gradient norms (images of all seeds,)} of a study's models after a step."""
+    """{method: pass rates and gradient norms (images of all seeds,)} after a step."""
     rows = {}
     for rollouts in (1024, 128, 16):
         for row in json.loads((study / f"norms-{step}-{rollouts}.json").read_text())["checkpoints"]:
@@ -88,7 +102,8 @@ def digits(values, count: int) -> list[float]:
 
 
 def thinned(results: dict, means: bool) -> dict:
-    """eval.py's JSON with four digits of each number, top-1 as text, and only the estimator that a model was trained with.
+    """eval.py's JSON with four digits of each number, top-1 as text, and only the estimator that a
+    model was trained with.
 
     means  leaves means over the images: of pass@k, and of top-1
     """
@@ -123,7 +138,8 @@ def keep(runs: Path, study: Path, means: list[str]):
 
 
 def columns(file: Path, ks) -> dict:
-    """{name: pass@k for each of ks, then top-1, of each seed, (len(ks) + 1, seeds)} of an eval.py file."""
+    """{name: pass@k for each of ks, then top-1, of each seed, (len(ks) + 1, seeds)} of an eval.py
+    file."""
     found = {}
     for row in json.loads(file.read_text())["checkpoints"]:
         if "pass@k" in row:
@@ -141,11 +157,12 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
     head(title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed")
     for name in names:
         each = " / ".join(f"{value:.3f}" for value in table[name][0])
-        line([naming(name), *map(over_seeds, table[name]), each])
+        line(naming(name), *map(over_seeds, table[name]), each)
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:
-    """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three images or more."""
+    """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three
+    images or more."""
     pass_rates, norms = np.array(pass_rates), np.array(norms)
     place = np.searchsorted(BINS, pass_rates)  # bin i is above BINS[i - 1], up to BINS[i]
     found = [place == i for i in range(len(BINS)) if (place == i).sum() >= 3]
@@ -157,7 +174,8 @@ def medians(pass_rates, norms) -> tuple[list, list]:
 def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
     """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
 
-    The model gives the right class p, and each of the others the same. The sum over K, the number of successes, is exact.
+    The model gives the right class p, and each of the others the same. The sum over K, the number
+    of successes, is exact.
     """
     N = rollouts
     q = (1 - p) / (classes - 1)

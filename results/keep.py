@@ -1,5 +1,6 @@
-"""What stays of a run: its recipe, and metrics.jsonl with one line for every five steps, the mean of the five. The seconds
-are their median: a step during which the machine slept says nothing of the method.
+"""What stays of a run: its recipe, and metrics.jsonl with one line for every five steps, the mean
+of the five. The seconds are their median: a step during which the machine slept says nothing of the
+method.
 
     python results/keep.py RUN results/STUDY/runs/NAME
 """
@@ -27,8 +28,8 @@ KEPT = (
 
 
 def thinned(rows: list[dict]) -> list[dict]:
-    """Means over STEPS steps, the step that of the last one; `clipped` is the share with a gradient norm above 1. What an
-    evaluation found stands where it was."""
+    """Means over STEPS steps, the step that of the last one; `clipped` is the share with a gradient
+    norm above 1. What an evaluation found stands where it was."""
     result = []
     for i in range(0, len(rows), STEPS):
         part = rows[i : i + STEPS]

@@ -11,9 +11,14 @@ from maxrl.io.files import json_lines
 RESULTS = Path(__file__).parent
 
 
+def read_json(name: str):
+    """A JSON file below results/."""
+    return json.loads((RESULTS / name).read_text())
+
+
 def paper(number: int) -> dict:
     """{panel: {method: (x, y)}} of a figure of the paper; percent become fractions."""
-    figure = json.loads((RESULTS / f"paper/figure{number:02}.json").read_text())
+    figure = read_json(f"paper/figure{number:02}.json")
     scale = 0.01 if figure["units"] == "percent" else 1
     panels = {}
     for key, points in figure["series"].items():
@@ -42,7 +47,8 @@ def runs(folder: Path, pattern: str, steps: int) -> dict:
 def evaluated(path: Path) -> dict | None:
     """What eval.py wrote to a file, with the names of methods alone; None where there is none.
 
-    With the checkpoints of FILE-later.json, if there is one: seeds that were tested later, in a command of their own.
+    With the checkpoints of FILE-later.json, if there is one: seeds that were tested later, in a
+    command of their own.
     """
     if not path.exists():
         return None
@@ -63,7 +69,8 @@ def headline(base: str) -> dict:
 
 
 def paired(found: dict, methods) -> dict:
-    """{method: rows of each seed} for the seeds that all of the methods have; empty without such a seed."""
+    """{method: rows of each seed} for the seeds that all of the methods have; empty without such a
+    seed."""
     if not set(methods) <= set(found):
         return {}
     seeds = sorted(set.intersection(*(set(found[method]) for method in methods)))
@@ -76,9 +83,11 @@ def solved(rows: list[dict]) -> list[dict]:
 
 
 def averaged(values: np.ndarray, gap: int, decay: float = 0.99) -> np.ndarray:
-    """The paper's smoothing of Figures 7 and 12, of values (seeds, points) that are means over `gap` steps each.
+    """The paper's smoothing of Figures 7 and 12, of values (seeds, points) that are means over
+    `gap` steps each.
 
-    y_t = decay y_(t-1) + (1 - decay) raw_t a step, from y_1 = raw_1; the raw value of a step is its point's.
+    y_t = decay y_(t-1) + (1 - decay) raw_t a step, from y_1 = raw_1; the raw value of a step is its
+    point's.
     """
     kept = decay**gap
     smooth = [values[:, 0]]
@@ -88,13 +97,15 @@ def averaged(values: np.ndarray, gap: int, decay: float = 0.99) -> np.ndarray:
 
 
 def blocks(steps: np.ndarray, values: np.ndarray, size: int = 100) -> np.ndarray:
-    """Means over blocks of `size` steps, (seeds, blocks), of values (seeds, points) at steps that count from 1."""
+    """Means over blocks of `size` steps, (seeds, blocks), of values (seeds, points) at steps that
+    count from 1."""
     block = (steps - 1) // size  # (points,)
     return np.stack([values[:, block == i].mean(1) for i in range(block.max() + 1)], 1)
 
 
 def crossing(lead: np.ndarray, size: int = 100) -> int | None:
-    """The step from which on every block's lead (blocks,) is above 0; None if the last one is not."""
+    """The step from which on every block's lead (blocks,) is above 0; None if the last one is
+    not."""
     behind = np.flatnonzero(lead <= 0)
     first = behind[-1] + 1 if behind.size else 0
     return int(first * size) if first < len(lead) else None

@@ -32,7 +32,7 @@ if (
 ):  # for `make test-machines`: as on a CPU that multiplies in bfloat16, or does not
     torch.cpu._is_amx_tile_supported = lambda: os.environ["MAXRL_TEST_BFLOAT16"] == "1"
     torch.cpu._is_avx512_bf16_supported = bool
-cli.end = lambda code, farewell: sys.exit(code)  # a script that a test runs in its own process
+cli.end = sys.exit  # a script that a test runs in its own process
 LONG = (
     "shard",
     "torture",

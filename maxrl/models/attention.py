@@ -1,32 +1,36 @@
 """What attends to what: a row to its group's prefix and to itself.
 
-`attend` is for training, where all own tokens are there; a `Cache` is for sampling, one by one.
+This is attention in training, where all tokens of a row are known. In sampling they come one at a
+time: cache.py.
 
 Letters of this file:
     G  groups, one for each prompt         H   query heads
     M  rows of a group, B = G M in all     Hk  key-value heads
     L  own tokens of a row                 R   = H / Hk query heads that share a key-value head
     Lp tokens of a prefix, the prompt      D   size of a head
-    C  slots for own tokens in a cache
 """
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-KEYS = 1024  # what a query may see at most where weights of all pairs are kept
+from maxrl.models.cpu import attend_by_products
+
+KEYS = 1024  # the most keys for which attention weights of all pairs are kept
 
 
-def prefix_mask(lengths, Lp: int, L: int, device="cpu"):
-    """Which of [Lp prefix slots | L own tokens] each own token may see.
+def prefix_mask(lengths: Tensor, Lp: int, L: int, device="cpu"):
+    """Which of [Lp prefix slots | L own tokens] each own token attends to.
 
-    lengths  (G,), the filled slots of each prefix; on the host, which is asked whether all are full
+    lengths  (G,), the filled slots of each prefix, on the host
     device   where the mask goes
-    Returns a bool (G, 1, L, Lp + L), or for full prefixes a CausalBias.
+
+    Returns a bool (G, 1, L, Lp + L), or a CausalBias if all prefixes are full.
     """
     if (lengths == Lp).all():
-        # This reaches the flash kernel. With plain is_causal the first own token would see the
-        # first slot alone: its triangle is aligned to the upper left. Imported here because it
-        # loads much of torch, for training alone.
+        # This reaches the flash kernel. is_causal would align its triangle to the upper left, and
+        # the first own token would see only the first slot. Imported here because it loads much of
+        # torch.
         from torch.nn.attention.bias import causal_lower_right
 
         return causal_lower_right(L, Lp + L)
@@ -43,35 +47,36 @@ def prefix_mask(lengths, Lp: int, L: int, device="cpu"):
     return mask.to(device)
 
 
-def after_prefix(prefix, own):
-    """Put the prefix of its group before each row's own keys, or values.
+def after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
+    """Prepend its group's prefix (G, Hk, Lp, D) to each row's own keys or values (B, Hk, L, D).
 
-    prefix  (G, Hk, Lp, D)
-    own     (B, Hk, L, D)
     Returns (B, Hk, Lp + L, D).
     """
     G = len(prefix)
     own = own.unflatten(0, (G, -1))  # (G, M, Hk, L, D)
     M = own.shape[1]
     rows = prefix.unsqueeze(1)
-    # expand, not indexing: its backward sums the rows' gradients in float32.
+    # The backward of expand sums the rows' gradients in float32; that of indexing does not.
     rows = rows.expand(-1, M, -1, -1, -1)
-    # Flattened before it is joined, the prefix would be copied twice.
+    # Flattening before concatenating would copy the prefix twice.
     both = torch.cat([rows, own], 3)
     return both.flatten(0, 1)
 
 
-def attend(q, k, v, prefix_kv=None, mask=None):
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, prefix_kv: tuple[Tensor, Tensor] | None = None, mask=None
+) -> Tensor:
     """Causal attention of rows to [their group's prefix | themselves], in training.
 
     q          (B, H, L, D)
     k, v       (B, Hk, L, D)
     prefix_kv  a pair of (G, Hk, Lp, D), or None: the rows stand alone
-    mask       as from `prefix_mask`, or None
+    mask       from `prefix_mask`, or None
+
     Returns (B, H, L, D).
     """
-    # There the flash kernel's backward is no faster in bfloat16 than in float32, but products are.
-    # Over many keys their weights would take too much memory.
+    # On a CPU the flash kernel's backward is no faster in bfloat16 than in float32, while matrix
+    # products are. Over many keys their weights would take too much memory.
     on_cpu = q.device.type == "cpu"
     keys = q.shape[2]
     if prefix_kv is not None:
@@ -86,234 +91,10 @@ def attend(q, k, v, prefix_kv=None, mask=None):
     v = after_prefix(prefix_v, v)
     if mask.dim() < 4:
         return attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    # A mask with grouped heads falls to the slow kernel, so the heads are repeated instead.
+    # Grouped heads with a mask would select the slow kernel, so the heads are repeated.
     R = q.shape[1] // k.shape[1]
     k = k.repeat_interleave(R, 1)
     v = v.repeat_interleave(R, 1)
     M = len(q) // len(mask)
     mask = mask.repeat_interleave(M, 0)
     return attention(q, k, v, attn_mask=mask)
-
-
-def attend_by_products(q, k, v, prefix_kv=None, mask=None):
-    """The same as `attend` on a CPU, from its arguments, as plain matrix products.
-
-    It reads a prefix once per group and not once per row, and keeps a weight for every pair of a
-    query and a key: 2 H (Lp + L) bytes for each own token of a layer, and copies of them.
-    """
-    H, L, D = q.shape[1:]
-    B, Hk = k.shape[:2]
-    R = H // Hk
-    # Own keys belong to one row: the R heads that share one are a matrix.
-    queries = q * D**-0.5
-    queries = queries.reshape(B, Hk, R * L, D)
-    dots = queries @ k.mT  # (B, Hk, R L, L)
-    later = torch.ones(L, L, dtype=torch.bool)
-    later = later.triu(1)
-    later = later.repeat(R, 1)
-    dots = dots.masked_fill(later, -torch.inf)
-    if prefix_kv is None:
-        # Of bfloat16 too the kernel takes the sum in float32.
-        weights = dots.softmax(-1)
-        attended = weights @ v
-        return attended.reshape(q.shape)
-
-    # All queries that read the same prefix head, of M rows and R heads, are one matrix.
-    prefix_k, prefix_v = prefix_kv
-    G, _, Lp, _ = prefix_k.shape
-    M = B // G
-    queries = by_group(queries, G)
-    prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R L, Lp)
-    if mask.dim() == 4:
-        padding = ~mask[:, :, :1, :Lp]
-        prefix_dots = prefix_dots.masked_fill(padding, -torch.inf)
-    dots = by_group(dots, G)
-    dots = torch.cat([prefix_dots, dots], -1)
-    weights = dots.softmax(-1)
-    on_prefix, on_own = weights.split([Lp, L], -1)
-
-    # The values are read as the keys were.
-    from_prefix = on_prefix @ prefix_v
-    from_prefix = by_row(from_prefix, M)  # (B, Hk, R L, D)
-    on_own = by_row(on_own, M)
-    from_own = on_own @ v
-    attended = from_prefix + from_own
-    return attended.reshape(q.shape)
-
-
-def by_group(rows, G: int):
-    """Stack what the M rows of each of G groups have: (B, Hk, n, m) to (G, Hk, M n, m)."""
-    rows = rows.unflatten(0, (G, -1))
-    rows = rows.transpose(1, 2)
-    return rows.flatten(2, 3)
-
-
-def by_row(groups, M: int):
-    """Undo `by_group`: (G, Hk, M n, m) to (B, Hk, n, m)."""
-    groups = groups.unflatten(2, (M, -1))
-    groups = groups.transpose(1, 2)
-    return groups.flatten(0, 1)
-
-
-class CacheFull(RuntimeError):
-    """Keys and values have reached the budget of their cache."""
-
-
-class Cache:
-    """Keys and values during sampling: a group's prefix, shared by its M rows, and own tokens.
-
-    All rows of a cache have the same number of own tokens. Slots for them are added in blocks.
-    The slots that are not filled yet hold zeros behind a bias of -inf, because a slice without
-    them would be copied for every matrix product. Which slot comes next is a number on the
-    device: a step asks the host for nothing, so that a GPU can repeat it by itself.
-    """
-
-    BLOCK = 32
-
-    def __init__(
-        self,
-        prefix_kv,
-        prefix_lengths,
-        rows: int,
-        budget: float = torch.inf,
-        beside: int = 0,
-    ):
-        """Start with the prefixes alone.
-
-        prefix_kv       as from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
-        prefix_lengths  (G,)
-        rows            M of each group
-        budget          the most bytes of own keys and values, and of what is beside them
-        beside          bytes of a row that the budget holds too
-        """
-        self.budget = budget
-        self.beside = beside
-        self.token_bytes = 0  # of one token's keys and values
-        self.prefix = []  # of each layer keys and values, a pair of (G, Hk, Lp, D)
-        self.own = []  # of each layer keys and values, (2, G, Hk, M, C, D)
-        for k, v in prefix_kv:
-            # The projections leave (G, Lp, Hk, D) in memory, which every product would copy.
-            k = k.contiguous()
-            v = v.contiguous()
-            self.prefix.append((k, v))
-            G, Hk, Lp, D = k.shape
-            own = k.new_zeros(2, G, Hk, rows, 0, D)
-            self.own.append(own)
-            numbers = 2 * Hk * D
-            self.token_bytes += numbers * k.element_size()
-
-        # What is added to the dots: -inf hides a slot, of a prefix or of a row.
-        slots = torch.arange(Lp, device=prefix_lengths.device)
-        filled = prefix_lengths.view(G, 1, 1, 1, 1)
-        hidden = slots >= filled
-        bias = torch.where(hidden, -torch.inf, 0.0)
-        self.bias = bias.to(k.dtype)  # (G, 1, 1, 1, Lp + C)
-        # There is no newest token yet.
-        none = prefix_lengths.new_full((1,), -1)
-        last = prefix_lengths - 1
-        self.count(none, last)
-
-    def count(self, slot, positions):
-        """Set slot (1,) and positions (G,) of the newest token, which every token adds 1 to."""
-        prefix_k, _ = self.prefix[0]
-        Lp = prefix_k.shape[2]
-        behind = slot + Lp
-        # One tensor and its parts, because adding to it is one kernel.
-        self.counters = torch.cat([slot, behind, positions])
-        self.slot = self.counters[:1]
-        self.behind = self.counters[1:2]  # the slot's place behind the prefix
-        self.positions = self.counters[2:]
-
-    def reserve(self, length: int):
-        """Make room for so many own tokens of every row; CacheFull if it would pass the budget."""
-        _, G, _, M, C, _ = self.own[0].shape
-        if length <= C:
-            return
-        blocks = -(-length // self.BLOCK)
-        room = blocks * self.BLOCK
-        rows = G * M
-        row = room * self.token_bytes
-        row += self.beside
-        size = rows * row
-        # One row is sampled whatever it takes.
-        if size > self.budget and rows > 1:
-            raise CacheFull(f"{rows} rows of {room} tokens take more memory than their budget")
-        more = room - C
-        # One layer after the other: there are never two full caches at a time.
-        for i, own in enumerate(self.own):
-            longer = F.pad(own, (0, 0, 0, more))
-            self.own[i] = longer
-        self.bias = F.pad(self.bias, (0, more), value=-torch.inf)
-
-    def extend(self):
-        """Open the slot of one more token of every row, for which there must be room."""
-        self.counters += 1
-        self.bias.index_fill_(-1, self.behind, 0)
-
-    def attend(self, layer: int, q, kv):
-        """Attention of each row's newest token to [its group's prefix | its own tokens].
-
-        layer  whose keys and values these are
-        q      (G, M, 1, H, D), divided by the root of D
-        kv     (G, M, 1, 2 Hk, D), keys and values, kept in the slot that `extend` opened
-        Returns (G, M, H, 1, D).
-        """
-        own = self.own[layer]
-        _, G, Hk, M, _, D = own.shape
-        newest = kv.unflatten(3, (2, Hk))  # (G, M, 1, 2, Hk, D)
-        newest = newest.permute(3, 0, 4, 1, 2, 5)
-        own.index_copy_(4, self.slot, newest)
-        own_k, own_v = own.flatten(1, 3)  # (G Hk M, C, D)
-        prefix_k, prefix_v = self.prefix[layer]
-        Lp = prefix_k.shape[2]
-
-        # All queries that read the same prefix head, of M rows and R heads, are one matrix: the
-        # prefix is read once per group and not once per row.
-        queries = q.view(G, M, Hk, -1, D)
-        queries = queries.transpose(1, 2)
-        queries = queries.reshape(G, Hk, -1, D)  # (G, Hk, M R, D)
-        prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R, Lp)
-        prefix_dots = prefix_dots.unflatten(2, (M, -1))
-        # Own keys belong to one row: here only the R heads that share one are a matrix.
-        queries = queries.unflatten(2, (M, -1))
-        queries = queries.flatten(0, 2)  # (G Hk M, R, D)
-        own_dots = queries @ own_k.mT  # (G Hk M, R, C)
-        own_dots = own_dots.unflatten(0, (G, Hk, M))
-
-        # One softmax over both. It sums in float32 whatever it is given.
-        dots = torch.cat([prefix_dots, own_dots], -1)  # (G, Hk, M, R, Lp + C)
-        dots += self.bias
-        weights = dots.softmax(-1, dtype=dots.dtype)
-        on_prefix, on_own = weights.tensor_split([Lp], -1)
-
-        # The values are read as the keys were.
-        on_prefix = on_prefix.flatten(2, 3)
-        on_own = on_own.flatten(0, 2)
-        from_prefix = on_prefix @ prefix_v  # (G, Hk, M R, D)
-        from_prefix = from_prefix.view_as(queries)
-        attended = torch.baddbmm(from_prefix, on_own, own_v)  # (G Hk M, R, D)
-        attended = attended.unflatten(0, (G, Hk, M))
-        attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
-        attended = attended.flatten(2, 3)
-        return attended.unsqueeze(3)
-
-    def select(self, groups, rows):
-        """Keep some rows and drop the others.
-
-        groups  (G',), the groups that are kept
-        rows    (G', M'), the rows of each of them that are kept
-        """
-        if len(groups) < len(self.bias):
-            positions = self.positions[groups]
-            self.count(self.slot, positions)
-            self.bias = self.bias[groups]
-            for i, (k, v) in enumerate(self.prefix):
-                k = k[groups]
-                v = v[groups]
-                self.prefix[i] = (k, v)
-        # One layer after the other, as in `reserve`.
-        groups = groups[:, None]
-        for i, own in enumerate(self.own):
-            kept = own[:, groups, :, rows]  # (G', M', 2, Hk, C, D)
-            kept = kept.permute(2, 0, 3, 1, 4, 5)
-            self.own[i] = kept.contiguous()

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from maxrl.models.linear import Linear
+from maxrl.models.cpu import Linear
 
 PROJECTIONS = (
     "q_proj",

@@ -6,7 +6,7 @@ hf_config.py reads the sizes, attention.py decides what attends to what.
 There are three ways through the same layers:
 
     forward(tokens, prefix)  training: each row attends to [its group's prefix | its own tokens]
-    encode(prefix)           keys and values of the prefixes, once per group, in both
+    encode(prefix)           keys and values of the prefixes, once per group, for both
     decode(tokens, cache)    sampling: one more token of every row, with cached keys and values
 
 Letters of this file:
@@ -14,19 +14,23 @@ Letters of this file:
     M  rows of a group, its rollouts            Hk  key-value heads
     L  own tokens of a row                      D   size of a head
     Lp tokens of a prefix, the prompt           E   hidden size, V vocabulary
-
-A rotation is a pair (cosines, sines), as made by `Transformer.rotation`.
 """
+
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from maxrl.models.attention import Cache, attend, prefix_mask
+from maxrl.models.attention import attend, prefix_mask
+from maxrl.models.cache import Cache
+from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
-from maxrl.models.linear import Linear
 from maxrl.models.rope import rotate, turn
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines
 
 
 class RMSNorm(nn.Module):
@@ -41,11 +45,11 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         weight = self.weight
         x = F.rms_norm(x.to(weight.dtype), weight.shape, weight, self.eps)
-        # Only matrix products read the result. One cast here serves them all; autocast alone
-        # would make one for each product.
+        # Only matrix products read the result: one cast here serves all of them, where autocast
+        # would cast once for each product.
         device = x.device.type
         if torch.is_autocast_enabled(device):
             x = x.to(torch.get_autocast_dtype(device))
@@ -63,7 +67,7 @@ class MLP(nn.Module):
         self.up_proj = Linear(E, inner, bias=False)
         self.down_proj = Linear(inner, E, bias=False)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         gate = F.silu(self.gate_proj(x))
         return self.down_proj(gate * self.up_proj(x))
 
@@ -78,45 +82,47 @@ class Attention(nn.Module):
         D = config.head_dim
         query_size = config.num_attention_heads * D
         key_size = config.num_key_value_heads * D
-        bias = family["qkv_bias"] or config.attention_bias
+        bias = bool(family["qkv_bias"] or config.attention_bias)
         self.q_proj = Linear(E, query_size, bias=bias)
         self.k_proj = Linear(E, key_size, bias=bias)
         self.v_proj = Linear(E, key_size, bias=bias)
         self.o_proj = Linear(query_size, E, bias=config.attention_bias)
-        # An Identity takes the same arguments and has no weights, as the checkpoints without norms.
+        # nn.Identity takes any arguments and has no weights, as in checkpoints without these norms.
         norm = RMSNorm if family["qk_norm"] else nn.Identity
         self.q_norm = norm(D, config.rms_norm_eps)
         self.k_norm = norm(D, config.rms_norm_eps)
         self.head_dim = D
 
-    def heads(self, projected):
-        """Cut (..., L, heads D) into (..., L, heads, D)."""
+    def heads(self, projected: Tensor) -> Tensor:
+        """Split (..., L, heads D) into (..., L, heads, D)."""
         return projected.unflatten(-1, (-1, self.head_dim))
 
-    def queries(self, h, rotation):
-        """Return the rotated queries (..., H, L, D) of normed states h (..., L, E)."""
+    def queries(self, h: Tensor, rotation) -> Tensor:
+        """Return the rotated queries (..., H, L, D) of normalised states h (..., L, E)."""
         q = self.heads(self.q_proj(h))
         q = self.q_norm(q).transpose(-3, -2)
         return rotate(q, rotation)
 
-    def keys_values(self, h, rotation):
+    def keys_values(self, h: Tensor, rotation) -> tuple[Tensor, Tensor]:
         """Return the rotated keys and the values of h, both (..., Hk, L, D)."""
         k = self.heads(self.k_proj(h))
         k = self.k_norm(k).transpose(-3, -2)
         v = self.heads(self.v_proj(h)).transpose(-3, -2)
-        # Positions only decide who attends to whom, so values are not rotated.
+        # Positions matter only for the dot products, so values are not rotated.
         return rotate(k, rotation), v
 
-    def newest(self, h, rotation):
-        """Return what `Cache.attend` takes of the newest tokens' normed states h (G, M, 1, E).
+    def newest(self, h: Tensor, rotation) -> Sequence[Tensor]:
+        """Return queries, and keys with values, of the newest tokens for `Cache.attend`.
 
-        rotation  as from `Transformer.step_rotation`
+        h         (G, M, 1, E), normalised
+        rotation  from `Transformer.step_rotation`
         """
         q = self.heads(self.q_proj(h))
         k = self.heads(self.k_proj(h))
         v = self.heads(self.v_proj(h))
         H = q.shape[-2]
-        # One rotation for all: a GPU needs as long to start a small kernel as to run it.
+        # One rotation for all of them, since a GPU takes as long to launch a small kernel as to run
+        # it.
         q = self.q_norm(q)
         k = self.k_norm(k)
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
@@ -125,7 +131,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """One block: x + attention, then x + MLP, each of the normed x. `last`: no layer follows."""
+    """One block: x + attention, then x + MLP, each of the normalised x; `last` if none follows."""
 
     def __init__(self, config: TransformerConfig, last: bool):
         super().__init__()
@@ -137,18 +143,19 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
         self.last = last
 
-    def forward(self, x, prefix, rotation, prefix_rotation, mask):
-        """The layer in training.
+    def forward(
+        self, x: Tensor, prefix: Tensor | None, rotation, prefix_rotation, mask
+    ) -> tuple[Tensor, Tensor | None]:
+        """The layer in training; returns x and prefix after it.
 
         x                (G M, L, E) states of the rows
         prefix           (G, Lp, E) states of the prefixes, or None if there are none
         rotation         of the rows' positions, (G M, 1, L, D) twice
         prefix_rotation  of the prefixes' positions, (Lp, D) twice, or None
         mask             as from `prefix_mask`, or None without prefixes
-        Returns x and prefix after this layer; prefix as in `encode`.
         """
-        # Rows and prefixes pass in one call, so that gradient checkpointing can make the layer
-        # again from these arguments alone, and sharding gathers the weights once.
+        # Rows and prefixes pass in one call, so that gradient checkpointing can recompute the layer
+        # from these arguments alone, and sharding gathers its weights once.
         prefix_kv = None
         if prefix is not None:
             prefix, prefix_kv = self.encode(prefix, prefix_rotation)
@@ -158,35 +165,35 @@ class Layer(nn.Module):
         attended = attend(q, k, v, prefix_kv, mask)
         return self.finish(x, attended), prefix
 
-    def encode(self, x, rotation):
+    def encode(self, x: Tensor, rotation) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
         """The layer for prefixes x (G, Lp, E) alone.
 
-        Returns their states after it and their keys and values in it, a pair of (G, Hk, Lp, D).
-        After the last layer the states are None.
+        Returns their states after it, None after the last layer, and their keys and values in it,
+        a pair of (G, Hk, Lp, D).
         """
         h = self.input_layernorm(x)
         kv = self.self_attn.keys_values(h, rotation)
-        # Nothing is predicted from a prefix: the token after it is the first of the rows. So the
-        # last layer is needed for its keys and values only.
+        # Nothing is predicted from a prefix, because the rows begin with the last prompt token: the
+        # last layer is needed only for its keys and values.
         if self.last:
             return None, kv
         q = self.self_attn.queries(h, rotation)
         attended = attend(q, *kv)
         return self.finish(x, attended), kv
 
-    def decode(self, x, rotation, cache, i: int):
-        """The layer, which is number i, for the newest token of every row.
+    def decode(self, x: Tensor, rotation, cache: Cache, i: int) -> Tensor:
+        """Layer i for the newest token of every row, x (G, M, 1, E).
 
-        x         (G, M, 1, E)
-        rotation  as from `Transformer.step_rotation`
-        Returns x after this layer; the cache keeps the token's keys and values.
+        rotation  from `Transformer.step_rotation`
+
+        The cache keeps the token's keys and values.
         """
         h = self.input_layernorm(x)
         q, kv = self.self_attn.newest(h, rotation)
         attended = cache.attend(i, q, kv)  # (G, M, H, 1, D)
         return self.finish(x, attended)
 
-    def finish(self, x, attended):
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Return the states (..., L, E) after attention's result (..., H, L, D) and the MLP."""
         attended = attended.transpose(-3, -2).flatten(-2)  # (..., L, H D)
         x = x + self.self_attn.o_proj(attended)
@@ -195,7 +202,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Only holds the names: `model.embed_tokens`, `model.layers.0`, ..., `model.norm`."""
+    """Holds the names `model.embed_tokens`, `model.layers.0`, ..., `model.norm`."""
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -214,13 +221,13 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
-        # True: the backward makes each layer again instead of keeping its inside.
+        # Whether the backward recomputes each layer in place of keeping its activations.
         self.gradient_checkpointing = False
-        # The file of that name next to a loaded checkpoint, written back on saving.
-        self.generation_config = {}
+        # The contents of a loaded checkpoint's generation_config.json, written back on saving.
+        self.generation_config: dict = {}
         self.model = Decoder(config)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
-        # The same start as transformers gives these families; the norms stay at 1.
+        # The initialisation of transformers for these families; norms stay at 1.
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -229,37 +236,43 @@ class Transformer(nn.Module):
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens, prefix=None, prefix_lengths=None):
-        """Hidden states of `tokens`, after the last norm; `lm_head` makes logits of them.
+    @property
+    def layers(self) -> list[Layer]:
+        return cast(list[Layer], list(self.model.layers))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        prefix: Tensor | None = None,
+        prefix_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states (G, M, L, E) of `tokens` after the last norm, for `lm_head`.
 
         tokens          (G, M, L), right-padded: a causal model needs no mask for that
         prefix          (G, Lp), right-padded, or None: the tokens stand alone
-        prefix_lengths  (G,): the tokens of group g continue prefix[g, :prefix_lengths[g]]; on the
-                        host, where their sizes can be asked for without waiting for the device
-        Returns (G, M, L, E).
+        prefix_lengths  (G,) on the host: tokens of group g continue prefix[g, :prefix_lengths[g]]
         """
         G, M, L = tokens.shape
         device = tokens.device
         positions = torch.arange(L, device=device)
         positions = positions.expand(G, L)
         mask = prefix_x = prefix_rotation = None
-        if prefix is not None and prefix.shape[1]:
-            # Own tokens follow the last real token of their prefix, not its padding.
+        if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
+            # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths[:, None]
             positions = positions + starts.to(device, non_blocking=True)
             Lp = prefix.shape[1]
-            # Once for all layers.
             mask = prefix_mask(prefix_lengths, Lp, L, device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         rotation = self.rows_rotation(positions, M)
         x = self.model.embed_tokens(tokens)  # (G, M, L, E)
         x = x.flatten(0, 1)  # (G M, L, E)
-        # A forward without a backward keeps nothing that could be saved by making it again.
+        # Without a backward there are no activations to save.
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
-        for layer in self.model.layers:
+        for layer in self.layers:
             arguments = (x, prefix_x, rotation, prefix_rotation, mask)
             if recompute:
-                # Nothing here is random, so there is no generator's state to keep.
+                # Nothing in a layer is random, so no generator state has to be kept.
                 x, prefix_x = checkpoint(
                     layer, *arguments, use_reentrant=False, preserve_rng_state=False
                 )
@@ -268,45 +281,44 @@ class Transformer(nn.Module):
         x = self.model.norm(x)
         return x.unflatten(0, (G, M))  # (G, M, L, E)
 
-    def encode(self, prefix):
-        """Keys and values of the prefixes in every layer.
+    def encode(self, prefix: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the prefixes (G, Lp) in every layer, pairs of (G, Hk, Lp, D).
 
-        prefix  (G, Lp), right-padded: no slot sees those after it, so padding harms nothing
-        Returns a list of pairs, one for each layer, of (G, Hk, Lp, D).
+        Prefixes are right-padded; no position attends to a later one, so padding has no effect.
         """
+        x: Tensor | None
         x, rotation = self.embed_prefix(prefix)
         kv = []
-        for layer in self.model.layers:
+        for layer in self.layers:
+            assert x is not None  # only after the last layer
             x, layer_kv = layer.encode(x, rotation)
             kv.append(layer_kv)
         return kv
 
-    def decode(self, tokens, cache: Cache):
-        """One decoding step: every row takes one more token. It asks the host for nothing.
+    def decode(self, tokens: Tensor, cache: Cache) -> Tensor:
+        """One decoding step: the logits (G, M, V) of the tokens that follow `tokens`.
 
         tokens  (G, M), the newest token of every row
-        cache   keys and values of all before, with room for those of the new tokens
-        Returns the logits (G, M, V) of the tokens that come next.
+        cache   keys and values of all earlier tokens, with room for these
         """
         tokens = tokens.unsqueeze(-1)
         x = self.model.embed_tokens(tokens)  # (G, M, 1, E)
         cache.extend()
         rotation = self.step_rotation(cache.positions)
-        for i, layer in enumerate(self.model.layers):
+        for i, layer in enumerate(self.layers):
             x = layer.decode(x, rotation, cache, i)
         x = self.model.norm(x)
         logits = self.lm_head(x)
         return logits.squeeze(2)
 
-    def step_rotation(self, positions):
+    def step_rotation(self, positions: Tensor) -> Rotation:
         """Return the rotation of [queries | keys | values] of the newest tokens at positions (G,).
 
-        Cosines and sines are (G, 1, 1, H + 2 Hk, D), as `turn` takes them.
+        Cosines and sines are (G, 1, 1, H + 2 Hk, D), for `turn`.
         """
         config = self.config
         H = config.num_attention_heads
         Hk = config.num_key_value_heads
-        # As in `rotation`.
         weight = self.model.norm.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
         parts = config.rope.step_parts(config.head_dim, H, Hk, dtype, positions.device)
@@ -317,18 +329,15 @@ class Transformer(nn.Module):
         sin = angles.sin() * sin_factor
         return cos, sin
 
-    def embed_prefix(self, prefix):
+    def embed_prefix(self, prefix: Tensor) -> tuple[Tensor, Rotation]:
         """Return the embedded prefixes (G, Lp, E) and their rotation, (Lp, D) twice."""
-        # Every prefix starts at position 0, so one rotation serves all groups.
+        # Every prefix begins at position 0, so one rotation serves all groups.
         positions = torch.arange(prefix.shape[1], device=prefix.device)
         x = self.model.embed_tokens(prefix)
         return x, self.rotation(positions)
 
-    def rows_rotation(self, positions, M: int):
-        """Return the rotation of positions (G, L) for the M rows of each group and for all heads.
-
-        Cosines and sines are (G M, 1, L, D).
-        """
+    def rows_rotation(self, positions: Tensor, M: int) -> list[Tensor]:
+        """Return the rotation (G M, 1, L, D) of positions (G, L), for M rows of each group."""
         result = []
         for r in self.rotation(positions):
             r = r[:, None, None]  # (G, 1, 1, L, D)
@@ -336,9 +345,9 @@ class Transformer(nn.Module):
             result.append(r.flatten(0, 1))
         return result
 
-    def rotation(self, positions):
+    def rotation(self, positions: Tensor) -> Rotation:
         """Return cosines and sines (*positions.shape, D)."""
-        # bfloat16 cannot tell far positions apart: at least float32, whatever the weights are.
+        # At least float32, whatever the weights are: bfloat16 cannot tell distant positions apart.
         dtype = torch.promote_types(self.model.norm.weight.dtype, torch.float32)
         config = self.config
         return config.rope.rotation(positions, config.head_dim, dtype)

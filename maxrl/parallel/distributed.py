@@ -1,4 +1,4 @@
-"""One process or many, started by plain python or by torchrun: the same script."""
+"""One process or several ranks: a script runs the same under plain python and under torchrun."""
 
 import contextlib
 import ctypes
@@ -7,7 +7,9 @@ import os
 import resource
 import signal
 import sys
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,13 +23,14 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
-    """Join the process group that torchrun announces, if any. Returns rank, world size and this process's device."""
+    """Join the process group of torchrun, if any; return rank, world size and device."""
     rank = from_launcher("RANK", 0)
     world = from_launcher("WORLD_SIZE", 1)
     local = from_launcher("LOCAL_RANK", 0)
     if rank >= world:
         raise UsageError(
-            f"the environment has RANK={rank}, which must be below WORLD_SIZE={world}: start with torchrun, or unset both"
+            f"RANK={rank} in the environment must be below WORLD_SIZE={world}: "
+            "start with torchrun, or unset both"
         )
     gpu = None
     if device != "cpu":
@@ -38,16 +41,16 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if device != "cpu" and available:
         gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
-        # New releases ask cuDNN first, which makes a plan of about a second for every length of a prompt that is new to it.
+        # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        # Of convolutions it tries its kernels once for a size and keeps the fastest: images have one size.
+        # cuDNN's convolutions are tried once per size, and images have one size.
         torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # An hour: a rank may wait that long for another one's rollouts or evaluation. One that has died is noticed at once, by
-        # the launcher, which ends the others; the time-out ends those that wait for one that hangs.
+        # A rank may wait this long for the rollouts or the evaluation of another one. The launcher
+        # notices a rank that dies at once; the time-out is for a rank that hangs.
         hour = timedelta(hours=1)
         store = meet(rank, world)
         store.set_timeout(hour)
@@ -64,43 +67,50 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
 
 
 def spare_memory():
-    """Before the first call of CUDA: its allocator grows a segment where caches and micro-batches of ever new sizes would
-    leave gaps. What the user has set stays, under this name or the one that PyTorch 2.9 brought (and ignored for this)."""
+    """Let CUDA's allocator grow segments, because caches of ever new sizes would leave gaps.
+
+    This must come before the first CUDA call. A setting of the user's stays.
+    """
     if "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def from_launcher(name: str, default: int) -> int:
-    """A number that torchrun says by an environment variable."""
+    """Return a number that torchrun passes in an environment variable."""
     said = os.environ.get(name, str(default))
     if not said.isdecimal():
         raise UsageError(
-            f"the environment has {name}={said!r}, which is no number: start with torchrun, or unset {name}"
+            f"{name}={said!r} in the environment is not a number: "
+            f"start with torchrun, or unset {name}"
         )
     return int(said)
 
 
 def meet(rank: int, world: int):
-    """The store by which the ranks find each other."""
+    """Return the store through which the ranks find each other."""
     if missing := [
         name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
     ]:
         raise UsageError(
-            f"the environment has WORLD_SIZE and no {missing[0]}: start with torchrun, or unset WORLD_SIZE"
+            f"the environment has WORLD_SIZE but no {missing[0]}: "
+            "start with torchrun, or unset WORLD_SIZE"
         )
     from_launcher("MASTER_PORT", 0)
     try:
         return next(rendezvous("env://", rank, world, timeout=MEETING))[0]
     except (dist.DistError, ValueError) as error:
         raise UsageError(
-            f"rank {rank} did not find the others at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
+            f"rank {rank} did not find the other ranks at "
+            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
             f"({' '.join(str(error).split())[:100]})"
         ) from None
 
 
 def end_with_launcher():
-    """On Linux the kernel sends SIGTERM when the launcher dies, however it does: a rank without one finishes its step, saves
-    and ends, where it would go on as an orphan that nobody finds."""
+    """Ask the Linux kernel for SIGTERM when the launcher dies.
+
+    The rank then finishes its step, saves and ends, and does not go on as an orphan.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -119,7 +129,7 @@ def barrier():
 
 
 def from_main(value):
-    """A JSON value of the main rank's, on all of them: as text, since torch would send an object as a pickle."""
+    """Return the main rank's JSON value on all ranks; as text, since torch would send a pickle."""
     if not dist.is_initialized():
         return value
     text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=group_device())
@@ -131,7 +141,7 @@ def from_main(value):
 
 
 def group_device() -> torch.device:
-    """Where the tensors lie that the ranks exchange."""
+    """Return the device of the tensors that the ranks exchange."""
     return (
         torch.device("cuda", torch.cuda.current_device())
         if dist.get_backend() == "nccl"
@@ -140,7 +150,7 @@ def group_device() -> torch.device:
 
 
 def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
-    """Sum (or "max") of every number over the ranks; the keys must be the same on all of them."""
+    """Return the sum, or the "max", of every number over the ranks, which have the same keys."""
     if not (numbers and dist.is_initialized()):
         return numbers
     names = sorted(numbers)
@@ -152,7 +162,7 @@ def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """The most memory a rank has held, in GiB: on a GPU since this was asked last, on a CPU since the process began."""
+    """Return the highest peak memory of a rank, in GiB: on a GPU that since the last call."""
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -164,7 +174,7 @@ def peak_memory(device: torch.device) -> dict[str, float]:
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:
-    """Whether forwards run in bfloat16 autocast: as asked, or with "auto" where the hardware multiplies in bfloat16."""
+    """Whether forwards run in bfloat16 autocast; "auto": where the hardware multiplies bfloat16."""
     if precision != "auto":
         return precision == "bfloat16"
     if device.type == "cuda":
@@ -173,39 +183,40 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
 
 
 def bfloat16_unit() -> str:
-    """What this CPU multiplies bfloat16 with, by its flags; "" where it has nothing that is faster than float32.
+    """Return what this CPU multiplies bfloat16 with, or "" if nothing is faster than float32.
 
-    A cap on what a library may use (ONEDNN_MAX_CPU_ISA) is not asked: bfloat16 is then slow, and right.
+    A cap on the instructions of a library (ONEDNN_MAX_CPU_ISA) is not taken into account.
     """
     for unit, flag in (
         ("AMX", "_is_amx_tile_supported"),
         ("AVX512-BF16", "_is_avx512_bf16_supported"),
     ):
-        if getattr(torch.cpu, flag, bool)():  # bool() is False: for a torch that does not ask
+        if getattr(torch.cpu, flag, bool)():
             return unit
     return ""
 
 
 def sum_tensor(values: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor of the same shape over the ranks, on every rank."""
+    """Return the sum over the ranks of a tensor that has the same shape on all of them."""
     if dist.is_initialized():
         dist.all_reduce(values)
     return values
 
 
 def broadcast_buffers(module: torch.nn.Module):
-    """Every rank takes rank 0's buffers: DDP does so before a forward, and each rank's batch moves its own again."""
+    """Copy rank 0's buffers to every rank, as DDP does before a forward."""
     if dist.is_initialized():
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
 
 
 def data_parallel(module: torch.nn.Module, *nothing) -> torch.nn.Module:
-    """The module whose forward everything that needs a gradient must go through; DDP averages over ranks.
+    """Wrap a module in DDP, which averages gradients over the ranks, if there are several.
 
-    nothing: arguments for which it gives a 0 that needs every gradient, if there are any. DDP orders its buckets anew after
-    the first backward: this is done here, before there is any Adam state. From then on the gradients lie in the buckets,
-    where the first two steps would otherwise hold them twice.
+    nothing  arguments for which the module returns a 0 that needs every gradient, if there are any
+
+    DDP rebuilds its buckets after the first backward. With `nothing` this happens here, before
+    there is any Adam state; the first two steps would otherwise hold the gradients twice.
     """
     if not dist.is_initialized():
         return module
@@ -219,15 +230,15 @@ def data_parallel(module: torch.nn.Module, *nothing) -> torch.nn.Module:
 
 
 def in_buckets(module: torch.nn.Module) -> bool:
-    """Whether the memory of the gradients is DDP's: set to None they would be made once more beside it."""
+    """Whether gradients are views into DDP's buckets, which setting them to None would double."""
     return isinstance(module, DistributedDataParallel)
 
 
-def synchronised(module: torch.nn.Module, now: bool):
-    """Context of a forward and its backward; only where `now` is true does DDP average the gradients over the ranks.
+def synchronised(module: Any, now: bool) -> AbstractContextManager:
+    """Return the context of a forward and its backward; DDP averages gradients only if `now`.
 
-    fully_shard does after each of them: left for the last one, whole gradients would pile up on every rank until then.
-    Between the nodes of a two-dimensional mesh it waits for the last one, with slices.
+    fully_shard averages within a node after every backward, because whole gradients would pile up
+    until the last one; between nodes it averages only if `now`.
     """
     if hasattr(module, "set_requires_all_reduce"):
         module.set_requires_all_reduce(now)

@@ -1,12 +1,10 @@
-"""Progress for people, metrics.jsonl for programs; TensorBoard and Weights & Biases where --track asks for them."""
+"""Progress for people, metrics.jsonl for programs, and the trackers that --track names."""
 
 import json
 import math
 import os
 import sys
 import time
-import warnings
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -16,7 +14,8 @@ from maxrl.parallel import distributed
 from maxrl.run import samples
 from maxrl.run.trackers import TRACKERS
 
-SHOWN = {  # metric: what people read
+# The metrics of the progress bar, and their names there.
+SHOWN = {
     "reward": "reward",
     "frac_reward_zero_mean": "unsolved",
     "loss": "loss",
@@ -24,8 +23,22 @@ SHOWN = {  # metric: what people read
     "images_per_second": "img/s",
     "eval/pass@1": "pass@1",
 }
-LINES = 10  # seconds between two lines where nobody watches a bar
-PATIENCE = 10  # steps without any success before a warning
+# Above such a value of a metric, a run says once what is wrong.
+WARNINGS = {
+    "sampling/logprob_abs_diff/mean": (
+        0.02,
+        "sampler and training forward differ by more than 0.02 in log-probability: the rollouts "
+        "are not quite the policy's own",
+    ),
+    "completions/clipped_ratio": (0.5, "most responses are cut: raise --max-response"),
+    "rewards/groups_left_out": (
+        0,
+        "groups are left out because no reward function has a verdict on one of their rollouts: "
+        "--no-verdict rollout leaves out that rollout alone",
+    ),
+}
+BARREN = 10  # steps without any success before a warning
+LINES = 10  # seconds between two lines where there is no terminal for a progress bar
 
 
 class Clock:
@@ -33,15 +46,16 @@ class Clock:
 
     def __init__(self):
         self.last = time.perf_counter()
-        self.seconds = {}
+        self.seconds: dict[str, float] = {}
 
     def lap(self, part: str):
+        """Add the time since the last call to a part of the step."""
         now = time.perf_counter()
         self.seconds[part] = self.seconds.get(part, 0.0) + now - self.last
         self.last = now
 
     def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
-        """Seconds, the policy's tokens or images per second, which `stats` counts, and the most memory of a rank."""
+        """Seconds, tokens or images per second (stats has their number), and peak memory."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
         rate = {f"{policy.unit}_per_second": stats[policy.unit] / total}
@@ -49,72 +63,59 @@ class Clock:
 
 
 def step_metrics(sampled, judge) -> dict[str, float]:
-    """Metrics of all ranks' rollouts, groups without advantages included; maxrl/run/README.md defines them."""
+    """Metrics of the rollouts of all ranks; maxrl/run/README.md defines them."""
 
     def sums(rewards):
         return group_sums(rewards[rewards.isfinite().any(1)])
 
-    # The first round is the same for all prompts: what comes after it are the hard ones.
+    # Only the first round is the same for all prompts; later ones have the hard prompts alone.
+    first = sums(sampled.first_rewards)
     last = sums(sampled.rewards)
-    found = distributed.all_reduce(
-        sums(sampled.first_rewards)
-        | {
-            "sampled": float(sampled.counts.sum()),
+    counts = distributed.all_reduce(
+        {
+            "rollouts": float(sampled.counts.sum()),
             "rounds": float(sampled.rounds.sum()),
             "prompts": len(sampled.counts),
             "unsolved": last["frac_reward_zero_mean"],
             "judged": last["groups"],
         }
     )
-    rollouts, rounds, prompts, unsolved, judged = (
-        found.pop(name) for name in ("sampled", "rounds", "prompts", "unsolved", "judged")
-    )
-    metrics = group_means(found)
-    metrics["frac_reward_zero_mean"] = unsolved / (judged or math.nan)
-    metrics |= {
-        "rollouts": rollouts,
-        "rollouts/per_prompt": rollouts / prompts,
-        "rounds": rounds / prompts,
-    }
-    said = judge.over_ranks() | judge.faults() if judge else {}
-    return metrics | said | sampled.first.statistics()
+    metrics = group_means(distributed.all_reduce(first))
+    metrics["frac_reward_zero_mean"] = counts["unsolved"] / (counts["judged"] or math.nan)
+    metrics["rollouts"] = counts["rollouts"]
+    metrics["rollouts/per_prompt"] = counts["rollouts"] / counts["prompts"]
+    metrics["rounds"] = counts["rounds"] / counts["prompts"]
+    if judge:
+        metrics |= judge.over_ranks() | judge.faults()
+    return metrics | sampled.first.statistics()
 
 
 class Logger:
-    """Writes on the main rank only; the others hold one that does nothing."""
+    """Writes metrics.jsonl, trackers and progress on the main rank; does nothing on the others."""
 
     def __init__(self, run, first_step: int):
-        """run: a directory.Run, which starts or resumes at this step; its metrics.jsonl becomes what it was at the checkpoint
-        that it resumes from."""
+        """Begin or resume a directory.Run at `first_step`."""
         cfg = run.cfg
         folder = run.start(first_step)
         self.run = run
-        self.step = first_step  # the one under way
+        self.step = first_step  # the one in progress
         self.main = run.main
         if not self.main:
             return
-        self.path = folder / "metrics.jsonl"
-        self.limit = cfg.max_response
-        self.now = {}
-        self.said = set()
-        self.barren = 0  # steps in a row without any success
-        # Of a supervised run rewards say nothing.
-        self.shown = {
-            key: name
-            for key, name in SHOWN.items()
-            if not (cfg.estimator == "supervised" and "reward" in key)
-        }
-        files.write_text(self.path, "".join(past(self.path, run.resumed)))
+        past = (run.resumed / "metrics.jsonl").read_text() if run.resumed else ""
+        files.write_text(folder / "metrics.jsonl", past)
         samples.cut(folder, first_step)
-        self.open()
+        # Line buffering: a step is in the file as soon as it is logged.
+        self.file = open(folder / "metrics.jsonl", "a+", buffering=1)  # noqa: SIM115
         self.trackers = [
-            TRACKERS[tracker](folder, run.record, first_step)
-            for tracker in dict.fromkeys(cfg.track)
+            TRACKERS[name](folder, run.record, first_step) for name in dict.fromkeys(cfg.track)
         ]
-        self.steps = cfg.steps
-        self.first = self.last_line_step = first_step
+        self.shown: dict[str, str] = {}
+        self.said: set[str] = set()
+        self.barren = 0  # consecutive steps without any success
+        self.first = first_step
         self.began = self.last_line = time.monotonic()
-        # Without a terminal there is no bar: `line` takes its place.
+        # Without a terminal there is no bar, and line() takes its place.
         self.bar = tqdm(
             total=cfg.steps,
             initial=first_step,
@@ -124,111 +125,72 @@ class Logger:
             disable=None,
         )
 
-    def open(self):
-        self.file = self.path.open(
-            "a+", buffering=1, encoding="utf-8"
-        )  # a line is on disk when the step is over
-
     def history(self) -> str:
-        """metrics.jsonl so far, which has reached the disk; one that somebody has taken away is there again."""
-        if not self.main:
-            return ""
+        """metrics.jsonl so far, flushed to the disk before the checkpoint that copies it."""
         os.fsync(self.file.fileno())
         self.file.seek(0)
-        text = self.file.read()
-        if not (
-            self.path.exists() and os.path.samestat(os.fstat(self.file.fileno()), self.path.stat())
-        ):
-            warnings.warn(f"{self.path} has been taken away: it is written anew", stacklevel=2)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_text(self.path, text)
-            self.file.close()
-            self.open()
-        return text
+        return self.file.read()
 
     def show(self, examples, sampled):
-        """What the model writes in the step under way: a line of samples.jsonl, if it is due. All ranks must call this."""
+        """Write the step's line of samples.jsonl if it is due. All ranks must call this."""
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
 
     def log(self, step: int, metrics: dict[str, float]):
+        """Write the metrics of a step, and show progress."""
         self.step = step + 1
         if not self.main:
             return
-        self.warn_of(metrics)
-        known = {
-            name: value if math.isfinite(value) else None for name, value in metrics.items()
-        }  # JSON has no NaN
-        self.file.write(json.dumps({"step": step, **known}) + "\n")
+        self.warn(metrics)
+        # JSON has no NaN.
+        known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self.file.write(json.dumps({"step": step} | known) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
-        self.now |= {
-            name: f"{metrics[key]:.3g}" if metrics[key] < 1000 else f"{metrics[key]:,.0f}"
-            for key, name in self.shown.items()
-            if key in metrics
-        }
-        self.bar.set_postfix(self.now, refresh=False)
+        for name, shown in SHOWN.items():
+            # The rewards of a supervised run are all 1.
+            if name in metrics and not (self.supervised and "reward" in name):
+                value = metrics[name]
+                self.shown[shown] = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+        self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(1)
-        if self.bar.disable and (
-            step in (self.first, self.steps - 1)
-            or any(key.startswith("eval/") for key in metrics)
-            or time.monotonic() - self.last_line > LINES
-        ):
+        due = step in (self.first, self.run.cfg.steps - 1) or "eval/pass@1" in metrics
+        if self.bar.disable and (due or time.monotonic() - self.last_line > LINES):
             self.say(self.line(step + 1))
 
-    def warn_of(self, metrics: dict[str, float]):
+    @property
+    def supervised(self) -> bool:
+        return self.run.cfg.estimator == "supervised"
+
+    def warn(self, metrics: dict[str, float]):
         """Say what spoils a run without an error."""
-        if metrics.get("sampling/logprob_abs_diff/mean", 0) > 0.02:
-            warnings.warn(
-                "sampler and training forward differ by more than .02 in log-probability: the rollouts are not "
-                "quite the policy's own",
-                stacklevel=2,
-            )
-        if metrics.get("completions/clipped_ratio", 0) > 0.5:
-            self.say(
-                f"warning: most responses are cut at --max-response {self.limit}, before the model has ended them: "
-                "raise it",
-                once=True,
-            )
-        if metrics.get("rewards/groups_left_out", 0) > 0:
-            self.say(
-                "warning: groups are left out because no reward function has a verdict on one of their rollouts "
-                "(rewards/groups_left_out): --no-verdict rollout leaves out the rollout alone",
-                once=True,
-            )
+        for name, (limit, sentence) in WARNINGS.items():
+            if metrics.get(name, 0) > limit:
+                self.say(f"warning: {sentence}", once=True)
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
-        if self.barren == PATIENCE and self.run.cfg.estimator != "supervised":
-            # KL, an entropy bonus and maxrl_centered have a gradient all the same.
+        if self.barren == BARREN and not self.supervised:
+            # A KL penalty, an entropy bonus and maxrl_centered have a gradient all the same.
             zero = metrics.get("grad_norm") == 0
-            gradient = "is exactly 0" if zero else "comes from something else"
             self.say(
-                f"warning: {PATIENCE} steps without a success: all rewards are 0, and the "
-                f"gradient {gradient}. Look at responses and verdicts (--show-every 1, "
-                "samples.jsonl), warm up on demonstrations (--estimator supervised), or take "
-                "easier prompts or more --rollouts",
+                f"warning: {BARREN} steps without a success: all rewards are 0, and the gradient "
+                f"{'is exactly 0' if zero else 'comes from something else'}; look at responses "
+                "with --show-every 1",
                 once=True,
             )
 
     def line(self, done: int) -> str:
-        """A step as one line of a log file: where the run is, how long a step takes since the last line, what is left."""
-        now = time.monotonic()
-        each = (now - self.last_line) / (done - self.last_line_step)
-        self.last_line = now
-        self.last_line_step = done
-        parts = [
-            f"step {done}/{self.steps}",
-            *(f"{name} {value}" for name, value in self.now.items()),
-            f"{each:.2g} s",
-        ]
-        if done < self.steps:
-            mean = (now - self.began) / (done - self.first)
-            parts.append(f"{duration(mean * (self.steps - done))} left")
-        return "  ".join(parts)
+        """A step as one line of a log file, with the mean time of a step and the time left."""
+        self.last_line = time.monotonic()
+        each = (self.last_line - self.began) / (done - self.first)
+        left = each * (self.run.cfg.steps - done)
+        shown = "  ".join(f"{name} {value}" for name, value in self.shown.items())
+        return f"step {done}/{self.run.cfg.steps}  {shown}  {each:.2g} s  {duration(left)} left"
 
     def say(self, *lines: str, once: bool = False):
-        """To people, on lines of their own."""
-        if self.main and not (once and lines in self.said):
-            self.said.add(lines)
-            tqdm.write("\n".join(lines), file=sys.stderr)
+        """Print lines for people, above the progress bar; with `once`, no second time."""
+        text = "\n".join(lines)
+        if self.main and not (once and text in self.said):
+            self.said.add(text)
+            tqdm.write(text, file=sys.stderr)
 
     def close(self):
         if self.main:
@@ -239,41 +201,7 @@ class Logger:
 
 
 def duration(seconds: float) -> str:
-    """As people say it: 40 s, 12 min, 3.5 h."""
+    """A duration in a readable unit: 40 s, 12 min, 3.5 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def past(path: Path, resumed: Path | None) -> list[str]:
-    """The lines of metrics.jsonl from before the checkpoint that a run goes on from, one a step and in order: those of the
-    checkpoint's copy, then what the file alone has. What was wrong with the file is said."""
-    done = files.read_json(resumed / "state.json")["step"] if resumed else 0
-    rows = [(step, line) for step, line in readable(path) if step < done]
-    found = dict(rows)
-    copy = dict(readable(resumed / path.name)) if resumed else {}
-    kept = found | copy
-    for what, steps in {
-        "lacked step {}, put back from the checkpoint": sorted(copy.keys() - found),
-        "had another line for step {}, put right from the checkpoint": [
-            step for step, line in sorted(found.items()) if copy.get(step, line) != line
-        ],
-        "lacks step {}, which no copy has": sorted(set(range(done)).difference(kept)),
-    }.items():
-        if steps:
-            warnings.warn(f"{path} {what.format(spans(steps))}", stacklevel=2)
-    if [step for step, _ in rows] != sorted(found):
-        warnings.warn(f"{path} had lines twice or in another order, put right", stacklevel=2)
-    return [kept[step] for step in sorted(kept)]
-
-
-def readable(path: Path) -> list[tuple[int, str]]:
-    return [(row["step"], line) for row, line in files.json_lines(path)]
-
-
-def spans(steps: list[int]) -> str:
-    """Ascending numbers as "0 to 3, 7"."""
-    known = set(steps)
-    starts = [step for step in steps if step - 1 not in known]
-    ends = [step for step in steps if step + 1 not in known]
-    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in zip(starts, ends))

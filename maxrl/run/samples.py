@@ -1,5 +1,8 @@
-"""What the model writes: samples.jsonl of a run directory. A line is a step, with a few of its prompts and, of each, the
-rollouts of the highest and of the lowest reward: a right and a wrong one, where there are both."""
+"""samples.jsonl of a run directory: what the model writes.
+
+A line is a step with a few of its prompts, each with the rollouts of the highest and the lowest
+reward: a right and a wrong one if the prompt has both.
+"""
 
 import json
 import os
@@ -17,77 +20,83 @@ NAME = "samples.jsonl"
 PROMPTS = 2  # of a line
 
 
-def write(run, step: int, examples, rollouts, rewards):
-    """Adds the line of a step if it is due; all ranks must call this. rewards (P_local, N), NaN where there is no verdict."""
+def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
+    """Append the line of a step if it is due. All ranks must call this.
+
+    rewards (P_local, N) are NaN where there is no verdict.
+    """
     if run.task.classes or not run.cfg.shows(step):
         return
     rewards = rewards.cpu()
-    line = {"step": step, "rollouts": rewards.shape[1], "successes": histogram(rewards)}
+    line: dict = {"step": step, "rollouts": rewards.shape[1], "successes": histogram(rewards)}
     if not run.main:
         return
-    # Prompts with different rewards come first: they have more to show. No verdict is neither the best nor the worst one.
-    differ = (
-        rewards.nan_to_num(-torch.inf).amax(1) > rewards.nan_to_num(torch.inf).amin(1)
-    ).tolist()
-    shown = sorted(range(len(examples)), key=lambda i: not differ[i])[:PROMPTS]
-    line["prompts"] = [prompt(run.task, examples[i], rollouts, i, rewards[i]) for i in shown]
+    best = rewards.nan_to_num(-torch.inf).argmax(1).tolist()
+    worst = rewards.nan_to_num(torch.inf).argmin(1).tolist()
+    # Prompts with different rewards have more to show, and come first.
+    order = sorted(
+        range(len(examples)), key=lambda i: not rewards[i, best[i]] > rewards[i, worst[i]]
+    )
+    line["prompts"] = []
+    for i in order[:PROMPTS]:
+        # A single rollout if all have the same reward.
+        chosen = dict.fromkeys([best[i], worst[i]])
+        line["prompts"].append(
+            {
+                "prompt": rollouts.row(i, 0)["prompt"],
+                "answer": str(examples[i].columns.get("answer", examples[i].answer)),
+                "right": int((rewards[i] == 1).sum()),
+                "responses": [
+                    response(run.task, examples[i], rollouts, i, j, float(rewards[i, j]))
+                    for j in chosen
+                ],
+            }
+        )
     run.path.mkdir(parents=True, exist_ok=True)
-    with open(run.path / NAME, "a", encoding="utf-8") as file:
+    with open(run.path / NAME, "a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def cut(folder: Path, step: int):
-    """Takes out the lines from `step` on, which a resumed run writes again."""
+    """Remove the lines from `step` on, which a resumed run writes again."""
     file = folder / NAME
     if file.exists():
-        files.write_text(
-            file, "".join(line for row, line in files.json_lines(file) if row["step"] < step)
-        )
+        kept = [line for row, line in files.json_lines(file) if row["step"] < step]
+        files.write_text(file, "".join(kept))
 
 
-def histogram(rewards) -> dict[int, int]:
-    """{K: how many prompts of all ranks have K successes}, without those that have no verdict; rewards (P_local, N)."""
+def histogram(rewards: torch.Tensor) -> dict[int, int]:
+    """{K: the number of prompts of all ranks with K successes}, for rewards (P_local, N).
+
+    Prompts with a rollout that has no verdict are left out.
+    """
     judged = rewards[rewards.isfinite().all(1)]
-    counts = torch.bincount((judged == 1).sum(1), minlength=rewards.shape[1] + 1)
-    counts = distributed.all_reduce(dict(enumerate(counts.tolist())))
-    return {successes: int(prompts) for successes, prompts in counts.items() if prompts}
+    counts = torch.bincount((judged == 1).sum(1), minlength=rewards.shape[1] + 1).tolist()
+    summed = distributed.all_reduce({str(successes): n for successes, n in enumerate(counts)})
+    return {int(successes): int(n) for successes, n in summed.items() if n}
 
 
-def prompt(task, example, rollouts, i: int, rewards) -> dict:
-    """Prompt i of this rank, with its rewards (N,)."""
-    best = int(rewards.nan_to_num(-torch.inf).argmax())
-    worst = int(rewards.nan_to_num(torch.inf).argmin())
-    return {
-        "prompt": rollouts.row(i, 0)["prompt"],
-        "answer": str(example.columns.get("answer", example.answer)),
-        "right": int((rewards == 1).sum()),
-        "responses": [
-            response(task, example, rollouts, i, j, float(rewards[j]))
-            for j in dict.fromkeys([best, worst])
-        ],
-    }
-
-
-def response(task, example, rollouts, i: int, j: int, reward: float) -> dict:
-    """Rollout j of prompt i. "read" is the answer that the verifier reads in it, and "drawn" a picture in letters, where the
-    task has such things."""
+def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> dict:
+    """Rollout j of prompt i, with the answer that the verifier reads and a drawing, if any."""
     text = rollouts.text(i, j)
-    drawn = None
-    if kind(task).show is not Task.show:
-        drawn = harmless(task.show, text, example, False)
+    read = drawn = None
+    if task.final:
+        read = attempt(task.final, task.response(rollouts, i, j))
+    if getattr(kind(task), "show", None) is not Task.show:
+        drawn = attempt(task.show, text, example, False)
     return {
         "reward": None if reward != reward else reward,
         "length": int(rollouts.lengths[i, j]),
         "response": text,
-        "read": harmless(task.final, task.response(rollouts, i, j)) if task.final else None,
+        "read": read,
         "drawn": drawn,
     }
 
 
-def harmless(function, *arguments) -> str | None:
-    """What somebody's code says; what is only looked at must not end a run."""
+def attempt(function, *arguments) -> str | None:
+    """What a task says of a response; an error in it must not end the run."""
     try:
         said = function(*arguments)
     except FAULTS:

@@ -14,6 +14,7 @@ import torch
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
+from maxrl.build import make_policy
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, typed
@@ -21,14 +22,14 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
 from maxrl.parallel import distributed
-from maxrl.policy import SequencePolicy, make_policy
+from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.registry import check_sizes
 from maxrl.rewards.functions import Rewards, Verdicts, probe
 from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say, started
 from maxrl.run.trackers import check_trackers
-from maxrl.sampling.sampler import check_prompts
+from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 

@@ -1,17 +1,19 @@
-"""TensorBoard and Weights & Biases, where --track asks for them."""
+"""TensorBoard and Weights & Biases, for --track."""
 
 import json
 import os
 import secrets
-import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from maxrl.errors import UsageError
 
 
 class TensorBoard:
-    """Event files in RUN/tensorboard, as float32. What a killed run wrote from first_step on stays in its file, and every
-    reader of TensorBoard's own takes it back."""
+    """Event files in RUN/tensorboard.
+
+    A resumed run repeats the steps after its checkpoint; readers of TensorBoard drop the old ones.
+    """
 
     @staticmethod
     def package():
@@ -20,57 +22,42 @@ class TensorBoard:
         return SummaryWriter
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
-        in_order(run / "tensorboard", int(time.time()))
         self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
-        self.writer.add_text(
-            "recipe", "    " + json.dumps(recipe, indent=2).replace("\n", "\n    "), first_step
-        )
+        # Indented text is code in Markdown.
+        text = json.dumps(recipe, indent=2).replace("\n", "\n    ")
+        self.writer.add_text("recipe", f"    {text}", first_step)
 
     def log(self, step: int, metrics: dict[str, float]):
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
-        self.writer.flush()  # a killed run has every step, as metrics.jsonl has: the next one goes on without a gap
+        # A killed run would otherwise lose the last steps before its checkpoint.
+        self.writer.flush()
 
     def close(self):
         self.writer.close()
 
 
-def in_order(folder: Path, now: int):
-    """Readers take event files by the time in their names, events.out.tfevents.TIME.rest: where the clock has been put back
-    the earlier ones get earlier names."""
-    last = now - 1
-    for file in sorted(folder.glob("events.out.tfevents.*"), reverse=True):
-        stamp, rest = file.name.split(".", 4)[3:]
-        last = min(int(stamp), last) if stamp.isdecimal() else last
-        file.rename(folder / f"events.out.tfevents.{last:010d}.{rest}")
-        last -= 1
-
-
 class WandB:
-    """A run of Weights & Biases whose id is kept in RUN/wandb_id. Without a key (WANDB_API_KEY, or
-    `wandb login`) it stays in RUN/wandb, for `wandb sync` to send later.
+    """A run of Weights & Biases, whose id is in RUN/wandb_id, so that a resumed run continues it.
 
-    A resumed run goes on under the same id, and the server takes no step for a second time: what a killed run had sent
-    already keeps its times. Offline each start has a folder of its own, so the steps between the last checkpoint and the
-    end of a killed run are in two of them; how `wandb sync` joins these is not ours to promise.
+    Without a key (WANDB_API_KEY, or `wandb login`), it stays in RUN/wandb for `wandb sync`.
     """
 
     @staticmethod
     def package():
-        # Not the module: a folder called wandb, which W&B likes to make, can be imported too.
+        # A folder called wandb, which W&B creates, could be imported as a module as well.
         from wandb import init, login
 
         return init, login
 
     def __init__(self, run: Path, recipe: dict, first_step: int):
         file = run / "wandb_id"
-        own = os.environ.get
         if not file.exists():
             file.write_text(secrets.token_hex(4) + "\n")
+        own = os.environ.get
         try:
             init, login = self.package()
             known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
-            mode = None if known else "offline"  # None: W&B decides
             self.run = init(
                 project=own("WANDB_PROJECT", "maxrl"),
                 name=own("WANDB_NAME", run.resolve().name),
@@ -78,12 +65,13 @@ class WandB:
                 resume="allow",
                 dir=str(run),
                 config=recipe,
-                mode=mode,
+                # None leaves the mode to W&B.
+                mode=None if known else "offline",
             )
-        except Exception as error:  # of a network there are many kinds
+        except Exception as error:
             raise UsageError(
-                f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); WANDB_MODE=offline "
-                "keeps the run here"
+                f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); "
+                "WANDB_MODE=offline keeps the run here"
             ) from None
 
     def log(self, step: int, metrics: dict[str, float]):
@@ -93,15 +81,13 @@ class WandB:
         self.run.finish()
 
 
-TRACKERS = {"tensorboard": TensorBoard, "wandb": WandB}
+TRACKERS: dict = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
-def check_trackers(names):
-    """Refuse before any work a tracker whose package is not there."""
+def check_trackers(names: Iterable[str]):
+    """Refuse a tracker whose package is not installed."""
     for name in names:
         try:
             TRACKERS[name].package()
         except ImportError:
-            raise UsageError(
-                f'--track {name} needs a package that is not installed: pip install -e ".[track]"'
-            ) from None
+            raise UsageError(f'--track {name} needs pip install -e ".[track]"') from None

@@ -1,6 +1,6 @@
-"""What a GPU needs so as not to wait for the host: steps that it repeats by itself, and numbers that are read later.
+"""CUDA graphs and asynchronous copies, so that a GPU does not wait for the host.
 
-On a CPU both do at once what they are asked.
+On a CPU both classes do their work immediately.
 """
 
 import contextlib
@@ -9,11 +9,11 @@ import torch
 
 
 class Repeated:
-    """A step that reads and writes tensors alone, called once per token.
+    """A step that only reads and writes tensors, called once per token.
 
-    On a GPU the first call of each shape runs it as it is, the second one captures it in a CUDA graph, and from then on the
-    graph is replayed: one launch for all its kernels. Results stay in tensors that the step writes in place. A graph lives as
-    long as its shape, tens of tokens: so nothing needs an address that outlives a rollout.
+    On a GPU the first call with a shape runs the step, the second one captures it in a CUDA graph,
+    and later ones replay the graph: one launch for all kernels. A graph lives as long as its shape,
+    which is tens of tokens, so that no address has to outlive a rollout.
     """
 
     def __init__(self, step, device):
@@ -25,7 +25,7 @@ class Repeated:
             self.side = torch.cuda.Stream()
 
     def __call__(self, shape):
-        """Run the step once. With another shape than before it works on other tensors."""
+        """Run the step once; another shape means other tensors."""
         if not self.on_gpu:
             self.step()
         elif shape != self.shape:
@@ -42,8 +42,8 @@ class Repeated:
     def capture(self):
         """Record the step, which runs nothing."""
         graph = torch.cuda.CUDAGraph()
-        # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would do the same and empty
-        # the memory that training keeps.
+        # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would
+        # do the same and empty the memory that training keeps.
         memory = self.graph.pool() if self.graph else None
         with self.aside():
             graph.capture_begin(memory, capture_error_mode="thread_local")
@@ -62,7 +62,9 @@ class Repeated:
 
 
 class Late:
-    """Brings small tensors to the host; from a GPU each call returns what the call before has asked for, or None."""
+    """Brings small tensors to the host; from a GPU each call returns what the call before has asked
+    for, or None.
+    """
 
     def __init__(self, device):
         self.on_gpu = device.type == "cuda"

@@ -1,25 +1,23 @@
-"""How much is sampled at once: as many rollouts as there is memory for."""
+"""Sampling as many rollouts at once as fit into memory."""
 
 import warnings
 
 import torch
 import torch.nn.functional as F
 
-from maxrl.models.attention import Cache, CacheFull
+from maxrl.models.cache import Cache, CacheFull
 from maxrl.sampling.sampler import Samples
 
 
 def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, int]:
     """Sample P = `prompts` groups of N = `rollouts` in waves that fit into memory.
 
-    sample    sample(groups, columns), two slices, gives the Samples of a part
-    prompts   P
-    rollouts  N
-    rows      the most rows of a wave
+    sample  sample(groups, columns), with two slices, returns the Samples of a part
+    rows    the most rows of a wave
 
-    Returns the Samples of all, and how many rows there was memory for. When a wave runs out of memory the next ones are
-    half as large, down to slices of a group: the noise rule keeps the rollouts the same. A budget that was full (CacheFull)
-    halves them too, but says nothing of memory: with shorter responses all rows may fit again.
+    Returns all Samples, and how many rows there was memory for. After an out-of-memory error waves
+    are half as large, down to slices of a group; the noise rule keeps the rollouts the same. A full
+    budget (CacheFull) halves them as well, but only this time: shorter responses may fit again.
     """
     waves = []
     fitting = rows
@@ -55,7 +53,9 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def joined(parts: list[Samples], dim: int) -> Samples:
-    """Return Samples of several groups (dim 0) or of several rows of the same groups (dim 1) as one."""
+    """Return Samples of several groups (dim 0) or of several rows of the same groups (dim 1) as
+    one.
+    """
     L = max(part.tokens.shape[-1] for part in parts)
     result = {}
     for name in vars(parts[0]):
@@ -67,7 +67,9 @@ def joined(parts: list[Samples], dim: int) -> Samples:
 
 
 def cache_bytes(config, max_tokens: int, element_size: int) -> int:
-    """Return the bytes of one row's keys and values after max_tokens own tokens, its group's prompt not counted."""
+    """Return the bytes of one row's keys and values after max_tokens own tokens, its group's prompt
+    not counted.
+    """
     per_token = 2 * config.num_key_value_heads * config.head_dim * element_size
     slots = -(-max_tokens // Cache.BLOCK) * Cache.BLOCK
     return config.num_hidden_layers * per_token * slots

@@ -1,10 +1,10 @@
-"""Sampling N responses per prompt: a prompt is encoded once for all its N rollouts.
+"""Sampling N responses per prompt; a prompt is encoded once for all its N rollouts.
 
-    generate         noise in, Samples out, by these steps:
+    generate         noise in, Samples out, in these steps:
       prefill        encode the prompts
       decode_step    draw one more token of every row
-      drop_finished  let rows leave that have ended, so that the cost follows the live ones
-      ended          cut off what rows have drawn behind their end
+      drop_finished  drop the rows that have ended, so that the cost follows the live ones
+      ended          cut off what rows have drawn after their stop token
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
 number that depends on (seed, step, prompt index, rollout index, position) alone, for a given
@@ -15,18 +15,22 @@ Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are be
 M slots for each of G groups.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from maxrl.models.attention import Cache
+from maxrl import rng
+from maxrl.models.cache import Cache
+from maxrl.models.transformer import Transformer
 from maxrl.sampling.cuda import Late, Repeated
 from maxrl.sampling.drawing import distribution, draw
+from maxrl.sampling.prompts import check_prompts, split
 
-CHECK_EVERY = 4  # tokens between two questions to the device which rows are still alive
-SHRINK_AT = 0.75  # rows are packed together when at most this share of the slots is alive
-LOGIT_BYTES = 20  # of each logit of a step: itself, log-probability, probability, their product
+CHECK_EVERY = 4  # tokens between two looks at which rows are still alive
+SHRINK_AT = 0.75  # pack the live rows together when they fill at most this share of the slots
+LOGIT_BYTES = 20  # a step holds each logit, its log-probability, probability and their product
 
 
 @dataclass
@@ -42,66 +46,68 @@ class Samples:
 
 @dataclass
 class Slots:
-    """The rows that are being sampled: all that a step reads and writes, in tensors.
+    """The rows that are being sampled: everything that a step reads and writes.
 
-    Rows that have ended run along until they leave.
+    Rows keep drawing after their stop token until they are dropped.
     """
 
     cache: Cache
-    current: torch.Tensor  # (G, M) the newest token of each, its next input
-    alive: torch.Tensor  # (G, M) bool: had not ended when it was last asked
-    rows: torch.Tensor  # (G, M) which of the P N rollouts each is
+    current: torch.Tensor  # (G, M) the newest token of each row, its next input
+    alive: torch.Tensor  # (G, M) bool: had not ended at the last look
+    rows: torch.Tensor  # (G, M) which of the P N rollouts each row is
     uniforms: torch.Tensor  # (P N, max_tokens) the noise
-    tokens: torch.Tensor  # (P N, max_tokens) the results, of which a step writes a column
+    tokens: torch.Tensor  # (P N, max_tokens) the results; a step writes one column
     log_probs: torch.Tensor  # (P N, max_tokens)
     entropies: torch.Tensor  # (P N, max_tokens)
 
 
-def noise(seed, step, prompt_indices, rollouts: int, length: int, first: int = 0):
-    """Return the uniform numbers that rollouts are drawn by: (P, N, length) in [0, 1), float64.
+def noise(
+    seed: int,
+    step: int,
+    prompt_indices: Iterable[int],
+    rollouts: int,
+    length: int,
+    first: int = 0,
+) -> torch.Tensor:
+    """Return the uniform numbers that rollouts are drawn with: (P, N, length) in [0, 1), float64.
 
-    seed            of the run
-    step            of the run, so that no two steps have the same
-    prompt_indices  P places of the prompts in the batch of all ranks
+    prompt_indices  P positions of the prompts in the batch of all ranks
     rollouts        N per prompt
-    length          the limit of a response, not how long one happens to get
-    first           of the rollouts, if others were drawn before: their noise is passed over
+    length          the longest response, which decides where the noise of the next rollout begins
+    first           how many rollouts were drawn before: their noise is skipped
     """
     draws = []
     for index in prompt_indices:
-        # A generator for each prompt: its noise does not depend on its neighbours.
-        generator = np.random.default_rng([seed, step, int(index)])
-        generator.bit_generator.advance(first * length)
+        # Every prompt has its own generator, so its noise does not depend on its neighbours.
+        generator = rng.rollouts(seed, step, int(index))
+        generator.random(first * length)
         draws.append(generator.random((rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
 
 @torch.no_grad()
 def generate(
-    model,
-    prompts,
+    model: Transformer,
+    prompts: Sequence[torch.Tensor],
     rollouts: int,
     max_tokens: int,
-    stop_tokens,
-    uniforms,
+    stop_tokens: Iterable[int],
+    uniforms: torch.Tensor,
     budget: float = torch.inf,
-    watch=None,
+    watch: Callable[[int], object] | None = None,
     **sampling,
 ) -> Samples:
     """Sample N = `rollouts` responses to every prompt.
 
-    model        a Transformer
     prompts      P one-dimensional tensors of at least one token, of any lengths
-    rollouts     N
     max_tokens   the longest response
     stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
-    budget       bytes of responses' keys and values and of a step's logits
+    budget       bytes for the responses' keys and values and a step's logits
     watch        is called now and then with the number of tokens drawn of each response
     sampling     temperature, top_k and top_p as in `distribution`
 
-    Returns Samples. PromptError for a prompt that the model cannot answer, CacheFull if what is
-    in use would pass the budget.
+    PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
     """
     check_prompts(model, prompts, max_tokens)
     slots = prefill(model, prompts, rollouts, uniforms, budget)
@@ -110,7 +116,7 @@ def generate(
     step = Repeated(lambda: decode_step(model, slots, **sampling), device)
     counts = Late(device)
     for position in range(max_tokens):
-        # To know who is alive the host waits for the device, so it asks only now and then.
+        # The host has to wait for the device to know which rows are alive, so it asks rarely.
         asking = position and position % CHECK_EVERY == 0
         if asking and not drop_finished(slots, stop, position, counts):
             break
@@ -121,19 +127,22 @@ def generate(
     return grouped(ended(slots, stop), len(prompts))
 
 
-def prefill(model, prompts, rollouts, uniforms, budget=torch.inf) -> Slots:
-    """Encode all prompts; arguments as in `generate`.
-
-    Returns Slots for all P N rows, of which no token is drawn yet.
-    """
+def prefill(
+    model: Transformer,
+    prompts: Sequence[torch.Tensor],
+    rollouts: int,
+    uniforms: torch.Tensor,
+    budget: float = torch.inf,
+) -> Slots:
+    """Encode all prompts and return Slots for all P N rows, before their first token."""
     weight = model.lm_head.weight
     device = weight.device
     uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
-    # The last token is left to the rows: from its logits the first one is drawn.
+    # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
-    beside = LOGIT_BYTES * len(weight)
-    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, budget, beside)
-    # A copy, because every step writes its tokens here.
+    logits = LOGIT_BYTES * len(weight)
+    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, budget, logits)
+    # A copy, because every step writes its tokens into it.
     current = last[:, None].repeat(1, rollouts)  # (P, N)
     rows = torch.arange(current.numel(), device=device)
     rows = rows.view_as(current)  # (P, N)
@@ -144,12 +153,8 @@ def prefill(model, prompts, rollouts, uniforms, budget=torch.inf) -> Slots:
     return Slots(cache, current, rows >= 0, rows, uniforms, tokens, log_probs, entropies)
 
 
-def decode_step(model, slots: Slots, **sampling):
-    """Draw one more token of every row, in the slots. It asks the host for nothing.
-
-    slots     there must be room in their cache
-    sampling  as in `generate`
-    """
+def decode_step(model: Transformer, slots: Slots, **sampling) -> None:
+    """Draw one more token of every row; its cache must have room. Nothing is asked of the host."""
     logits = model.decode(slots.current, slots.cache)  # (G, M, V)
     logits = logits.to(slots.log_probs.dtype)
     log_probs = distribution(logits, **sampling)  # (G, M, V)
@@ -161,36 +166,36 @@ def decode_step(model, slots: Slots, **sampling):
     slots.tokens[rows, position] = drawn
     log_prob = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
     slots.log_probs[rows, position] = log_prob  # (G, M)
-    # A token that is cut away has -inf, and 0 times -inf is NaN.
+    # Tokens outside the nucleus have log-probability -inf, and 0 times -inf would be NaN.
     log_probs.clamp_(min=-1e9)
     entropy = -(probabilities * log_probs).sum(-1)  # (G, M)
     slots.entropies[rows, position] = entropy
 
 
-def is_stop(tokens, stop):
+def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
     """Return which tokens (...) are among the stop tokens (n,): (...) bool."""
     return (tokens.unsqueeze(-1) == stop).any(-1)
 
 
-def drop_finished(slots: Slots, stop, position: int, counts: Late) -> bool:
+def drop_finished(slots: Slots, stop: torch.Tensor, position: int, counts: Late) -> bool:
     """Pack the live rows together if they fill few of the slots; return whether there are any.
 
-    stop      (number of stop tokens,) their ids
-    position  how many tokens are drawn
+    stop      the ids of the stop tokens
+    position  how many tokens have been drawn
     counts    brings the numbers of live rows to the host
     """
     recent = slots.tokens[:, position - CHECK_EVERY : position]
     recent = recent[slots.rows]  # (G, M, CHECK_EVERY)
     slots.alive &= ~is_stop(recent, stop).any(-1)
     live = counts(slots.alive.sum(1))  # (G,) on the host
-    # On a GPU the first answer comes with the next question.
+    # On a GPU an answer arrives with the next question.
     if live is None:
         return True
     widest = int(live.max())
     groups = live.nonzero().squeeze(1)  # (G',) those with live rows
     size = widest * len(groups)
     if 0 < size <= SHRINK_AT * slots.alive.numel():
-        # Slots are a rectangle: groups with fewer live rows keep some that have ended.
+        # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
         groups = groups.to(slots.alive.device)
         dead = ~slots.alive[groups]
         live_first = dead.long().argsort(dim=1, stable=True)
@@ -203,18 +208,18 @@ def drop_finished(slots: Slots, stop, position: int, counts: Late) -> bool:
     return widest > 0
 
 
-def ended(slots: Slots, stop) -> Samples:
-    """Return the Samples (rows, ...) of the slots, with 0 behind the end of each row."""
+def ended(slots: Slots, stop: torch.Tensor) -> Samples:
+    """Return the Samples (rows, ...) of the slots, with 0 after the end of each row."""
     tokens = slots.tokens  # (P N, max_tokens)
     limit = tokens.shape[1]
-    # Behind a stop token rows have run along, or left; they may even have drawn another one.
+    # Rows kept drawing after their stop token and may have drawn another one: the first counts.
     stops = is_stop(tokens, stop)
     finished = stops.any(1)
-    # The stop token belongs to its response.
+    # The stop token is part of the response.
     lengths = stops.int().argmax(1) + 1
     lengths = torch.where(finished, lengths, limit)
     beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
-    # In place: nothing else reads them, and they may be large.
+    # In place, because they may be large and nothing else reads them.
     for values in (tokens, slots.log_probs, slots.entropies):
         values.masked_fill_(beyond, 0)
     return Samples(tokens, lengths, slots.log_probs, slots.entropies, finished)
@@ -222,7 +227,6 @@ def ended(slots: Slots, stop) -> Samples:
 
 def grouped(samples: Samples, prompts: int) -> Samples:
     """Return Samples (rows, ...) as those of P = `prompts` groups (P, N, ...)."""
-    # Not longer than the longest response.
     L = max(1, int(samples.lengths.max()))
     result = {}
     for name, values in vars(samples).items():
@@ -230,63 +234,3 @@ def grouped(samples: Samples, prompts: int) -> Samples:
             values = values[:, :L]
         result[name] = values.unflatten(0, (prompts, -1))  # (P, N, ...)
     return Samples(**result)
-
-
-def split(prompts, device):
-    """Split prompts into what is encoded once per group and what every row begins with.
-
-    prompts  G one-dimensional tensors of at least one token
-
-    Returns all but their last tokens (G, Lp), right-padded, their lengths (G,), and the last
-    tokens (G,).
-    """
-    prefix, lengths = pad([p[:-1] for p in prompts], device)
-    last = torch.stack([p[-1] for p in prompts])
-    return prefix, lengths, last.to(device)
-
-
-def pad(sequences, device):
-    """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
-    lengths = torch.tensor([len(s) for s in sequences])
-    shape = len(sequences), int(lengths.max())
-    # Filled on the CPU, for one copy to the device instead of one for each.
-    padded = torch.zeros(shape, dtype=torch.long)
-    for row, sequence in zip(padded, sequences):
-        row[: len(sequence)] = sequence
-    return padded.to(device), lengths.to(device)
-
-
-class PromptError(ValueError):
-    """A prompt that cannot be answered."""
-
-
-def check_prompts(model, prompts, max_tokens: int):
-    """Raise PromptError unless the model can answer all prompts.
-
-    model       a Transformer
-    prompts     of ids; a range stands for a prompt of its length
-    max_tokens  the longest response
-    """
-    highest = 0
-    longest = 0
-    for prompt in prompts:
-        if len(prompt) == 0:
-            raise PromptError("a prompt without tokens: every prompt needs at least one")
-        longest = max(longest, len(prompt))
-        if not isinstance(prompt, range):
-            ids = torch.as_tensor(prompt)
-            highest = max(highest, int(ids.max()))
-    # On a GPU the embedding would end the process without a word on the cause.
-    known = model.config.vocab_size
-    if highest >= known:
-        raise PromptError(
-            f"a prompt has token {highest} and the model only {known}: "
-            "its tokenizer.json is not of this model"
-        )
-    limit = model.config.max_position_embeddings
-    if longest + max_tokens > limit:
-        raise PromptError(
-            f"a prompt of {longest} tokens and a response of up to {max_tokens} "
-            f"exceed the model's {limit} positions: lower --max-response, "
-            "or leave out longer prompts with --max-prompt"
-        )

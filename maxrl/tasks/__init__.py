@@ -1,7 +1,8 @@
-"""The tasks by name. Another project's task is named package.module:Class or FILE.py:Class."""
+"""The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
 import difflib
 import inspect
+from typing import Any
 
 from maxrl.errors import FAULTS, UsageError
 from maxrl.io.files import DataError
@@ -28,20 +29,25 @@ TASKS = {
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 
 
-def load_task(name: str, split: str, /, **options) -> Task:
-    """A task's split ("train", "validation" or "test"). UsageError for an unknown name or option, and where the task's code
-    fails over its length or its first example."""
+def load_task(name: str, split: str, /, **options: Any) -> Task:
+    """A split ("train", "validation" or "test") of a task.
+
+    UsageError for an unknown name or option, and if the task's own code fails over its constructor,
+    its length or its first example.
+    """
     if ":" in name:
         constructor = imported(name, "--task")
     elif name in TASKS:
         constructor = TASKS[name]
     else:
         raise UsageError(
-            f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
+            f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or "
+            "FILE.py:Class"
         )
     if "split" in options:
         raise UsageError(
-            "--task.split is not an option: training takes the train split; eval.py and sample.py have --split"
+            "--task.split is not an option: training takes the train split; eval.py and sample.py "
+            "have --split"
         )
     try:
         known = inspect.signature(constructor).parameters
@@ -69,14 +75,10 @@ def load_task(name: str, split: str, /, **options) -> Task:
         raise UsageError(f"task {name} {fault(error)}") from None
 
 
-def refuse_unknown(task: str, options, known: list[str]):
+def refuse_unknown(task: str, options: dict, known: list[str]) -> None:
     """UsageError for the first of the options that a task's constructor does not take."""
     for option in options:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1, cutoff=0.4)
-            instead = (
-                f"did you mean --task.{near[0]}?"
-                if near
-                else f"it takes {', '.join(known) or 'none'}"
-            )
+            instead = f"did you mean --task.{near[0]}?" if near else f"it takes {', '.join(known)}"
             raise UsageError(f"--task.{option} is not an option of task {task}; {instead}")

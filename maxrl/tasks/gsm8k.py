@@ -1,7 +1,8 @@
 r"""GSM8K: school word problems whose answer is a number (arXiv 2602.02710, App. E.2).
 
-The prompt is the question and the request of the published code, one user message in the model's template (whose own
-system message comes first where it has one); for a tokenizer without a template it is that text alone.
+The prompt is the question and the request of the published code as one user message in the model's
+template, whose own system message comes first if it has one. For a tokenizer without a template it
+is that text alone.
 """
 
 from pathlib import Path
@@ -14,29 +15,32 @@ REQUEST = r"Let's think step by step and output the final answer within \boxed{}
 
 
 class Gsm8k(BoxedAnswers):
-    """What `python -m data.gsm8k.prepare` has written: {"problem", "answer", "solution", "source"} a line, or another set
-    of that layout in `directory` (a path, or one below data/), such as the generated word_problems.
+    """What `python -m data.gsm8k.prepare` has written, or another set of that layout.
 
-    Without a validation file, as prepare.py leaves it, validation is the test set, which the paper's curves over the
-    training show; then nothing may be chosen by it. verdict: "boxed" (verify_number) or "published" (verify_published).
+    Args:
+        directory: a path, or one below data/, such as word_problems.
+        verdict: "boxed" (verify_number) or "published" (verify_published).
+
+    Without a validation file, which prepare.py does not write by default, validation is the test
+    set, as in the paper's training curves; then nothing may be chosen by it.
     """
 
     def __init__(
-        self, split: str = "train", directory: str | Path | None = None, verdict: str = "boxed"
+        self, split: str = "train", directory: str | Path = "gsm8k", verdict: str = "boxed"
     ):
         check_split(split)
         self.verdict = check_verdict(verdict)
-        folder = Path(directory or "gsm8k")
-        folder = folder if directory and (folder / "info.json").exists() else DATA / folder
+        folder = Path(directory)
+        if not (folder / "info.json").exists():
+            folder = DATA / directory
         name = "word_problems" if folder.name == "word_problems" else "gsm8k"
-        if not (folder / "info.json").exists():  # written last: without it the set is not whole
+        # Without info.json, which is written last, it is half a set.
+        if not (folder / "info.json").exists():
             raise FileNotFoundError(
                 f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare"
             )
-        fix = command(f"data.{name}.prepare", {"out": folder}, {}) + " --overwrite"
-        self.info = read_info(
-            folder, (f"{split}.", "test.", "tokenizer"), fix
-        )  # its "test" names the test set
+        fix = f"{command(f'data.{name}.prepare', {'out': folder}, {})} --overwrite"
+        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), fix)
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

@@ -1,54 +1,31 @@
-"""Images and their classes: the format that data/imagenet and data/glyphs write, and the task that reads it.
+"""Images in classes: the format that data/imagenet and data/glyphs write, and its task.
 
-    DIRECTORY/info.json            written last: classes, encoding ("jpeg" or "raw"), shape of raw images, counts, checksums
-    DIRECTORY/train-00000.bin      a few large files of images, one behind the other
-    DIRECTORY/train-00000.npy      their index: offset, length, label, CRC-32 of each, compared when an image is read
+    DIRECTORY/info.json        classes, encoding ("jpeg" or "raw"), shape of raw images, counts
+    DIRECTORY/train-00000.bin  a few large files of images, one after the other
+    DIRECTORY/train-00000.npy  their index: offset, length, label and CRC-32 of each image
 
-A rollout is one class drawn from the policy; its reward is 1 if it is the image's class (arXiv 2602.02710, Sec. 6.1).
+The CRC is compared when an image is read. A rollout is one class drawn from the policy; its reward
+is 1 if it is the class of the image (arXiv 2602.02710, Sec. 6.1).
 """
 
 import contextlib
 import hashlib
 import io
-import math
-import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
 
 from maxrl.errors import UsageError
-from maxrl.io.files import DataError, command, read_info, read_json
+from maxrl.io.files import command, read_info, read_json
 from maxrl.tasks.base import DATA, Example, Task
 
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "GIF",
-    "BMP",
-    "WEBP",
-    "TIFF",
-    "PPM",
-)  # not EPS, which would start another program
-DRAWN = {
-    "classes": 200,
-    "size": 32,
-    "train": 30_000,
-    "validation": 2_000,
-    "test": 2_000,
-    "noise": 0.15,
-    "jitter": 0.8,
-    "seed": 0,
-}  # the options of data/glyphs/prepare.py
-CONVERTED = {
-    "size": 256,
-    "quality": 90,
-    "seed": 0,
-    "shard-images": 20_000,
-    "validation-share": 0.1,
-}  # of data/imagenet
+# Formats that Pillow may open; not EPS, for which it would start another program.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
 
 
@@ -62,7 +39,7 @@ class ImageBatch:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def to(self, device) -> "ImageBatch":
+    def to(self, device: torch.device | str) -> "ImageBatch":
         return ImageBatch(
             self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
         )
@@ -71,110 +48,80 @@ class ImageBatch:
         return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
 
 
-def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]):
-    """One .bin of the images' bytes and its .npy of INDEX; the index last, so that a shard with an index is whole."""
-    name = directory / f"{split}-{number:05d}"
+def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]) -> None:
+    """Write one shard of (bytes, label): the .bin of the images and the .npy of their INDEX."""
+    name = f"{split}-{number:05d}"
     index = np.array([(0, len(data), label, zlib.crc32(data)) for data, label in images], INDEX)
     index["offset"][1:] = np.cumsum(index["length"][:-1], dtype=np.uint64)
-    with open(f"{name}.bin.incomplete", "wb") as file:
+    with open(directory / f"{name}.bin", "wb") as file:
         file.writelines(data for data, _ in images)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{name}.bin.incomplete", f"{name}.bin")
-    with open(f"{name}.npy.incomplete", "wb") as file:
-        np.save(file, index, allow_pickle=False)
-    os.replace(f"{name}.npy.incomplete", f"{name}.npy")
+    np.save(directory / f"{name}.npy", index, allow_pickle=False)
 
 
 def fix_command(folder: Path) -> str:
-    """What to do about a damaged set: the command that makes it again, with the options that info.json still has."""
-    drawn = "glyphs" in folder.parts
-    info = {}
-    with contextlib.suppress(
-        ValueError, OSError, LookupError, TypeError
-    ):  # info.json may be what is damaged
+    """The command that makes a damaged set again, with the options that info.json still has."""
+    name = "glyphs" if "glyphs" in folder.parts else "imagenet"
+    options: dict = {} if name == "glyphs" else {"source": "SOURCE"}
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         info = read_json(folder / "info.json")
-        drawn |= "drawn" in info
-        if drawn:
-            info = (
-                {"classes": len(info["classes"]), "size": int(info["shape"][0])}
-                | info["counts"]
-                | info["drawn"]
-            )
-    usual = DRAWN if drawn else CONVERTED
-    options = {} if drawn else {"source": "SOURCE"}
-    options |= {option: info[key] for option in usual if (key := option.replace("-", "_")) in info}
-    module = f"data.{'glyphs' if drawn else 'imagenet'}.prepare"
-    return f"{command(module, options | {'out': folder}, usual)} --overwrite makes it again"
+        if "drawn" in info:
+            name = "glyphs"
+            drawn = {option: info["drawn"][option] for option in ("noise", "jitter", "seed")}
+            size = {"classes": len(info["classes"]), "size": info["shape"][0]}
+            options = size | info["counts"] | drawn
+        else:
+            options["validation-share"] = info["validation_share"]
+            options |= {option: info[option] for option in ("size", "quality", "seed")}
+    return command(f"data.{name}.prepare", options | {"out": folder}, {}) + " --overwrite"
 
 
 class Shards:
-    """The images of a split as bytes, mapped and not read. A copy of it for a worker is its list of files."""
+    """The images of a split as bytes; the files are mapped, not read.
 
-    def __init__(self, directory: Path, split: str, count: int, classes: int = 2**31):
-        self.fix = fix_command(directory)
+    `fix` is the command that makes a damaged set again, for the messages of UsageError.
+    """
+
+    def __init__(self, directory: Path, split: str, count: int, fix: str = ""):
+        self.fix = fix
         self.files = sorted(directory.glob(f"{split}-*.npy"))
-        indices = [self.read_index(file) for file in self.files]
+        indices = [np.load(file, allow_pickle=False) for file in self.files]
+        for file, index in zip(self.files, indices):
+            shard = file.with_suffix(".bin")
+            size = shard.stat().st_size if shard.exists() else 0
+            if size != index["length"].sum(dtype=np.int64):
+                raise self.damaged(f"{shard} is not as long as its index says")
         self.index = np.concatenate([np.zeros(0, INDEX), *indices])
         if len(self.index) != count:
-            raise UsageError(
-                f"{directory} holds {len(self.index)} {split} images, info.json says {count}: {self.fix}"
-            )
-        if count and not 0 <= self.index["label"].min() <= self.index["label"].max() < classes:
-            raise UsageError(f"{directory} has labels beyond its {classes} classes: {self.fix}")
+            raise self.damaged(f"{directory} holds {len(self.index)} {split} images, not {count}")
         self.ends = np.cumsum([len(index) for index in indices])
-        self.maps = {}
+        self.maps: dict[int, np.memmap] = {}
 
-    def read_index(self, file: Path) -> np.ndarray:
-        """UsageError where it is none, or does not fit its shard."""
-        shard = file.with_suffix(".bin")
-        try:
-            index = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UsageError(f"{file} cannot be read ({error}): {self.fix}") from None
-        if index.dtype != INDEX:
-            raise UsageError(
-                f"{file} is no index of images, or one of an earlier version: {self.fix}"
-            )
-        size = shard.stat().st_size if shard.exists() else 0
-        says = index["length"].sum(dtype=np.int64)
-        if size != says:
-            raise UsageError(
-                f"{shard} has {size} bytes, its index says {says}: the shard is damaged, {self.fix}"
-            )
-        return index
+    def damaged(self, what: str) -> UsageError:
+        return UsageError(f"{what}, so the data set is damaged: {self.fix} makes it again")
 
-    def __getitem__(self, i: int) -> np.ndarray:
+    def __getitem__(self, i: int) -> bytes:
         shard = int(np.searchsorted(self.ends, i, side="right"))
+        file = self.files[shard].with_suffix(".bin")
         if shard not in self.maps:
-            self.maps[shard] = np.memmap(self.files[shard].with_suffix(".bin"), np.uint8, "r")
+            self.maps[shard] = np.memmap(file, np.uint8, "r")
         offset, length, _, crc = self.index[i].item()
-        data = self.maps[shard][offset : offset + length]
-        if len(data) != length or zlib.crc32(data) != crc:
-            raise UsageError(
-                f"image {i} is not what its checksum says: {self.files[shard].with_suffix('.bin')} is damaged, "
-                f"{self.fix}"
-            )
+        data = self.maps[shard][offset : offset + length].tobytes()
+        if zlib.crc32(data) != crc:
+            raise self.damaged(f"image {i} in {file} is not what its checksum says")
         return data
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"maps": {}}  # a pickled map would be all of its bytes
-
-
-def check_images(directory: Path, info: dict):
-    """UsageError if an image of a set is not what its checksum says, or if there are not as many as info.json says."""
-    for split, count in info["counts"].items():
-        shards = Shards(directory, split, count)
-        for i in range(count):
-            shards[i]
+        # A loader's worker gets the list of files: a pickled map would be all of its bytes.
+        return self.__dict__ | {"maps": {}}
 
 
 class Images(Task):
     """Images of `directory` (a path, or one below data/), `size` pixels square.
 
-    augment (training split only): a random part of 8 to 100 % of the area at an aspect of 3/4 to 4/3, resized, and flipped
-    half the time (D.2). Otherwise the short side is resized to size * 256 / 224 and the centre cut out, as in the
-    published code. Raw images of that very size, without augmentation, are taken as they are.
+    With `augment` a training image is a random part of 8 to 100 % of the area at an aspect of 3/4
+    to 4/3, resized, and flipped half the time (App. D.2). Otherwise the short side is resized to
+    size * 256 / 224 and the centre is cut out, as in the published code. Raw images of that very
+    size are taken as they are unless they are augmented.
     """
 
     def __init__(
@@ -184,48 +131,32 @@ class Images(Task):
         size: int = 224,
         augment: bool = True,
     ):
-        folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
-        name = "glyphs" if "glyphs" in folder.parts else "imagenet"
-        if not (folder / "info.json").exists():
-            raise FileNotFoundError(
-                f"there is no complete image set in {folder}: make it with python -m data.{name}.prepare "
-                "(--help says how), or name another with --task.directory"
-            )
-        if type(size) is not int or size < 1:
+        if type(size) is not int or size < 1 or type(augment) is not bool:
             raise ValueError(
-                f"the size of an image must be a whole number of at least 1, got {size}"
+                "size must be a whole number of at least 1 and augment true or false, got "
+                f"{size!r} and {augment!r}"
             )
-        if type(augment) is not bool:
-            raise ValueError(f"augment must be true or false, got {augment!r}")
-        try:
-            info = read_info(
-                folder, (f"{split}-",), fix_command(folder).removesuffix(" makes it again")
+        folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
+        if not (folder / "info.json").exists():
+            name = "glyphs" if "glyphs" in folder.parts else "imagenet"
+            raise FileNotFoundError(
+                f"there is no complete image set in {folder}: make it with python -m "
+                f"data.{name}.prepare, or name another with --task.directory"
             )
-            counts = info["counts"]
-            self.classes = tuple(info["classes"])
-            self.encoding = info["encoding"]
-            self.shape = info["shape"] if self.encoding == "raw" else None
-        except DataError as error:
-            raise UsageError(f"{error}") from None
-        except (KeyError, TypeError) as error:
-            raise UsageError(
-                f"{folder / 'info.json'} is damaged ({error!r}): {fix_command(folder)}"
-            ) from None
+        fix = fix_command(folder)
+        info = read_info(folder, (f"{split}-",), fix)
+        counts = info["counts"]
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
         self.split = split
         self.size = size
         self.augment = augment and split == "train"
-        self.shards = Shards(folder, split, counts[split], len(self.classes))
+        self.classes = tuple(info["classes"])
+        self.shape = info.get("shape")  # of raw images; JPEGs have shapes of their own
+        self.shards = Shards(folder, split, counts[split], fix)
         self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
-        if self.shape and set(self.shards.index["length"].tolist()) - {math.prod(self.shape)}:
-            raise UsageError(
-                f"{folder} has raw images of another size than {self.shape}: {fix_command(folder)}"
-            )
-        self.as_they_are = (
-            self.encoding == "raw" and not self.augment and self.shape[:2] == [size, size]
-        )
-        if not self.as_they_are:
+        self.ready = not self.augment and self.shape == [size, size, 3]
+        if not self.ready:
             pillow()
 
     def __len__(self) -> int:
@@ -235,74 +166,64 @@ class Images(Task):
         """For people: the class by name, and the image as it is scored, uint8 (H, W, 3)."""
         self.check_index(index)
         label = int(self.shards.index["label"][index])
-        return Example(
-            f"{self.split} image {index}",
-            self.classes[label],
-            {"pixels": self.pixels(index, None), "label": label},
-        )
+        columns = {"pixels": self.pixels(index, None), "label": label}
+        return Example(f"{self.split} image {index}", self.classes[label], columns)
 
-    def batch(self, indices, seeds=None) -> ImageBatch:
-        """The images; seeds has for each of them what np.random.default_rng takes, and decides its augmentation."""
-        seeds = seeds if self.augment and seeds is not None else [None] * len(indices)
-        images = np.stack(
-            [self.pixels(int(i), seed) for i, seed in zip(indices, seeds)]
-        )  # (P_local, H, W, 3)
+    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> ImageBatch:
+        """Load images; seeds, one for each, decide the augmentation (np.random.default_rng)."""
+        if not self.augment or seeds is None:
+            seeds = [None] * len(indices)
+        pixels = [self.pixels(int(i), seed) for i, seed in zip(indices, seeds)]
+        images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)  # (P_local, 3, H, W)
         labels = self.shards.index["label"][np.asarray(indices)].astype(np.int64)  # (P_local,)
-        return ImageBatch(
-            torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
-        )
+        return ImageBatch(images.contiguous(), torch.from_numpy(labels))
 
-    def pixels(self, index: int, seed) -> np.ndarray:
-        """One image, uint8 (H, W, 3): augmented where a seed is given."""
+    def pixels(self, index: int, seed: int | Sequence[int] | None) -> np.ndarray:
+        """One image, uint8 (H, W, 3), augmented if a seed is given."""
         data = self.shards[index]
-        if self.as_they_are:
-            return data.reshape(self.shape)
+        if self.ready:
+            return np.frombuffer(data, np.uint8).reshape(self.shape)
         Image = pillow()
         try:
-            image = (
-                Image.fromarray(data.reshape(self.shape))
-                if self.encoding == "raw"
-                else Image.open(io.BytesIO(data), formats=FORMATS)
-            ).convert("RGB")
+            if self.shape:
+                image = Image.frombytes("RGB", (self.shape[1], self.shape[0]), data)
+            else:
+                image = Image.open(io.BytesIO(data), formats=FORMATS).convert("RGB")
         except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UsageError(
-                f"{self.split} image {index} cannot be decoded ({type(error).__name__}): its shard is damaged, "
-                f"{self.shards.fix}"
+            raise self.shards.damaged(
+                f"{self.split} image {index} cannot be decoded ({type(error).__name__})"
             ) from None
-        rng = None if seed is None else np.random.default_rng(seed)
-        box = centre_box(*image.size) if rng is None else random_box(*image.size, rng)
-        pixels = np.asarray(
-            image.resize(
-                (self.size, self.size), Image.Resampling.BILINEAR, box=box, reducing_gap=2.0
-            )
-        )
-        return pixels[:, ::-1] if rng is not None and rng.random() < 0.5 else pixels
+        size = (self.size, self.size)
+        bilinear = Image.Resampling.BILINEAR
+        if seed is None:
+            image = image.resize(size, bilinear, box=centre_box(*image.size), reducing_gap=2.0)
+            return np.asarray(image)
+        rng = np.random.default_rng(seed)
+        box = random_box(image.width, image.height, rng)
+        pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
+        return pixels[:, ::-1] if rng.random() < 0.5 else pixels
 
     def verify(self, response: str, example: Example) -> float:
         return float(response == example.answer)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
-        """The image in half blocks, at most 48 columns, where colour is allowed; the class drawn, and the right one."""
-        verdict = (
-            f"right: {response}"
-            if response == example.answer
-            else f"wrong: {response}, not {example.answer}"
-        )
+        """The class drawn and the right one; in colour also the image, at most 48 columns wide."""
+        right = response == example.answer
+        verdict = f"right: {response}" if right else f"wrong: {response}, not {example.answer}"
         if not colour:
             return verdict
         step = -(-self.size // 48)
         pixels = example.columns["pixels"][::step, ::step].tolist()
+        # A half block shows two pixels, the upper one in its own colour, the lower one behind it.
+        block = "\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580"
         rows = []
         for upper, lower in zip(pixels[::2], pixels[1::2]):
-            blocks = [
-                "\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580".format(*a, *b)
-                for a, b in zip(upper, lower)
-            ]
-            rows.append("".join([*blocks, "\x1b[0m"]))
+            rows.append("".join(block.format(*a, *b) for a, b in zip(upper, lower)) + "\x1b[0m")
         return "\n".join([*rows, verdict])
 
 
-def pillow():
+def pillow() -> ModuleType:
+    """Pillow's Image, or a UsageError where it is not installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -310,10 +231,11 @@ def pillow():
     return Image
 
 
-def centre_box(width: int, height: int) -> tuple[float, float, float, float]:
-    """The square that is left when the short side is resized to 256 and the centre cut to 224: (left, upper, right, lower).
+def centre_box(width: int, height: int) -> tuple[float, ...]:
+    """(left, upper, right, lower) of the square that resizing to 256 and cutting 224 leaves.
 
-    Whole pixels of the resized image, as torchvision rounds them: half a pixel more would blur the image.
+    It has whole pixels of the resized image, rounded as by torchvision: half a pixel more would
+    blur the image.
     """
     sides = np.array([width, height])
     resized = (256 * sides / sides.min()).astype(int)
@@ -323,7 +245,10 @@ def centre_box(width: int, height: int) -> tuple[float, float, float, float]:
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """A box of 8 to 100 % of the area and an aspect of 3/4 to 4/3 (log-uniform); the centre where ten tries do not fit."""
+    """A box of 8 to 100 % of the area and an aspect of 3/4 to 4/3 (log-uniform).
+
+    After ten boxes that do not fit, it is the largest one in the centre.
+    """
     for _ in range(10):
         area = width * height * rng.uniform(0.08, 1)
         aspect = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))

@@ -1,11 +1,12 @@
-r"""Competition mathematics: POLARIS-53K to train on, AIME, BeyondAIME, MATH-500 and Minerva to test (App. E.3).
+r"""Competition mathematics (arXiv 2602.02710, App. E.3).
 
-Three prompts circulate under the paper's name. The text of E.3.1 appends a newline and "Please reason step by step, and put
-your final answer within \boxed{{}}." to the problem, and so does the published polaris.py, in one user message without a
-system message: both show the model a literal \boxed{{}}. The example printed in E.3.1 has another request. Here the user
-message is the published one but for \boxed{}, which is the form that the verifier reads. The system message, the same request
-once more as Qwen2.5-Math's own template has it, is ours: `--task.system ""` leaves it out. The template is the tokenizer's:
-that of Qwen2.5 and Qwen3 writes these messages as <|im_start|>system ... <|im_end|> and so on, as the test shows.
+POLARIS-53K is for training; AIME, BeyondAIME, MATH-500 and Minerva are for tests. Three prompts
+circulate under the paper's name. The text of E.3.1 appends a newline and "Please reason step by
+step, and put your final answer within \boxed{{}}." to the problem, and so does the published
+polaris.py, in one user message without a system message: both show the model a literal \boxed{{}}.
+The example printed in E.3.1 has another request. Here the user message is the published one but for
+\boxed{}, which is the form that the verifier reads. The system message, which repeats the request
+as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 """
 
 from pathlib import Path
@@ -27,11 +28,14 @@ SETS = {
 
 
 class Math(BoxedAnswers):
-    """Each split is one of SETS, as data/*/prepare.py write them, or a data set of one's own: {"problem", "answer"} a row, or
-    {"prompt", "solution"} as TRL has them (maxrl/tasks/rows.py).
+    """Competition problems, from one of SETS for each split or from a data set of one's own.
 
-    `eval.py CHECKPOINT --task.test beyondaime` takes another set; `--task.system ""` leaves out the system message. verdict:
-    "boxed" (verify_math on the last box) or "published" (verify_published on the whole response).
+    Args:
+        train, validation, test: a name in SETS, or a file or data set of the hub with the columns
+            {"problem", "answer"}, or {"prompt", "solution"} as TRL has them.
+        system: the system message; "" for none.
+        directory: where SETS are.
+        verdict: "boxed" (verify_math on the last box) or "published" (verify_published on all).
     """
 
     def __init__(
@@ -46,24 +50,20 @@ class Math(BoxedAnswers):
     ):
         check_split(split)
         self.verdict = check_verdict(verdict)
-        self.source = {"train": train, "validation": validation, "test": test}[split]
-        name = str(self.source)
+        self.source = str({"train": train, "validation": validation, "test": test}[split])
+        name = self.source
         if name in SETS:
             file = Path(directory) / SETS[name]
+            folder = file.parent
+            make = f"data.{folder.name}.prepare"
             if not file.exists():
-                raise FileNotFoundError(
-                    f"there is no file {file}: run python -m data.{file.parent.name}.prepare"
-                )
-            fix = (
-                command(f"data.{file.parent.name}.prepare", {"out": file.parent}, {})
-                + " --overwrite"
-            )
-            read_info(file.parent, (file.name,), fix)
+                raise FileNotFoundError(f"there is no file {file}: run python -m {make}")
+            read_info(folder, (file.name,), f"{command(make, {'out': folder}, {})} --overwrite")
             name = str(file)
         elif Path(name).suffix not in FILES and "/" not in name:
             raise ValueError(
-                f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a file that ends in "
-                f"{', '.join(FILES)}"
+                f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a "
+                f"file that ends in {', '.join(FILES)}"
             )
         self.system = [{"role": "system", "content": str(system)}] if system else []
         self.read(name, split)
@@ -76,7 +76,9 @@ class Math(BoxedAnswers):
         return verify_math_batch(responses, answers)
 
     def normal(self, response: str) -> str | None:
-        r"""The text of the last box but for blanks, \left and \right, and the size of fractions (normal_form). math-verify is
-        not asked: it compares pairs, and finds some equal that this counts apart, such as (x+1)^2 and x^2+2x+1. Of the
-        published verdict that is true as well."""
+        r"""The text of the last box but for blanks, \left and \right, and the size of fractions.
+
+        math-verify is not asked, because it compares pairs: it finds some answers equal that count
+        apart here, such as (x+1)^2 and x^2+2x+1.
+        """
         return normal_form(last_boxed(response) or "") or None

@@ -1,15 +1,15 @@
 """Mazes as text: making, solving, judging and drawing them (arXiv 2602.02710, App. E.1).
 
-A maze of n x n squares (n odd) has c x c cells, c = (n - 1) / 2, on the squares with two odd coordinates; start (1, 1),
-goal (n - 2, n - 2), (row, column) from the upper left. It is perfect: of the 2 c (c - 1) possible openings between
-neighbouring cells those made form a spanning tree, so the path is unique. A maze is stored as the bits of its openings,
-first those to the right, then those downwards, row by row: 112 bits = 14 bytes for 17x17.
+A maze of n x n squares (n odd) has c x c cells, c = (n - 1) / 2, on the squares with two odd
+coordinates. The start is (1, 1) and the goal (n - 2, n - 2), as (row, column) from the upper left.
+It is perfect: of the 2 c (c - 1) possible openings between neighbouring cells those that are open
+form a spanning tree, so the path is unique. A maze is stored as the bits of its openings, first
+those to the right, then those downwards, row by row: 112 bits = 14 bytes for 17x17.
 
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
 import contextlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import pad
 
 from maxrl.io.files import checksum, command, read_info, read_json
+from maxrl.rollouts import Rollouts
 from maxrl.tasks.base import DATA, Example, Task, check_split
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
@@ -26,44 +27,45 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
-USUAL = {"test": 256, "validation": 256, "seed": 0}  # the options of data/maze/prepare.py
+USUAL = {"test": 256, "validation": 256, "seed": 0}  # defaults of data/maze/prepare.py
 DIRECTORY = DATA / "maze"
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
+Square = tuple[int, int]  # (row, column)
 
 
 def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """`count` mazes as packed rows, uint8 (M, bytes); not necessarily distinct.
+    """Draw `count` mazes as packed rows, uint8 (M, bytes); they need not be distinct.
 
-    Randomised Prim from the start cell, the variant over frontier *cells*: of the cells that touch the maze each is
-    equally likely, whatever the number of its carved neighbours; it is joined to one of these, all equally likely.
-    For 17x17 that gives paths of 29.05 moves (sd 2.09) and 22.05 dead ends (sd 2.15), start and goal among them (Prim
-    over frontier walls: 29.2 and 20.7; over cells from a random start: 30.1 and 22.7). All M mazes grow together.
+    Randomised Prim from the start cell, in the variant over frontier *cells*: every cell that
+    touches the maze is equally likely, whatever the number of its carved neighbours, and it is
+    joined to one of these, all equally likely. For 17x17 this gives paths of 29.05 moves (sd 2.09)
+    and 22.05 dead ends (sd 2.15), start and goal among them, as in the published mazes. All M mazes
+    grow together.
     """
-    state = np.full(
-        (count, size + 1, size), OUTSIDE, np.uint8
-    )  # a row too many: no cell's neighbour is beyond it
+    # One row too many, so that every neighbour of a cell is on the grid.
+    state = np.full((count, size + 1, size), OUTSIDE, np.uint8)
     state[:, 1:size:2, 1::2] = UNTOUCHED
     flat = state.reshape(count, -1)
     rows = np.arange(count)
     steps = np.array([down * size + right for down, right in MOVES.values()])
-    frontier = np.zeros(
-        (count, size * size // 4), np.int32
-    )  # a list of cells per maze, in its first `waiting` places
+    # A list of cells per maze, in its first `waiting` places.
+    frontier = np.zeros((count, size * size // 4), np.int32)
     waiting = np.zeros(count, np.int64)
-    cell = np.full(count, size + 1)
+    cell = np.full(count, size + 1)  # (M,)
     for turn in range((size - 1) ** 2 // 4):
         if turn > 0:
             pick = (rng.random(count) * waiting).astype(np.int64)
-            cell = frontier[rows, pick]  # (M,)
+            cell = frontier[rows, pick]
             waiting -= 1
-            frontier[rows, pick] = frontier[rows, waiting]  # the last one fills the gap
-            near = cell[:, None] + 2 * steps
+            frontier[rows, pick] = frontier[rows, waiting]  # the last cell fills the gap
+            near = cell[:, None] + 2 * steps  # (M, 4)
             carved = flat[rows[:, None], near] == CARVED  # (M, 4)
-            side = (carved + rng.random((count, 4))).argmax(1)  # a random one of the carved
+            # A random one of the carved neighbours.
+            side = (carved + rng.random((count, 4))).argmax(1)
             flat[rows, cell + steps[side]] = CARVED
         flat[rows, cell] = CARVED
         for step in steps:
-            near = cell + 2 * step
+            near = cell + 2 * step  # (M,)
             new = np.flatnonzero(flat[rows, near] == UNTOUCHED)
             flat[new, near[new]] = FRONTIER
             frontier[new, waiting[new]] = near[new]
@@ -72,7 +74,7 @@ def generate(size: int, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, size: int) -> np.ndarray:
-    """Packed rows (M, bytes) to walls (M, n, n), True where a wall stands."""
+    """Turn packed rows (M, bytes) into walls (M, n, n), True where a wall stands."""
     c = (size - 1) // 2
     opened = np.unpackbits(packed, axis=1, count=2 * c * (c - 1)).astype(bool)
     right, down = np.split(opened, 2, axis=1)
@@ -84,27 +86,27 @@ def unpack(packed: np.ndarray, size: int) -> np.ndarray:
 
 
 def pack(walls: np.ndarray) -> np.ndarray:
-    """The reverse of `unpack`: the openings of walls (M, n, n) as packed rows, uint8 (M, bytes); nothing else is looked at."""
-    between = [walls[:, 1::2, 2:-1:2], walls[:, 2:-1:2, 1::2]]
-    between = [part.reshape(len(walls), -1) for part in between]
-    return np.packbits(~np.concatenate(between, 1), axis=1)
+    """The reverse of `unpack`: walls (M, n, n) to packed rows. Only the openings are looked at."""
+    right = walls[:, 1::2, 2:-1:2].reshape(len(walls), -1)
+    down = walls[:, 2:-1:2, 1::2].reshape(len(walls), -1)
+    return np.packbits(~np.concatenate([right, down], 1), axis=1)
 
 
-def onward(walls: np.ndarray) -> dict[int, tuple[str, int] | None]:
-    """By square, for all that can reach the goal: the move and the next square towards it, of the goal None; walls (n, n).
+def onward(walls: np.ndarray) -> dict[int, tuple[str, int]]:
+    """For every flat square from which walls (n, n) let one reach the goal: (move, next square).
 
-    Breadth first from the goal.
+    Breadth first from the goal, whose own entry is ("", goal).
     """
     n = len(walls)
     wall = walls.ravel().tolist()
     goal = n * n - n - 2
-    ways = {goal: None}
+    ways = {goal: ("", goal)}
     queue = [goal]
     for here in queue:
         for move, (down, right) in MOVES.items():
             there = here - down * n - right
             if not wall[there] and there not in ways:
-                ways[there] = move, here
+                ways[there] = (move, here)
                 queue.append(there)
     return ways
 
@@ -113,10 +115,10 @@ def solve(walls: np.ndarray) -> list[str]:
     """The moves of the shortest path from start to goal; walls (n, n)."""
     ways = onward(walls)
     moves = []
-    here = len(walls) + 1
-    while ways[here]:
-        move, here = ways[here]
+    move, here = ways[len(walls) + 1]
+    while move:
         moves.append(move)
+        move, here = ways[here]
     return moves
 
 
@@ -139,28 +141,26 @@ def squares(prompt: str) -> list[str]:
     return body[:-1] if body[-1:] == ["NEWLINE"] else body
 
 
-def _grid(prompt: str) -> dict[tuple[int, int], str] | None:
-    """The squares of a prompt as {(row, column): name}; None where it is no rectangle with one START and one GOAL."""
+def read_grid(prompt: str) -> dict[Square, str] | None:
+    """The names of a prompt's squares; None unless they are a rectangle with one START and GOAL."""
     body = squares(prompt)
     rows = [row.split() for row in " ".join(body).split("NEWLINE")]
-    unknown = {*body} - {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
-    if (
-        unknown
-        or len({len(row) for row in rows}) != 1
-        or body.count("START") != 1
-        or body.count("GOAL") != 1
-    ):
+    known = set(body) <= {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
+    rectangle = len({len(row) for row in rows}) == 1
+    if not known or not rectangle or body.count("START") != 1 or body.count("GOAL") != 1:
         return None
     return {(r, q): cell for r, row in enumerate(rows) for q, cell in enumerate(row)}
 
 
-def follow(grid: dict, response: str) -> tuple[list, tuple | None, str]:
-    """Walk a response: the squares visited, the square where it fails (None: nowhere) and why ("" = it is right).
+def follow(grid: dict[Square, str], response: str) -> tuple[list[Square], Square | None, str]:
+    """Walk a response: the squares visited, the square where it fails or None, and why ("": right).
 
-    The verdict of the published judge. DONE must be there and every token before the first DONE must be a move, also
-    after the goal; the walk succeeds at its first touch of the goal; a wall or the border is failure.
+    This is the verdict of the published judge. DONE must be written, and every token before the
+    first DONE must be a move, even after the goal. The walk succeeds when it first touches the
+    goal; a wall or the border is a failure.
     """
-    # Blanks part the tokens, so a newline between two blanks is the vocabulary's newline token, and no move.
+    # Tokens are separated by blanks: a newline between two of them is the vocabulary's newline
+    # token, which is not a move.
     words = [word for part in response.split(" ") if part for word in part.split() or [part]]
     moves = words[: words.index("DONE")] if "DONE" in words else words
     here = next(square for square, cell in grid.items() if cell == "START")
@@ -169,11 +169,13 @@ def follow(grid: dict, response: str) -> tuple[list, tuple | None, str]:
         if move not in MOVES:
             return path, here, f"token {i}, {move[:20]!a}, is not a move"
         if grid[here] == "GOAL":
-            continue  # not walked any more, but still to be moves
-        there = here[0] + MOVES[move][0], here[1] + MOVES[move][1]
+            continue
+        down, right = MOVES[move]
+        there = (here[0] + down, here[1] + right)
         if grid.get(there, "WALL") == "WALL":
             return path, there if there in grid else here, f"move {i}, {move}, runs into a wall"
-        path.append(here := there)
+        here = there
+        path.append(here)
     if "DONE" not in words:
         return path, here, "DONE is missing"
     if grid[here] != "GOAL":
@@ -182,67 +184,65 @@ def follow(grid: dict, response: str) -> tuple[list, tuple | None, str]:
 
 
 def verify(prompt: str, response: str) -> float:
-    """1.0 when the response walks the prompt's maze from START to GOAL (see follow), else 0.0; for any texts at all."""
-    grid = _grid(prompt)
+    """1.0 if the response leads from START to GOAL in the prompt's maze, else 0.0; for any text."""
+    grid = read_grid(prompt)
     return float(grid is not None and follow(grid, response)[2] == "")
 
 
 def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """The same verdict from token ids, for all rollouts together and on their device.
+    """The same verdict from token ids, for all rollouts at once and on their device.
 
-    walls (P, n, n) bool, tokens (P, N, L) ids of VOCABULARY, lengths (P, N); returns (P, N) float.
+    Args:
+        walls: (P, n, n) bool.
+        tokens: (P, N, L) ids of VOCABULARY.
+        lengths: (P, N), of the responses.
+
+    Returns (P, N) float. Raises ValueError for other shapes.
     """
     P, n, _ = walls.shape
     if tokens.ndim != 3 or tokens.shape[0] != P or lengths.shape != tokens.shape[:2]:
-        raise ValueError(
-            f"got walls {(*walls.shape,)}, tokens {(*tokens.shape,)}, lengths {(*lengths.shape,)}, "
-            "expected (P, n, n), (P, N, L), (P, N)"
-        )
-    n += 2  # a ring of walls, so that no step leaves the grid, whatever its border is
+        raise ValueError(f"got tokens of shape {tuple(tokens.shape)}, expected (P, N, L), P = {P}")
+    # A ring of walls, so that no step leaves the grid, whatever its border is.
     blocked = pad(walls, (1, 1, 1, 1), value=True).flatten(1)  # (P, n * n)
+    n += 2
     start = 2 * n + 2
     goal = n * n - 2 * n - 3
-    written = torch.arange(tokens.shape[2], device=tokens.device) < lengths.unsqueeze(
-        2
-    )  # (P, N, L)
+    positions = torch.arange(tokens.shape[2], device=tokens.device)
+    written = positions < lengths.unsqueeze(2)  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
-    before = (
-        done.cumsum(2) == 0
-    )  # (P, N, L), before the first DONE; where none is written the verdict is 0 anyway
-    step = torch.zeros_like(tokens)  # (P, N, L), in flat squares; 0 = not a move
-    for move, (down, right) in MOVES.items():
-        step += (tokens == ID[move]) * (down * n + right)
-    well_formed = done.any(2) & ~(before & (step == 0)).any(2)  # (P, N)
+    before = done.cumsum(2) == 0  # (P, N, L), before the first DONE
+    steps = torch.zeros_like(tokens)  # (P, N, L), in flat squares; 0 is not a move
+    for word, (down, right) in MOVES.items():
+        steps += (tokens == ID[word]) * (down * n + right)
+    well_formed = done.any(2) & ~(before & (steps == 0)).any(2)  # (P, N)
     here = torch.full_like(lengths, start)  # (P, N)
-    walking = torch.ones_like(
-        lengths, dtype=torch.bool
-    )  # (P, N), neither in a wall nor at the goal
-    for move in (step * before).unbind(2):  # (P, N)
-        here = here + move * walking
+    # Rollouts that have touched neither a wall nor the goal.
+    walking = torch.ones_like(lengths, dtype=torch.bool)  # (P, N)
+    for step in (steps * before).unbind(2):  # (P, N)
+        here = here + step * walking
         walking = walking & ~blocked.gather(1, here) & (here != goal)
     return (well_formed & (here == goal)).float()
 
 
 def fix_command(folder: Path, size: int) -> str:
-    """The command that makes a damaged set again, or a missing one: with its own options where info.json still says them."""
-    usual = USUAL | {"out": DIRECTORY / f"{size}x{size}"}
-    options = {"size": size}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    """The command that makes a missing or damaged set, with the options that info.json has."""
+    options: dict = {"size": size}
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         info = read_json(folder / "info.json")
-        options["size"] = int(info["size"])
-        if sources := info.get("source"):  # files of a published set
-            options |= {"source": os.path.commonpath(sources)} | info["held_out"]
+        if "source" in info:
+            options |= {"source": "SOURCE"} | info["held_out"]
         else:
-            counts = {name: int(info["counts"][name]) for name in ("train", "test", "validation")}
-            options |= counts | {"seed": int(info["seed"])}
-    remains = folder.is_dir() and any(
-        file.name == "info.json" or file.suffix == ".npy" for file in folder.iterdir()
-    )
-    return command("data.maze.prepare", options | {"out": folder}, usual) + " --overwrite" * remains
+            options |= {"size": info["size"], "seed": info["seed"]} | info["counts"]
+    usual = USUAL | {"out": DIRECTORY / f"{size}x{size}"}
+    fix = command("data.maze.prepare", options | {"out": folder}, usual)
+    return f"{fix} --overwrite" if folder.exists() else fix
 
 
 class Maze(Task):
-    """The mazes that `python -m data.maze.prepare` has written; an example's column "maze" is its packed row."""
+    """The mazes that `python -m data.maze.prepare` has written.
+
+    An example's column "maze" is its packed row.
+    """
 
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
@@ -253,15 +253,15 @@ class Maze(Task):
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
         file = folder / f"{split}.npy"
-        info = folder / "info.json"  # without it, written last, it is half a set
         fix = fix_command(folder, size)
-        if not file.exists() or not info.exists():
+        # Without info.json, which is written last, it is half a set.
+        if not file.exists() or not (folder / "info.json").exists():
             raise FileNotFoundError(
                 f"there is no complete {size}x{size} maze set in {folder}: run {fix}"
             )
         info = read_info(folder, (file.name,), fix)
-        if (found := info.get("size")) != size:
-            raise ValueError(f"{folder} holds mazes of {found}x{found}, not {size}x{size}")
+        if info.get("size") != size:
+            raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(file)
         self.size = size
         self.mazes = np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
@@ -276,13 +276,13 @@ class Maze(Task):
         return Example(to_prompt(walls), " ".join([*solve(walls), "DONE", "<eos>"]), {"maze": maze})
 
     def verify(self, response: str, example: Example) -> float:
-        return verify(example.prompt, response)
+        return verify(str(example.prompt), response)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
-        return draw(example.prompt, response, colour)
+        return draw(str(example.prompt), response, colour)
 
-    def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
-        """Rewards (P, N) by walk(), on the rollouts' device; by text where the tokenizer has ids of its own."""
+    def rewards(self, examples: list[Example], rollouts: Rollouts) -> torch.Tensor:
+        """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
         words = ["DONE", *MOVES]
         if rollouts.tokenizer.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
@@ -300,8 +300,8 @@ COLOURED = PLAIN | {
 
 
 def draw(prompt: str, response: str, colour: bool) -> str:
-    """A maze for the terminal, two characters per square, with the path walked, where it fails, and the verdict."""
-    grid = _grid(prompt)
+    """A maze for the terminal: the path walked, where it fails, and the verdict."""
+    grid = read_grid(prompt)
     if grid is None:
         return "wrong: the prompt holds no maze"
     path, failed, why = follow(grid, response)
@@ -310,7 +310,7 @@ def draw(prompt: str, response: str, colour: bool) -> str:
             grid[square] = "walked"
     if failed:
         grid[failed] = "failed"
-    lines = {}
-    for (r, _), name in grid.items():
-        lines[r] = lines.get(r, "") + (COLOURED if colour else PLAIN)[name]
+    lines: dict[int, str] = {}
+    for (row, _), name in grid.items():
+        lines[row] = lines.get(row, "") + (COLOURED if colour else PLAIN)[name]
     return "\n".join([*lines.values(), f"wrong: {why}" if why else f"right: {len(path) - 1} moves"])

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python results/fixed_set/summarise.py
 
-Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the mean reward of the five epochs before, on the
-fixed mazes themselves.
+Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the mean reward of the
+five epochs before, on the fixed mazes themselves.
 """
 
 import json
@@ -15,156 +15,106 @@ import numpy as np
 
 from maxrl.metrics import pass_at_k
 from results import summarise
-from results.summarise import head, line
+from results.reading import runs
+from results.summarise import head, line, minus_others, over_seeds
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 KS = (1, 8, 64)
-EPOCH, EVERY = 8, 5  # steps, epochs
-
-
-def over_seeds(values: np.ndarray, sign: str = "") -> str:
-    """Mean and standard error over seeds; of one seed its value alone."""
-    return summarise.over_seeds(values, sign) if len(values) > 1 else f"{values[0]:{sign}.3f}"
-
-
-def seeds(study: Path) -> list[int]:
-    """Those that have all methods."""
-    return [
-        seed
-        for seed in range(3)
-        if all((study / f"runs/seed{seed}-{method}").exists() for method in METHODS)
-    ]
+# Epochs between evaluations.
+EVERY = 5
 
 
 def read(study: Path) -> dict[str, list[dict]]:
-    """{method: of every seed its curves}; a curve begins with the base, and training pass@1 has no value there."""
+    """{method: the curves of every seed}, of the seeds that have all methods.
+
+    A curve of pass@k begins with the base, where training pass@1 has no value.
+    """
     bases = json.loads((study / "bases.json").read_text())
-    curves = {}
+    found = runs(study / "runs", r"seed(?P<seed>\d+)-(?P<method>[a-z]+)", 1)
+    seeds = sorted(set.intersection(*(set(found[method]) for method in METHODS)))
+    curves: dict[str, list[dict]] = {method: [] for method in METHODS}
     for method in METHODS:
-        for seed in seeds(study):
-            rows = [
-                json.loads(row)
-                for row in (study / f"runs/seed{seed}-{method}/metrics.jsonl")
-                .read_text()
-                .splitlines()
-            ]
+        for seed in seeds:
+            rows = found[method][seed]
             counts = bases["checkpoints"][seed]["counts"]
-            curve = {k: [pass_at_k(bases["samples"], counts, k).mean()] for k in KS}
+            curve = {}
             for k in KS:
-                curve[k] += [row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row]
+                base = pass_at_k(bases["samples"], counts, k).mean()
+                curve[k] = [
+                    base,
+                    *(row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row),
+                ]
             rewards = np.array([row["reward"] for row in rows])
             curve["training"] = rewards.reshape(len(curve[1]) - 1, -1).mean(1)
             curve["clipped"] = statistics.mean(row["clipped"] for row in rows)
-            curves.setdefault(method, []).append(curve)
+            curves[method].append(curve)
     return curves
+
+
+def stacked(curves: dict, key) -> dict[str, np.ndarray]:
+    """{method: (seeds, evaluations)}."""
+    return {method: np.array([curve[key] for curve in curves[method]]) for method in METHODS}
 
 
 def over_epochs(curves: dict):
     """Validation pass@k, mean over seeds and its standard error."""
     for k in KS:
-        head(
-            f"epoch, validation pass@{k}", *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO"
-        )
-        table = {
-            method: np.array([curve[k] for curve in curves[method]]) for method in METHODS
-        }  # (seeds, evaluations)
+        names = (*METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO")
+        head(f"epoch, validation pass@{k}", *names)
+        table = stacked(curves, k)
         for i in range(table["maxrl"].shape[1]):
-            cells = [over_seeds(table[method][:, i]) for method in METHODS]
-            gaps = [
-                over_seeds(table["maxrl"][:, i] - table[method][:, i], "+")
-                for method in ("grpo", "rloo")
-            ]
-            line([str(EVERY * i), *cells, *gaps])
+            line(EVERY * i, *minus_others(table, i))
 
 
 def memory(curves: dict):
     """Training pass@1 on the fixed mazes, and how far above validation it is."""
-    head(
-        "epochs",
-        *(f"{name}: training pass@1" for name in METHODS.values()),
-        *(f"{name}: minus validation" for name in METHODS.values()),
-    )
-    training = {
-        method: np.array([curve["training"] for curve in curves[method]]) for method in METHODS
-    }
-    held_out = {method: np.array([curve[1] for curve in curves[method]]) for method in METHODS}
+    names = [f"{name}: training pass@1" for name in METHODS.values()]
+    head("epochs", *names, *(f"{name}: minus validation" for name in METHODS.values()))
+    training = stacked(curves, "training")
+    held_out = stacked(curves, 1)
     for i in range(training["maxrl"].shape[1]):
-        gaps = [
-            training[method][:, i] - held_out[method][:, i : i + 2].mean(1) for method in METHODS
-        ]  # of the same epochs
-        line(
-            [
-                f"{EVERY * i}-{EVERY * (i + 1)}",
-                *(over_seeds(training[method][:, i]) for method in METHODS),
-                *(over_seeds(gap, "+") for gap in gaps),
-            ]
-        )
+        cells = [over_seeds(training[method][:, i]) for method in METHODS]
+        for method in METHODS:
+            # Validation at both ends of the same epochs.
+            gap = training[method][:, i] - held_out[method][:, i : i + 2].mean(1)
+            cells.append(over_seeds(gap, "+"))
+        line(f"{EVERY * i}-{EVERY * (i + 1)}", *cells)
 
 
 def best_and_last(curves: dict):
-    head(
-        "run",
-        "best pass@1",
-        "epoch",
-        "last",
-        "lost since",
-        "pass@64: base",
-        "best",
-        "epoch",
-        "last",
-        "steps clipped",
-    )
+    one_k = ("best pass@1", "epoch", "last", "lost since")
+    head("run", *one_k, "pass@64: base", "best", "epoch", "last", "steps clipped")
     for seed in range(len(curves["maxrl"])):
         for method, name in METHODS.items():
             curve = curves[method][seed]
             one, many = np.array(curve[1]), np.array(curve[64])
-            line(
-                [
-                    f"seed {seed} {name}",
-                    f"{one.max():.3f}",
-                    str(EVERY * one.argmax()),
-                    f"{one[-1]:.3f}",
-                    f"{one.max() - one[-1]:.3f}",
-                    f"{many[0]:.3f}",
-                    f"{many.max():.3f}",
-                    str(EVERY * many.argmax()),
-                    f"{many[-1]:.3f}",
-                    f"{curve['clipped']:.0%}",
-                ]
-            )
+            best = EVERY * one.argmax()
+            cells = [f"{one.max():.3f}", best, f"{one[-1]:.3f}", f"{one.max() - one[-1]:.3f}"]
+            cells += [f"{many[0]:.3f}", f"{many.max():.3f}", EVERY * many.argmax()]
+            line(f"seed {seed} {name}", *cells, f"{many[-1]:.3f}", f"{curve['clipped']:.0%}")
 
 
-def fresh(called: str, curves: dict, runs: Path):
-    """The headline's runs from the same bases at the same steps and rate: mazes that never repeat."""
-    head(
-        called,
-        *(f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()),
-        *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()),
-    )
-    there, here = [], []  # pass@1 of each seed and method
+def fresh(called: str, curves: dict, folder: Path):
+    """The headline's runs from the same bases at the same steps: mazes that never repeat."""
+    names = [f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()]
+    head(called, *names, *(f"{name}: validation here, epochs 50-60" for name in METHODS.values()))
+    found = runs(folder, r"strong-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4", 480)
+    there, here = [], []
     for seed in range(len(curves["maxrl"])):
-        files = [runs / f"strong-seed{seed}-{method}-lr1e-4/metrics.jsonl" for method in METHODS]
         rewards = []
-        for file in files:
-            rows = [json.loads(row) for row in file.read_text().splitlines()]
-            rewards.append(
-                statistics.mean(row["reward"] for row in rows if 400 <= row["step"] < 480)
-            )
+        for method in METHODS:
+            rows = [row for row in found[method][seed] if 400 <= row["step"] < 480]
+            rewards.append(statistics.mean(row["reward"] for row in rows))
         there.append(rewards)
         here.append([statistics.mean(curves[method][seed][1][-3:]) for method in METHODS])
-        line([str(seed), *(f"{value:.3f}" for value in there[-1] + here[-1])])
+        line(seed, *(f"{value:.3f}" for value in there[-1] + here[-1]))
     if len(there) > 1:
         head("± over seeds", *METHODS.values(), "GRPO minus MaxRL", "GRPO minus RLOO")
-        there = np.array(there)  # (seeds, methods)
-        for what, table in (("fresh mazes", there), ("fresh minus here", there - here)):
+        means = np.array(there)  # (seeds, methods)
+        for what, table in (("fresh mazes", means), ("fresh minus here", means - here)):
             maxrl, grpo, rloo = table.T
-            line(
-                [
-                    what,
-                    *map(over_seeds, table.T),
-                    *(over_seeds(gap, "+") for gap in (grpo - maxrl, grpo - rloo)),
-                ]
-            )
+            gaps = [over_seeds(gap, "+") for gap in (grpo - maxrl, grpo - rloo)]
+            line(what, *map(over_seeds, table.T), *gaps)
 
 
 def main(study: Path):
@@ -175,12 +125,10 @@ def main(study: Path):
     headline = study.parent / "headline"
     fresh("seed", curves, headline / "runs")
     fresh("earlier run, seed", read(study / "earlier"), headline / "earlier")
-    if (study / "test.json").exists():
-        results = json.loads((study / "test.json").read_text())
-        ks = [1, 8, 64, 256]
-        table = summarise.coverage(results, ks)
-        summarise.levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
-        summarise.differences(table, ks)
+    ks = [1, 8, 64, 256]
+    table = summarise.coverage(json.loads((study / "test.json").read_text()), ks)
+    summarise.levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
+    summarise.differences(table, ks)
 
 
 if __name__ == "__main__":

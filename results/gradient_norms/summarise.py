@@ -47,7 +47,8 @@ def medians(folder: Path, study: str):
 
 
 def curves(folder: Path, study: str) -> dict[str, tuple]:
-    """{estimator: pass rates, and quartiles (3, bins) of the norms} of the bins between 0 and 1, at their median pass rates."""
+    """{estimator: pass rates, and quartiles (3, bins) of the norms} of the bins between 0 and 1, at
+    their median pass rates."""
     p, norms = read(folder, study)
     bins = np.searchsorted(UP_TO, p)
     inner = [i for i in np.unique(bins) if 0 < UP_TO[i] < 1]
@@ -59,7 +60,8 @@ def curves(folder: Path, study: str) -> dict[str, tuple]:
 
 
 def ratios(folder: Path, study: str) -> dict[str, float]:
-    """The largest relative deviation from 1/p and from 1/sqrt(p(1-p)), over prompts with 0 < K < N."""
+    """The largest relative deviation from 1/p and from 1/sqrt(p(1-p)), over prompts with 0 < K <
+    N."""
     p, norms = read(folder, study)
     some = (p > 0) & (p < 1)
     p = p[some]
@@ -76,12 +78,12 @@ def main(folder: Path):
     for study, name in studies.items():
         counts, found = medians(folder, study)
         head(f"{name}, K/N up to", *CALLED)
-        line(["prompts", *map(str, counts)])
+        line("prompts", *map(str, counts))
         for method, values in found.items():
-            line([NAMES[method], *("-" if np.isnan(value) else f"{value:.3g}" for value in values)])
+            line(NAMES[method], *("-" if np.isnan(value) else f"{value:.3g}" for value in values))
     head("largest deviation of the ratio", *(NAMES[method] for method in ("maxrl", "grpo")))
     for study, name in studies.items():
-        line([name, *(f"{value:.1g}" for value in ratios(folder, study).values())])
+        line(name, *(f"{value:.1g}" for value in ratios(folder, study).values()))
 
 
 if __name__ == "__main__":

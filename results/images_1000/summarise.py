@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.study.plots import called
+from maxrl.plots import called
 from results import images
 from results.images import BINS, RESULTS, columns, seeds_table
 from results.summarise import head, line, over_seeds
@@ -34,10 +34,7 @@ def rates(curves: dict):
     head("cross-entropy, seed 100, validation, rate", *(f"{rate:g}" for rate in sorted(found)))
     for key in ("pass@1", "pass@128", "top1"):
         line(
-            [
-                key.replace("top1", "top-1"),
-                *(f"{found[rate][key][-1]:.3f}" for rate in sorted(found)),
-            ]
+            key.replace("top1", "top-1"), *(f"{found[rate][key][-1]:.3f}" for rate in sorted(found))
         )
 
 
@@ -57,15 +54,13 @@ def comparison(test: Path):
     seeds_table(table, METHODS, 128, "1,000 classes, test")
     head("cross-entropy minus, ± over seeds", "pass@1", "pass@128", "top-1")
     for name in METHODS[1:]:
-        line([called(name), *(over_seeds(gap, "+") for gap in table["supervised"] - table[name])])
+        line(called(name), *(over_seeds(gap, "+") for gap in table["supervised"] - table[name]))
     theirs = paper()
     head("share of cross-entropy's pass@1", "ours", "the paper's")
     for name in METHODS[1:]:
         ours = over_seeds(table[name][0] / table["supervised"][0])
         method = "reinforce-1024" if name.startswith("reinforce") else name
-        line(
-            [called(name), ours, f"{theirs[method]['pass@1'] / theirs['supervised']['pass@1']:.3f}"]
-        )
+        line(called(name), ours, f"{theirs[method]['pass@1'] / theirs['supervised']['pass@1']:.3f}")
 
 
 def coverage(test: Path):
@@ -73,7 +68,7 @@ def coverage(test: Path):
     table = columns(test, KS)
     head("test", *(f"pass@{k}" for k in KS))
     for name in METHODS:
-        line([called(name), *map(over_seeds, table[name][:-1])])
+        line(called(name), *map(over_seeds, table[name][:-1]))
 
 
 def lost(test: Path):
@@ -83,7 +78,7 @@ def lost(test: Path):
     for name in METHODS:
         p = np.array([row["pass_rates"] for row in rows if row["name"] == name])  # (seeds, images)
         parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
-        line([called(name), *(over_seeds(part.mean(1)) for part in parts)])
+        line(called(name), *(over_seeds(part.mean(1)) for part in parts))
 
 
 def complete(curves: dict, chosen: float) -> list[int]:
@@ -103,7 +98,7 @@ def validation(curves: dict, chosen: float):
         head(f"validation, {key.replace('top1', 'top-1')}", *(f"seed {seed}" for seed in seeds))
         for method in METHODS:
             values = [curves[f"seed{seed}/{method}-lr{chosen}"][key][-1] for seed in seeds]
-            line([called(method), *(f"{value:.3f}" for value in values)])
+            line(called(method), *(f"{value:.3f}" for value in values))
 
 
 def lower(curves: dict):
@@ -113,11 +108,9 @@ def lower(curves: dict):
         for name, run in sorted(curves.items()):
             if name in (f"seed0/{method}-lr1.0", f"earlier/seed0/{method}-lr3.0"):
                 line(
-                    [
-                        called(method),
-                        f"{run['lr']:g}",
-                        *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1")),
-                    ]
+                    called(method),
+                    f"{run['lr']:g}",
+                    *(f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1")),
                 )
 
 
@@ -130,11 +123,12 @@ def seconds(curves: dict, rate: float):
         )
         for name in METHODS
     ]
-    line(["mean over seeds", *(f"{mean:.0f}" for mean in means)])
+    line("mean over seeds", *(f"{mean:.0f}" for mean in means))
 
 
 def norms(study: Path, step: str):
-    """Medians of the gradient norms in bins of the pass rate, each model's under its own objective, and the paper's."""
+    """Medians of the gradient norms in bins of the pass rate, each model's under its own objective,
+    and the paper's."""
     rows = images.norms(study, step)
     series = json.loads((RESULTS / "paper/figure08.json").read_text())["series"]
     theirs = {
@@ -154,16 +148,12 @@ def norms(study: Path, step: str):
         for points in theirs.values():
             inside = (points[:, 0] > low) & (points[:, 0] <= high)
             cells.append(f"{points[inside, 1][0]:.3g}" if inside.sum() else "")
-        line([f"{high:g}", *cells])
+        line(f"{high:g}", *cells)
 
 
 def main(study: Path):
     curves = json.loads((study / "curves.json").read_text())
-    chosen = max(
-        (run["pass@1"][-1], run["lr"])
-        for name, run in curves.items()
-        if name.startswith("seed100/")
-    )[1]
+    chosen = images.best_rate(curves)
     rates(curves)
     validation(curves, chosen)
     if (study / "test.json").exists():

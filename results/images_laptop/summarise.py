@@ -1,6 +1,6 @@
-"""The tables of README.md from the JSON files of the protocol.
+"""The tables of README.md: PYTHONPATH=. python results/images_laptop/summarise.py [test_lr0.1.json]
 
-PYTHONPATH=. python results/images_laptop/summarise.py results/images_laptop/rates.json results/images_laptop/test.json
+They are made from rates.json and test.json, or another file with the protocol's test.
 """
 
 import json
@@ -8,79 +8,53 @@ import statistics
 import sys
 from pathlib import Path
 
-from maxrl.metrics import exact_pass_at_k, mean_and_se
-from maxrl.study.plots import called
-from results.summarise import head, line
+import numpy as np
 
-COLUMNS = {
-    "pass@1": lambda row: row["pass_rates"],
-    "pass@25": lambda row: exact_pass_at_k(row["pass_rates"], 25),
-    "top-1": lambda row: row["top1"],
-}
+from maxrl.metrics import exact_pass_at_k
+from maxrl.plots import called
+from results.summarise import head, line, over_seeds, with_error
+
+COLUMNS = ("pass@1", "pass@25", "top-1")
 
 
-def main(rates: str, test: str):
-    table = {}  # method -> {rate: pass@1} on seed 100
-    for row in json.loads(Path(rates).read_text())["checkpoints"]:
+def values(row: dict) -> np.ndarray:
+    """The COLUMNS of every image, (3, images)."""
+    return np.array([row["pass_rates"], exact_pass_at_k(row["pass_rates"], 25), row["top1"]])
+
+
+def rates(file: Path):
+    """Every learning rate that was tried on seed 100."""
+    table: dict[str, dict] = {}
+    for row in json.loads(file.read_text())["checkpoints"]:
         method, _, rate = Path(row["path"]).parts[-2].rpartition("-lr")
-        table.setdefault(method, {})[float(rate)] = [
-            statistics.mean(f(row)) for f in COLUMNS.values()
-        ]
-    head(
-        "pass@1 / pass@25 / top-1, seed 100, validation",
-        *(f"{rate:g}" for rate in sorted(table["supervised"])),
-        "best",
-    )
-    for method, values in table.items():
-        best = max(values, key=lambda rate: values[rate][0])
-        line(
-            [
-                called(method),
-                *(" / ".join(f"{v:.3f}" for v in values[rate]) for rate in sorted(values)),
-                f"{best:g}",
-            ]
-        )
-    seeds = {}
-    for row in json.loads(Path(test).read_text())["checkpoints"]:
-        seeds.setdefault(row["name"], []).append(row)
+        table.setdefault(method, {})[float(rate)] = list(map(statistics.mean, values(row)))
+    tried = sorted(table["supervised"])
+    title = "pass@1 / pass@25 / top-1, seed 100, validation"
+    head(title, *(f"{rate:g}" for rate in tried), "best")
+    for method, found in table.items():
+        cells = [" / ".join(f"{mean:.3f}" for mean in found[rate]) for rate in sorted(found)]
+        line(called(method), *cells, f"{max(found, key=lambda rate: found[rate][0]):g}")
+
+
+def main(study: Path = Path(__file__).parent, test: str = "test.json"):
+    rates(study / "rates.json")
+    seeds: dict[str, list] = {}
+    for row in json.loads((study / test).read_text())["checkpoints"]:
+        seeds.setdefault(row["name"], []).append(values(row))
     head("method", "seed", *COLUMNS)
-    for method, rows in seeds.items():
-        for i, row in enumerate(rows):
-            line(
-                [
-                    called(method),
-                    str(i),
-                    *("{:.3f} ± {:.3f}".format(*mean_and_se(f(row))) for f in COLUMNS.values()),
-                ]
-            )
+    for method, found in seeds.items():
+        for i, columns in enumerate(found):
+            line(called(method), i, *map(with_error, columns))
     head("3 seeds, ± over seeds", *COLUMNS)
-    for method, rows in seeds.items():
-        means = [[statistics.mean(f(row)) for row in rows] for f in COLUMNS.values()]
-        line(
-            [
-                called(method),
-                *(
-                    f"{statistics.mean(m):.3f} ± {statistics.stdev(m) / len(m) ** 0.5:.3f}"
-                    for m in means
-                ),
-            ]
-        )
+    for method, found in seeds.items():
+        line(called(method), *map(over_seeds, np.mean(found, 2).T))
     head("cross-entropy minus", "seed", *COLUMNS)
-    for method, rows in seeds.items():
-        for i, row in enumerate(rows):
+    for method, found in seeds.items():
+        for i, columns in enumerate(found):
             if method != "supervised":
-                gaps = [
-                    [a - b for a, b in zip(f(seeds["supervised"][i]), f(row))]
-                    for f in COLUMNS.values()
-                ]
-                line(
-                    [
-                        called(method),
-                        str(i),
-                        *("{:+.3f} ± {:.3f}".format(*mean_and_se(gap)) for gap in gaps),
-                    ]
-                )
+                gaps = seeds["supervised"][i] - columns
+                line(called(method), i, *(with_error(gap, "+") for gap in gaps))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(__file__).parent, *sys.argv[1:])

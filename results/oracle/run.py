@@ -1,16 +1,19 @@
-"""The exact oracle: a policy so small that every response can be listed, and no expectation has to be sampled.
+"""The exact oracle: a policy so small that every response can be listed, and no expectation has to
+be sampled.
 
-    PYTHONPATH=. python results/oracle/run.py results/oracle/results.json         about a minute on one core
+    PYTHONPATH=. python results/oracle/run.py results/oracle/results.json         about a minute on
+    one core
 
-Twelve prompts, a transformer of this project, 85 possible responses. Their probabilities and scores go through the
-project's own SequencePolicy.backward, in float64. What an estimator of N rollouts does with them is then a sum over the
-number of successes K, which is binomial: given K, its successes are independent draws among the right responses, and its
-failures among the wrong ones.
+Twelve prompts, a transformer of this project, 85 possible responses. Their probabilities and scores
+go through the project's own SequencePolicy.backward, in float64. What an estimator of N rollouts
+does with them is then a sum over the number of successes K, which is binomial: given K, its
+successes are independent draws among the right responses, and its failures among the wrong ones.
 
-results.json holds the facts of five policies, and for each estimator and N three numbers from which README.md follows:
-    cosine  between the expected gradient of the twelve prompts and M, the gradient of their mean log p
-    length  of the expected gradient, in lengths of M
-    noise   root of the trace of the gradient's covariance, in lengths of M, one group of N rollouts a prompt
+results.json holds the facts of five policies, and for each estimator and N three numbers from which
+README.md follows:
+    cosine  between the expected gradient of the twelve prompts and M, the gradient of their mean
+    log p length  of the expected gradient, in lengths of M noise   root of the trace of the
+    gradient's covariance, in lengths of M, one group of N rollouts a prompt
 """
 
 import itertools
@@ -32,11 +35,21 @@ from maxrl.tasks import Example
 VOCABULARY = ("a", "b", "c", "d", "end")
 END = VOCABULARY.index("end")
 LONGEST = 3
-TARGETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # pass rates, about
+# The pass rates, about.
+TARGETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 SEEDS = range(5)
-SIZES = dict(
-    model_type="qwen2", vocab_size=len(VOCABULARY), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-    num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=16, rms_norm_eps=1e-6, rope_theta=1e4)  # fmt: skip
+SIZES = {
+    "model_type": "qwen2",
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 16,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e4,
+}
 
 ROLLOUTS = [2**i for i in range(1, 12)]
 # A row's name -> the estimator and its options, which are lowered to N where they are above it.
@@ -53,14 +66,17 @@ METHODS = {
     "maxrl_rare": ("maxrl_rare", {}),  # not in the protocol, added later
 }
 ORDERS = {N: [2**i for i in range(N.bit_length())] for N in (16, 64, 256)}
-# Not in the protocol, added after its run: the scores scatter so many times as much, their means stay.
+# Not in the protocol, added after its run: the scores scatter so many times as much, their means
+# stay.
 NOISIER = {"factors": (10, 100), "methods": ("rloo", "grpo", "maxrl")}
 CONTROL = {"rollouts": 16, "batches": 2000, "methods": ("rloo", "grpo", "maxrl")}
 
 
-# ------------------------------------------- the policy and its responses -------------------------------------------
+# ------------------------------------------- the policy and its responses
+# -------------------------------------------
 def responses() -> list[tuple[int, ...]]:
-    """All of them: up to two letters and the end, or three tokens that the length limit cuts off."""
+    """All of them: up to two letters and the end, or three tokens that the length limit cuts
+    off."""
     letters = range(END)
     ended = [(*some, END) for n in range(LONGEST) for some in itertools.product(letters, repeat=n)]
     cut = list(itertools.product(letters, repeat=LONGEST))
@@ -98,7 +114,8 @@ def listed(policy: SequencePolicy, prompt: str) -> Rollouts:
 
 
 def enumerated(policy: SequencePolicy, prompt: str):
-    """Probabilities (85,) and scores (85, parameters) of all responses, by the policy's own backward."""
+    """Probabilities (85,) and scores (85, parameters) of all responses, by the policy's own
+    backward."""
     rollouts = listed(policy, prompt)
     count = rollouts.lengths.numel()
     log_probs = []
@@ -115,7 +132,8 @@ def enumerated(policy: SequencePolicy, prompt: str):
 
 
 def right_ones(probabilities: torch.Tensor, target: float, seed: int) -> torch.Tensor:
-    """Which responses (85,) are right: drawn at random, as long as their probability stays below the target."""
+    """Which responses (85,) are right: drawn at random, as long as their probability stays below
+    the target."""
     order = torch.randperm(len(probabilities), generator=torch.Generator().manual_seed(seed))
     right = torch.zeros(len(probabilities), dtype=torch.bool)
     for i in order.tolist():
@@ -126,7 +144,8 @@ def right_ones(probabilities: torch.Tensor, target: float, seed: int) -> torch.T
 
 
 def spread(probabilities: torch.Tensor, scores: torch.Tensor):
-    """Mean (parameters,) of the scores under these probabilities, and the trace of their covariance."""
+    """Mean (parameters,) of the scores under these probabilities, and the trace of their
+    covariance."""
     share = probabilities / probabilities.sum()
     mean = share @ scores
     return mean, share @ (scores - mean).square().sum(1)
@@ -137,7 +156,8 @@ def facts(seed: int) -> dict:
 
     p        (P,) pass rates
     gram     (P, P) inner products of grad log p
-    success  (P,) trace of the covariance of the score of a right response, failure the same of a wrong one
+    success  (P,) trace of the covariance of the score of a right response, failure the same of a
+    wrong one
     """
     policy = make_policy(seed)
     result = {"p": [], "success": [], "failure": []}
@@ -156,16 +176,19 @@ def facts(seed: int) -> dict:
     return result
 
 
-# ------------------------------------------- what an estimator makes of it ------------------------------------------
+# ------------------------------------------- what an estimator makes of it
+# ------------------------------------------
 def advantages_of(name: str, options: dict, N: int):
-    """(N + 1,) each: the advantage of a success and of a failure where K = 0, ..., N rollouts succeed."""
+    """(N + 1,) each: the advantage of a success and of a failure where K = 0, ..., N rollouts
+    succeed."""
     rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # row K: K ones first
     advantages = ADVANTAGES[name](rewards, **options)
     return advantages[:, 0], advantages[:, -1]
 
 
 def moments(name: str, options: dict, N: int, p, gram, success, failure):
-    """The weight w (P,) and the trace (P,) of the covariance of one prompt's gradient from N rollouts, exact.
+    """The weight w (P,) and the trace (P,) of the covariance of one prompt's gradient from N
+    rollouts, exact.
 
     The expected gradient of a prompt is w grad p.
     """
@@ -188,7 +211,8 @@ def moments(name: str, options: dict, N: int, p, gram, success, failure):
 
 
 def live(name: str, options: dict, N: int, p):
-    """(P,), the expected share of a group's rollouts that have an advantage: no others are trained on."""
+    """(P,), the expected share of a group's rollouts that have an advantage: no others are trained
+    on."""
     of_success, of_failure = advantages_of(name, options, N)
     K = torch.arange(N + 1, dtype=torch.float64)
     chance = torch.distributions.Binomial(N, p[:, None]).log_prob(K).exp()  # (P, N + 1)
@@ -226,7 +250,8 @@ def tensors(policy: dict) -> dict:
 
 
 def noisier(policy: dict, factor: float) -> dict:
-    """The facts of a policy with longer responses: tokens that decide nothing add scatter to each score, and no mean."""
+    """The facts of a policy with longer responses: tokens that decide nothing add scatter to each
+    score, and no mean."""
     return policy | {"success": factor * policy["success"], "failure": factor * policy["failure"]}
 
 
@@ -244,11 +269,14 @@ def digits(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-# --------------------------------------------- sampled, as a control ------------------------------------------------
+# --------------------------------------------- sampled, as a control
+# ------------------------------------------------
 def control(seed: int, policy: dict) -> list[dict]:
-    """The same moments from sampled batches: rollouts of SequencePolicy, their scores by enumeration.
+    """The same moments from sampled batches: rollouts of SequencePolicy, their scores by
+    enumeration.
 
-    signal is the gradient along M, square the gradient's squared length, both in lengths of M: mean, standard error, exact.
+    signal is the gradient along M, square the gradient's squared length, both in lengths of M:
+    mean, standard error, exact.
     """
     N, batches = CONTROL["rollouts"], CONTROL["batches"]
     sampler = make_policy(seed)

@@ -75,7 +75,7 @@ def by_rollouts(rows: list[dict], key: str, form: str):
     head("method", *(f"N = {N}" for N in SHOWN))
     for method, name in NAMES.items():
         found = {row["rollouts"]: numbers(row)[key] for row in rows if row["method"] == method}
-        line([name, *(with_error(found[N], form) for N in SHOWN)])
+        line(name, *(with_error(found[N], form) for N in SHOWN))
 
 
 def with_error(values: np.ndarray, form: str = ".3f") -> str:
@@ -83,7 +83,8 @@ def with_error(values: np.ndarray, form: str = ".3f") -> str:
 
 
 def best_group(rows: list[dict], budget: int, best_step: bool = True) -> str:
-    """Into groups of which size are so many rollouts a prompt best divided? The error, and that N."""
+    """Into groups of which size are so many rollouts a prompt best divided? The error, and that
+    N."""
     found = {
         row["rollouts"]: error(row, budget, best_step).mean()
         for row in rows
@@ -99,7 +100,7 @@ def best_rollouts(rows: list[dict], best_step: bool):
     head("method", *(f"{budget:,} rollouts a prompt" for budget in BUDGETS))
     for method, name in NAMES.items():
         own = [row for row in rows if row["method"] == method]
-        line([name, *(best_group(own, budget, best_step) for budget in BUDGETS)])
+        line(name, *(best_group(own, budget, best_step) for budget in BUDGETS))
 
 
 def noisier(rows: list[dict], more: list[dict]):
@@ -115,12 +116,10 @@ def noisier(rows: list[dict], more: list[dict]):
             ]
             cells = [f"{error(row).mean():.3f}" for row in own if row["rollouts"] in SHOWN[1:]]
             line(
-                [
-                    f"x {factor}",
-                    NAMES[method],
-                    *cells,
-                    *(best_group(own, budget) for budget in LONG_BUDGETS),
-                ]
+                f"x {factor}",
+                NAMES[method],
+                *cells,
+                *(best_group(own, budget) for budget in LONG_BUDGETS),
             )
 
 
@@ -132,7 +131,7 @@ def by_policy(rows: list[dict]):
         for N in LADDER:
             errors = {row["method"]: error(row) for row in rows if row["rollouts"] == N}
             cells.append(f"{(errors['maxrl'] < errors[method]).sum()} of {len(errors[method])}")
-        line([NAMES[method], *cells])
+        line(NAMES[method], *cells)
 
 
 def orders(rows: list[dict]):
@@ -142,11 +141,12 @@ def orders(rows: list[dict]):
         values = numbers(row)
         cells = [with_error(values["cosine"]), with_error(values["length"])]
         cells += [with_error(values["needed"], ".0f"), with_error(values["error"])]
-        line([str(row["rollouts"]), str(row["order"]), *cells])
+        line(str(row["rollouts"]), str(row["order"]), *cells)
 
 
 def pairs(policies: list[dict]):
-    """Algorithm 1 against the exact orders: the weights, and one prompt's variance relative to Algorithm 1's."""
+    """Algorithm 1 against the exact orders: the weights, and one prompt's variance relative to
+    Algorithm 1's."""
     rates = [f"p = {run.TARGETS[i]:g}" for i in SOME_PROMPTS]
     head(
         "N",
@@ -169,12 +169,12 @@ def pairs(policies: list[dict]):
             order = "N" if T == N else "N - 1"
             # A difference of rounding is no number to print.
             said = "below 1e-12" if away[T] < 1e-12 else f"{away[T]:.2g}"
-            line([str(N), name, order, said, *(f"{ratios[i]:.3f}" for i in SOME_PROMPTS)])
+            line(str(N), name, order, said, *(f"{ratios[i]:.3f}" for i in SOME_PROMPTS))
 
 
 def rare_side(policies: list[dict], N: int = 32) -> dict[str, tuple]:
-    """With each baseline: the variance of one prompt's gradient, relative to Algorithm 1's, and the share of its rollouts
-    that have an advantage; (P,) each, means over the policies."""
+    """With each baseline: the variance of one prompt's gradient, relative to Algorithm 1's, and the
+    share of its rollouts that have an advantage; (P,) each, means over the policies."""
     exact = [run.tensors(policy) for policy in policies]
     rules = {name: rule(N) for name, rule in RARE.items()}
     variance = {
@@ -196,15 +196,14 @@ def rare_table(policies: list[dict]):
     head("baseline, N = 32", *found)
     for i, target in enumerate(run.TARGETS):
         line(
-            [
-                f"p = {target:g}",
-                *(f"{variance[i]:.3f}, {rows[i]:.3f}" for variance, rows in found.values()),
-            ]
+            f"p = {target:g}",
+            *(f"{variance[i]:.3f}, {rows[i]:.3f}" for variance, rows in found.values()),
         )
 
 
 def one_prompt(policies: list[dict], N: int = 128):
-    """How much of the length of one prompt's gradient is signal: |expected gradient| / root of the mean squared length."""
+    """How much of the length of one prompt's gradient is signal: |expected gradient| / root of the
+    mean squared length."""
     head(f"signal share of the length, N = {N}", *(f"p = {target:g}" for target in run.TARGETS))
     for method in ("rloo", "grpo", "maxrl"):
         shares = []
@@ -212,7 +211,7 @@ def one_prompt(policies: list[dict], N: int = 128):
             w, trace = run.moments(method, {}, N, **policy)
             signal = (w * policy["p"]).square() * policy["gram"].diagonal()
             shares.append((signal / (signal + trace)).sqrt().numpy())
-        line([NAMES[method], *(f"{share:.2f}" for share in np.mean(shares, 0))])
+        line(NAMES[method], *(f"{share:.2f}" for share in np.mean(shares, 0)))
 
 
 def sampled(rows: list[dict]):
@@ -224,7 +223,7 @@ def sampled(rows: list[dict]):
         for key in ("signal", "square"):
             mean, se, exact = row[key]
             cells += [f"{mean:.4f} ± {se:.4f}", f"{exact:.4f}"]
-        line([NAMES[row["method"]], *cells])
+        line(NAMES[row["method"]], *cells)
 
 
 def main(folder: Path):

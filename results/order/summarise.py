@@ -52,28 +52,28 @@ def few(table: dict):
     for N in (2, 4, 8):
         for order in (N - 1, N):
             gaps = table[f"few-maxrl-{N}"] - table[f"few-order-{order}-of-{N}"]
-            line([f"order {order} of {N} rollouts", *(over_seeds(gap, "+") for gap in gaps)])
+            line(f"order {order} of {N} rollouts", *(over_seeds(gap, "+") for gap in gaps))
 
 
 def rates(curves: dict):
     """Of Algorithm 1 with 4 rollouts, on seed 100."""
     found = {run["lr"]: run for name, run in curves.items() if "/maxrl-4-lr" in name}
     head("learning rate, seed 100, validation", *(f"{rate:g}" for rate in sorted(found)))
-    line(["pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found))])
+    line("pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found)))
 
 
 def same(curves: dict):
     """How far order 1 is from RLOO, whose formula is another."""
     early, late = [], []
     for seed in range(3):
-        one, other = (
-            curves[f"seed{seed}/{name}"]["pass@1"] for name in ("order-1-of-1024", "rloo-1024")
-        )
+        one = curves[f"seed{seed}/order-1-of-1024"]["pass@1"]
+        other = curves[f"seed{seed}/rloo-1024"]["pass@1"]
         gaps = [abs(a - b) for a, b in zip(one, other)]
         early += gaps[:3]
         late += gaps[3:]
     print(
-        f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, {max(late):.1g} later."
+        f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, "
+        f"{max(late):.1g} later."
     )
 
 
@@ -86,15 +86,11 @@ def noises():
         rows.append((f"maxrl-{N}", "maxrl", N, {}))
         rows += [(f"order-{T}-of-{N}", "maxrl_order", N, {"order": T}) for T in (N - 1, N)]
     for run, name, N, options in rows:
-        line(
-            [
-                title(run),
-                *(
-                    f"{weight(name, p, rollouts=N, **options):.3g} / {noise(name, p, N, CLASSES, **options):.3g}"
-                    for p in ps
-                ),
-            ]
-        )
+        cells = []
+        for p in ps:
+            size = noise(name, p, N, CLASSES, **options)
+            cells.append(f"{weight(name, p, rollouts=N, **options):.3g} / {size:.3g}")
+        line(title(run), *cells)
 
 
 def main(study: Path):

@@ -1,10 +1,11 @@
-"""A step of the large recipes on paper, with all rollouts at once and in rounds: the table of maxrl/run/README.md.
+"""A step of the large recipes on paper, with all rollouts at once and in rounds.
 
     PYTHONPATH=. python results/price/paper.py
 
-Sampling and training of Algorithm 1 are the estimates of that page. Training follows the tokens that are run, a prompt
-once for each group with a live row. Sampling has a part that follows the rollouts, and launches, which every round pays
-again: a round has as many steps as its longest response has tokens. Every prompt has the same pass rate here.
+Sampling and training of Algorithm 1 are the estimates of maxrl/run/large_runs.md. Training follows
+the tokens that are run, a prompt once for each group with a live row. Sampling has a part that
+follows the rollouts, and launches, which every round pays again: a round has as many steps as its
+longest response has tokens. Every prompt has the same pass rate here.
 """
 
 import math
@@ -12,7 +13,8 @@ import math
 from maxrl.advantages import ADVANTAGES
 
 KERNEL = 1.5e-6  # seconds to launch one in a graph
-# recipe: prompt and response tokens, N, rounds, kernels in sampling, seconds of sampling and of training
+# recipe: prompt and response tokens, N, rounds, kernels in sampling, seconds of sampling and of
+# training
 RECIPES = {
     "maze17": (310, 45, 128, (16, 16, 32, 64), 24_000, 0.07, 0.06),
     "SmolLM2-360M": (100, 200, 128, (32, 96), 2.0e6, 6.6, 9.5),
@@ -23,7 +25,8 @@ RATES = (0.05, 0.3, 0.6)
 
 
 def live(name: str, N: int, p: float) -> tuple[float, float]:
-    """The share of groups with a live row, and the rows with an advantage of a group, both in expectation."""
+    """The share of groups with a live row, and the rows with an advantage of a group, both in
+    expectation."""
     import torch
 
     rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # K successes in row K

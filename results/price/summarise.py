@@ -1,8 +1,10 @@
-"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json, test200.json, test1000.json (eval.py).
+"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json,
+test200.json, test1000.json (eval.py).
 
     PYTHONPATH=. python results/price/summarise.py
 
-An interval is Student's t over seeds, 95 %, of values that are paired by seed where they are differences.
+An interval is Student's t over seeds, 95 %, of values that are paired by seed where they are
+differences.
 """
 
 import sys
@@ -93,7 +95,8 @@ def curve(rows: list[dict], what: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def at(rows: list[dict], what: str, budget: float) -> float:
-    """The mean reward when so many rollouts or seconds are used, between two blocks by a straight line."""
+    """The mean reward when so many rollouts or seconds are used, between two blocks by a straight
+    line."""
     return float(np.interp(budget, *curve(rows, what)))
 
 
@@ -115,21 +118,21 @@ def cost(found: dict):
         timed = [rows for seed, rows in seeds.items() if seed in TIMED]
         seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([curve(rows, "seconds")[0][-1] for rows in timed]) / 60
+        solved = np.mean([[1 - row["frac_reward_zero_mean"] for row in rows] for rows in last])
         line(
-            [
-                ARMS[arm],
-                str(len(seeds)),
-                f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
-                f"{seconds:.2f}",
-                f"{minutes:.1f}",
-                interval([np.mean([row["reward"] for row in rows]) for rows in last]),
-                f"{np.mean([[1 - row['frac_reward_zero_mean'] for row in rows] for rows in last]):.3f}",
-            ]
+            ARMS[arm],
+            len(seeds),
+            f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
+            f"{seconds:.2f}",
+            f"{minutes:.1f}",
+            interval([np.mean([row["reward"] for row in rows]) for rows in last]),
+            f"{solved:.3f}",
         )
 
 
 def by_seed(found: dict):
-    """pass@1 / share with a success, and tokens of a response, of the last 100 steps of every run."""
+    """pass@1 / share with a success, and tokens of a response, of the last 100 steps of every
+    run."""
     head(
         "last 100 steps: pass@1 / with a success, tokens",
         *(f"seed {seed}" for seed in found["maxrl-16x32"]),
@@ -143,7 +146,7 @@ def by_seed(found: dict):
             cells.append(
                 f"{means[0]:.3f} / {1 - means[1]:.2f}, {means[2]:.0f}" if rows else "not run"
             )
-        line([ARMS[arm], *cells])
+        line(ARMS[arm], *cells)
 
 
 def budgets(found: dict) -> dict[str, float]:
@@ -175,12 +178,10 @@ def equal(found: dict):
             at(rows, "seconds", limits["seconds"]) for seed, rows in seeds.items() if seed in TIMED
         ]
         line(
-            [
-                ARMS[arm],
-                interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
-                interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
-                " / ".join(f"{value:.3f}" for value in timed),
-            ]
+            ARMS[arm],
+            interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
+            interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
+            " / ".join(f"{value:.3f}" for value in timed),
         )
 
 
@@ -190,11 +191,9 @@ def tested(found: dict):
     for name, seeds in found.items():
         said = ", ".join(map(str, seeds))
         line(
-            [
-                ARMS.get(name, "before RL"),
-                said,
-                *(interval(column) for column in np.array(list(seeds.values())).T),
-            ]
+            ARMS.get(name, "before RL"),
+            said,
+            *(interval(column) for column in np.array(list(seeds.values())).T),
         )
     head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "ahead on")))
     for ours, theirs in PAIRS:
@@ -203,7 +202,7 @@ def tested(found: dict):
             cells = [
                 cell for column in gaps.T for cell in (interval(column, "+"), positive(column))
             ]
-            line([f"{ARMS[ours]} minus {ARMS[theirs]}", *cells])
+            line(f"{ARMS[ours]} minus {ARMS[theirs]}", *cells)
 
 
 def images(file: Path, k: int):
@@ -222,13 +221,11 @@ def images(file: Path, k: int):
     for name, values in curves.items():
         gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
         line(
-            [
-                name,
-                interval(values[:, 0]),
-                interval(values[:, 1]),
-                interval(gaps, "+"),
-                positive(gaps),
-            ]
+            name,
+            interval(values[:, 0]),
+            interval(values[:, 1]),
+            interval(gaps, "+"),
+            positive(gaps),
         )
 
 

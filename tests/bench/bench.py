@@ -1,11 +1,11 @@
-"""Speed of everything that takes time, in one table, ratios first: `make bench`, or `make bench OPTIONS=--quick`.
+"""Speed of everything that takes time, in one table, ratios first: `make bench`.
 
-    PYTHONPATH=. python tests/bench/bench.py [--quick] [--only rollouts/] [--turns 5] [--out FILE] [--resume] [--device cuda]
-    PYTHONPATH=. python tests/bench/bench.py --show results/bench/FILE.json [--by cpu] [--plot FILE.png]
+    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
+    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --show results/bench/FILE.json
 
-A row has contestants that take turns after a warm-up: A B C A B C ... Its ratio is maxrl's work per second over that of
-the best of the others. Every row runs in a process of its own, so that its peak memory is its own, and is written to the
-file when it is done: --resume runs the rows that the file does not have. Seconds are medians (min-max).
+The contestants of a row take turns after a warm-up: A B C A B C ... The ratio of a row is maxrl's
+work per second over that of the best of the others, from medians. Every row runs in a process of
+its own, and is written to the file when it is done; rows that the file has are not run again.
 """
 
 import argparse
@@ -47,7 +47,6 @@ ROWS |= {
     "loader": (IMAGES, "loader", []),
     "verifiers/maze": (TEXT, "mazes", []),
     "verifiers/math": (TEXT, "answers", []),
-    "memory/log-probs": ("bench_memory", "log_probabilities", []),
 }
 ROWS |= {f"scaling/{axis}": (TEXT, "scaling", [axis]) for axis in ("rollouts", "prompts", "length")}
 QUICK = (
@@ -64,7 +63,6 @@ QUICK = (
 )
 
 
-# --------------------------------------------------------- the machine -----------------------------------------------------
 def cpu_model() -> str:
     try:
         return re.search(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(), re.M).group(
@@ -130,7 +128,6 @@ def kind(where: dict) -> str:
     return (where["gpu"] or f"cpu{where['cores']}-{where['bfloat16']}").lower().replace(" ", "-")
 
 
-# ------------------------------------------------------------ a run --------------------------------------------------------
 def measure(name: str, args) -> dict:
     """One row, in a process of its own. What it prints last is the row."""
     module, function, arguments = ROWS[name]
@@ -139,7 +136,7 @@ def measure(name: str, args) -> dict:
         f"print(); print(json.dumps({module}.{function}(*{arguments!r}, turns={args.turns})))"
     )
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{ROOT}/tests:{ROOT}/tests/helpers",
+        "PYTHONPATH": f"{ROOT}:{ROOT}/tests/bench:{ROOT}/tests/helpers",
         "OMP_NUM_THREADS": str(args.threads),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
@@ -153,54 +150,29 @@ def measure(name: str, args) -> dict:
     return {"name": name, "turns": args.turns} | json.loads(done.stdout.splitlines()[-1])
 
 
-def run(args):
+def run(args) -> dict:
     """Measure the rows that are asked for and not in the file yet."""
     import torch
 
-    args.device = (
-        ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
-    )
+    if args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
     args.threads = args.threads or torch.get_num_threads()
     where = machine(args.device, args.threads)
-    file = (
-        args.out
-        or ROOT / "results" / "bench" / f"{where['date']}-{kind(where)}{'-quick' * args.quick}.json"
-    )
-    found = {"machine": where, "rows": []}
-    if file.exists():
-        if not args.resume:
-            sys.exit(
-                f"bench.py: {file} is there already: --resume runs the rows that it lacks, --out FILE writes another"
-            )
-        found = json.loads(file.read_text())
-        for name in ("commit", "threads", "versions", "allocator"):
-            if found["machine"][name] != where[name]:
-                sys.exit(
-                    f"bench.py: {file} was measured with {name} {found['machine'][name]}, here it is {where[name]}"
-                )
-    chosen = [
-        name
-        for name in (QUICK if args.quick else ROWS)
-        if any(part in name for part in args.only or [""])
-    ]
-    if not chosen:
-        sys.exit(
-            f"bench.py: no row is called {' or '.join(args.only)}; there are {', '.join(ROWS)}"
-        )
-    for name in chosen:
-        if any(row["name"] == name and "error" not in row for row in found["rows"]):
-            continue
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        found["rows"] = [row for row in found["rows"] if row["name"] != name] + [
-            measure(name, args)
-        ]
-        found["rows"].sort(key=lambda row: list(ROWS).index(row["name"]))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found, indent=1) + "\n")
+    name = f"{where['date']}-{kind(where)}{'-quick' * args.quick}.json"
+    file = args.out or ROOT / "results" / "bench" / name
+    found = json.loads(file.read_text()) if file.exists() else {"machine": where, "rows": []}
+    rows = {row["name"]: row for row in found["rows"]}
+    for name in QUICK if args.quick else ROWS:
+        wanted = any(part in name for part in args.only or [""])
+        if wanted and "error" in rows.get(name, {"error": "not measured"}):
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            rows[name] = measure(name, args)
+            found["rows"] = list(rows.values())
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
-# ----------------------------------------------------------- the table -----------------------------------------------------
 def speeds(row: dict, by: str) -> dict[str, float]:
     """Work per second of every contestant, by the medians of its wall or CPU seconds."""
     return {
@@ -209,7 +181,8 @@ def speeds(row: dict, by: str) -> dict[str, float]:
 
 
 def ratio(row: dict, by: str) -> float | None:
-    """maxrl's speed, the first contestant's, over the best of its rivals'; None of a row without any."""
+    """maxrl's speed, the first contestant's, over the best of its rivals'; None of a row without
+    any."""
     rates = speeds(row, by)
     ours, *_ = rates.values()
     rivals = [rates[who] for who in row.get("rivals", [])]
@@ -223,21 +196,6 @@ def doublings(row: dict, by: str) -> dict[str, float]:
         series.setdefault(who.rpartition(" ")[0], []).append(statistics.median(times[by]))
     series["memory"] = list(row["peaks"].values())
     return {name: max(b / a for a, b in zip(values, values[1:])) for name, values in series.items()}
-
-
-def best_steps(rows: list[dict], by: str) -> list[str]:
-    """Of a whole step's rows, maxrl in its better precision against TRL in its own."""
-    best = {}
-    for row in rows:
-        if row.get("rivals") == ["TRL"]:
-            size = row["name"].rpartition("/")[0]
-            for who, rate in speeds(row, by).items():
-                best[size, who] = max(rate, best.get((size, who), 0))
-    return [
-        f"{size}: maxrl's better precision over TRL's {rate / best[size, 'TRL']:.2f}"
-        for (size, who), rate in best.items()
-        if who == "maxrl"
-    ]
 
 
 def matrix_rate(rows: list[dict], dtype: str, by: str) -> float | None:
@@ -309,66 +267,22 @@ def show(found: dict, by: str = "wall"):
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for row in found["rows"]:
         print(f"| {' | '.join(cells(row, found['rows'], by))} |")
-    print(*best_steps(found["rows"], by), sep="\n")
-
-
-def plot(found: dict, file: Path, by: str):
-    """A bar for each row with rivals from elsewhere, and for training with plain rows: its ratio."""
-    from maxrl.study import plots
-
-    rows = [
-        row
-        for row in found["rows"]
-        if row.get("rivals") and row["name"].startswith(("rollouts", "training", "step"))
-    ]
-    values = [ratio(row, by) for row in rows]
-    fig, (axis,) = plots.figure(1)
-    fig.delaxes(fig.axes[1])
-    axis.set_subplotspec(fig.add_gridspec(1, 1)[0])  # the whole width
-    fig.set_size_inches(8.6, 0.28 * len(rows) + 1)
-    axis.barh([row["name"] for row in rows], values, color=[plots.colour("maxrl")] * len(rows))
-    axis.bar_label(axis.containers[0], fmt="%.1f", padding=3)
-    axis.axvline(1, color=plots.colour("base"), lw=1)
-    axis.invert_yaxis()
-    where = found["machine"]
-    name = where["gpu"] or f"{where['cpu']}, {where['threads']} threads"
-    plots.save(fig, [], file, f"maxrl's speed over that of the best of the others: {name}")
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="the main rows, one turn: under four minutes"
-    )
-    parser.add_argument(
-        "--only", nargs="*", metavar="NAME", help="rows whose names have this in them"
-    )
-    parser.add_argument(
-        "--turns", type=int, default=0, help="of every contestant (5, with --quick 1)"
-    )
-    parser.add_argument(
-        "--threads", type=int, default=0, help="of the CPU (as torch takes by itself)"
-    )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="(results/bench/DATE-MACHINE.json)"
-    )
-    parser.add_argument("--resume", action="store_true", help="only the rows that the file lacks")
-    parser.add_argument(
-        "--show", type=Path, metavar="FILE", help="measure nothing: print the table of this file"
-    )
-    parser.add_argument(
-        "--by", choices=("wall", "cpu"), default="wall", help="seconds of the clock or of the CPU"
-    )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="also draw the ratios")
+    parser = argparse.ArgumentParser()
+    add = parser.add_argument
+    add("--quick", action="store_true", help="the main rows, one turn: under four minutes")
+    add("--only", nargs="*", help="rows whose names contain one of these")
+    add("--turns", type=int, default=0, help="of every contestant (5, with --quick 1)")
+    add("--threads", type=int, default=0, help="of the CPU (torch's choice)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--out", type=Path, help="file of the numbers (results/bench/DATE-MACHINE.json)")
+    add("--show", type=Path, help="measure nothing, print the table of this file")
+    add("--by", choices=("wall", "cpu"), default="wall", help="seconds of the clock or of the CPU")
     args = parser.parse_args()
     args.turns = args.turns or (1 if args.quick else 5)
-    found = json.loads(args.show.read_text()) if args.show else run(args)
-    show(found, args.by)
-    if args.plot:
-        plot(found, args.plot, args.by)
+    show(json.loads(args.show.read_text()) if args.show else run(args), args.by)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The rows of bench.py about images: steps with cross-entropy and with MaxRL, and the loader.
 
-Images and weights are random. Loader: JPEGs of 256 pixels' short side through random resized crop and flip to uint8 batches
-(normalisation is the model's). MaxRL draws its labels from the same single forward as cross-entropy.
+Images and weights are random. Loader: JPEGs of 256 pixels' short side through random resized crop
+and flip to uint8 batches (normalisation is the model's). MaxRL draws its labels from the same
+single forward as cross-entropy.
 """
 
 import io
@@ -25,7 +26,8 @@ from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 
 
 def photograph(rng) -> bytes:
-    """Noise of all scales (amplitude proportional to scale), which a JPEG codes about as densely as a photograph."""
+    """Noise of all scales (amplitude proportional to scale), which a JPEG codes about as densely as
+    a photograph."""
     image = np.zeros((256, 340, 3), np.float32)
     for step in (1, 2, 4, 8, 16, 32, 64, 128):
         small = Image.fromarray(
@@ -86,7 +88,8 @@ def loader(turns: int) -> dict:
 
 
 def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> tuple:
-    """Times of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and the plainest loop."""
+    """Times of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and the
+    plainest loop."""
     cfg = recipe()
     torch.manual_seed(0)
     classes = 1000 if size == 224 else 200

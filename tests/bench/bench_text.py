@@ -1,4 +1,5 @@
-"""The rows of bench.py about language models: rollouts and training steps against transformers, scaling, verifiers."""
+"""The rows of bench.py about language models: rollouts and training steps against transformers,
+scaling, verifiers."""
 
 import math
 from types import SimpleNamespace
@@ -58,16 +59,19 @@ def random_prompts(count: int, length: int, vocabulary: int) -> list[torch.Tenso
 
 
 def ragged_lengths(*shape: int, longest: int = 180) -> torch.Tensor:
-    """Lengths of responses as they are: lognormal, mean 45, standard deviation half of it, at most 180."""
+    """Lengths of responses as they are: lognormal, mean 45, standard deviation half of it, at most
+    180."""
     spread = math.sqrt(math.log(1 + 0.5**2))
     drawn = np.random.default_rng(0).lognormal(math.log(45) - spread**2 / 2, spread, shape)
     return torch.from_numpy(drawn.round().clip(1, longest).astype(np.int64))
 
 
 def forced(lengths, longest: int) -> torch.Tensor:
-    """Noise (P, N, longest) with which every row draws the last word of the vocabulary at its length and not before.
+    """Noise (P, N, longest) with which every row draws the last word of the vocabulary at its
+    length and not before.
 
-    The last word is what the highest uniform number draws, and never one below a half where no word has half the chance.
+    The last word is what the highest uniform number draws, and never one below a half where no word
+    has half the chance.
     """
     uniforms = noise(0, 0, range(len(lengths)), lengths.shape[1], longest) / 2
     return uniforms.scatter(2, lengths[..., None] - 1, 1 - 2**-53)
@@ -86,7 +90,8 @@ def peer(model, dtype):
 
 
 def products(model, rows: int, steps: int):
-    """The linear layers of so many decode steps, with as many rows, and nothing else: what every eager sampler computes."""
+    """The linear layers of so many decode steps, with as many rows, and nothing else: what every
+    eager sampler computes."""
     layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
     inputs = {
         layer.in_features: torch.randn(rows, layer.in_features, device=bench_turns.device)
@@ -173,12 +178,14 @@ def quarter_right(P: int, N: int) -> torch.Tensor:
 
 
 def training(dtype: str, turns: int) -> dict:
-    """Forward and backward: a prompt that its group shares against plain rows, at equal and at ragged lengths."""
+    """Forward and backward: a prompt that its group shares against plain rows, at equal and at
+    ragged lengths."""
     model, prompts = build(maze17().model), random_prompts(2, 310, 32)
     lengths = {"equal": torch.full((2, 128), 45), "ragged": ragged_lengths(2, 128)}
 
     def step(which, share):
-        # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as those of the others.
+        # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as
+        # those of the others.
         chosen = lengths[which] if share else lengths[which][:, :32]
         tiny.share_prompts(model, share)
         budget = 8192 if share else 310 + 16 * int(chosen.max())
@@ -209,7 +216,8 @@ def training(dtype: str, turns: int) -> dict:
 
 
 def scaling(axis: str, turns: int) -> dict:
-    """Seconds and peak memory while rollouts, prompts or lengths double; the points ascend, since a peak only rises."""
+    """Seconds and peak memory while rollouts, prompts or lengths double; the points ascend, since a
+    peak only rises."""
     points = {
         "rollouts": [(1, n, 48, 310) for n in (64, 128, 256, 512, 1024, 2048)],
         "prompts": [(p, 32, 48, 310) for p in (1, 2, 4, 8, 16)],
@@ -250,7 +258,8 @@ def scaling(axis: str, turns: int) -> dict:
 
 
 class FreshMazes(Maze):
-    """A few mazes that no file holds, whose rewards are judged and then replaced: a quarter of each group is right."""
+    """A few mazes that no file holds, whose rewards are judged and then replaced: a quarter of each
+    group is right."""
 
     def __init__(self, size: int, count: int):
         self.size, self.mazes = size, make_mazes(size, count, np.random.default_rng(0))

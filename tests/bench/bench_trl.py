@@ -1,7 +1,9 @@
-"""The rows of bench.py about a whole step: train.py's own functions against TRL's GRPOTrainer with transformers' generate.
+"""The rows of bench.py about a whole step: train.py's own functions against TRL's GRPOTrainer with
+transformers' generate.
 
-Both have the same weights, prompts, numbers of prompts and rollouts, 48 forced tokens, rewards (a quarter of each group is
-right), learning rate and a real AdamW step. TRL's step is from on_step_begin to on_step_end; between two of them ours runs.
+Both have the same weights, prompts, numbers of prompts and rollouts, 48 forced tokens, rewards (a
+quarter of each group is right), learning rate and a real AdamW step. TRL's step is from
+on_step_begin to on_step_end; between two of them ours runs.
 """
 
 import tempfile
@@ -31,14 +33,17 @@ TOKENS = 48
 
 
 def our_step(cfg, task, policy):
-    """A function that makes a step of train.train, without checkpoints and evaluations, and returns its metrics."""
+    """A function that makes a step of train.train, without checkpoints and evaluations, and returns
+    its metrics."""
     optimizer = setup.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     steps = iter(range(cfg.steps))
 
     def step():
         now = next(steps)
-        sampled = in_rounds(policy, task, examples, cfg.rounds, now, range(cfg.prompts), Clock())
+        sampled = in_rounds(
+            policy, task.rewards, examples, cfg.rounds, now, range(cfg.prompts), Clock()
+        )
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
         stats = policy.backward(judged, advantages)
@@ -146,7 +151,8 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
 
 def rounds(turns: int) -> dict:
-    """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one try in .15 of them."""
+    """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one
+    try in .15 of them."""
     with tempfile.TemporaryDirectory() as folder:
         mazes, warm = f"{folder}/9x9", f"{folder}/warm"
         prepare(["--size", "9", "--train", "20000", "--out", mazes])
@@ -166,7 +172,8 @@ def rounds(turns: int) -> dict:
             )
             contestants[who] = lambda who=who, step=step: found.__setitem__(who, step())
         times, flops = take_turns(contestants, turns)
-    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with maxrl_rare, 128 at once with maxrl"
+    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
+    what += "maxrl_rare, 128 at once with maxrl"
     said = {
         who: {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
         for who, metrics in found.items()

@@ -1,4 +1,5 @@
-"""What the rows of bench.py have in common: turns, seconds, peak memory, counted FLOPs, and the machine's limits."""
+"""What the rows of bench.py have in common: turns, seconds, peak memory, counted FLOPs, and the
+machine's limits."""
 
 import contextlib
 import time
@@ -9,7 +10,7 @@ from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from maxrl.models import linear
+from maxrl.models import cpu
 from maxrl.parallel import distributed
 
 device = torch.device("cpu")
@@ -24,7 +25,8 @@ def start(threads: int, name: str):
 
 
 def now() -> tuple[float, float]:
-    """The clock and this process's CPU seconds, when the device has done all that it was told to do."""
+    """The clock and this process's CPU seconds, when the device has done all that it was told to
+    do."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter(), time.process_time()
@@ -48,7 +50,8 @@ class Times(dict):
 
 
 def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
-    """Seconds of every contestant in A B C A B C ..., each warmed up once before, and the FLOPs of the first one."""
+    """Seconds of every contestant in A B C A B C ..., each warmed up once before, and the FLOPs of
+    the first one."""
     first, *others = contestants.values()
     flops = counted(first)
     for function in others:
@@ -61,14 +64,15 @@ def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
 
 
 def counted(function) -> int:
-    """The FLOPs of a call: 2 for a multiplication and addition of a matrix product; all pairs of an attention, seen or not."""
+    """The FLOPs of a call: 2 for a multiplication and addition of a matrix product; all pairs of an
+    attention, seen or not."""
     aten = torch.ops.aten
 
     def attention_backward(gradient, q, k, v, *rest, **named):
         return sdpa_backward_flop_count(gradient, q, k, v)
 
     # The counter knows torch's own products alone.
-    plain_products = mock.patch.object(linear, "mkl_is_slow", lambda: False)
+    plain_products = mock.patch.object(cpu, "mkl_is_slow", lambda: False)
     with (
         whole_biases(),
         plain_products,
@@ -88,7 +92,8 @@ def counted(function) -> int:
 
 @contextlib.contextmanager
 def whole_biases():
-    """Under a dispatch mode torch cannot make a CausalBias, a tensor in name only: here it is made outside of the mode."""
+    """Under a dispatch mode torch cannot make a CausalBias, a tensor in name only: here it is made
+    outside of the mode."""
 
     def made(cls, *sizes):
         with _disable_current_modes():
@@ -106,8 +111,8 @@ def peak_gb() -> float:
 
 
 def limits(turns: int) -> dict:
-    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy, read and written, and of a
-    sum, read."""
+    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy,
+    read and written, and of a sum, read."""
     contestants, work = {}, {}
     fast = 1 if device.type == "cpu" else 100
     for shape in ((2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)):
@@ -140,7 +145,8 @@ def limits(turns: int) -> dict:
 
 
 def row(what: str, times: Times, work, unit: str, **more) -> dict:
-    """A row of the table. work: done by each contestant in a turn, or the same by all; more: rivals, dtype, flops, peaks."""
+    """A row of the table. work: done by each contestant in a turn, or the same by all; more:
+    rivals, dtype, flops, peaks."""
     work = work if isinstance(work, dict) else dict.fromkeys(times, work)
     return {"what": what, "times": times, "work": work, "unit": unit, "peak_gb": peak_gb()} | more
 

@@ -26,10 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from data import text_sets  # noqa: E402
+from data import mathematics  # noqa: E402
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.imagenet import prepare as imagenet  # noqa: E402
-from data.math500 import prepare as math500  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from data.word_problems import prepare as word_problems  # noqa: E402
 from maxrl.errors import UsageError  # noqa: E402
@@ -71,7 +70,7 @@ def make_math500(folder: Path):
     source.write_text(
         "".join(f'{{"problem": "{i} + 1?", "answer": "{i + 1}"}}\n' for i in range(6))
     )
-    text_sets.main(["--source", str(source), "--out", str(folder)], "", folder, math500.SOURCES)
+    mathematics.main("math500", "", ["--source", str(source), "--out", str(folder)])
 
 
 SETS = {  # name: how it is made, the task that reads it, and its options beside the directory
@@ -191,7 +190,10 @@ def test_imagenet_names_its_own_options_and_a_source_to_fill_in(tmp_path):
     pytest.importorskip("PIL")
     folder = made("imagenet", tmp_path)
     (folder / "train-00000.npy").write_bytes(b"")
-    command = f"imagenet.prepare --source SOURCE --size 8 --validation-share 0.3 --out {folder} --overwrite makes it again"
+    command = (
+        "imagenet.prepare --source SOURCE --validation-share 0.3 --size 8 --quality 90 --seed 0 "
+        f"--out {folder} --overwrite makes it again"
+    )
     with pytest.raises(UsageError, match=f"{re.escape(command)}$"):
         content("imagenet", folder)
 
@@ -208,15 +210,6 @@ def test_prepare_prints_what_mends_a_damaged_set(tmp_path, capsys):
     mended(said.strip())
     make_maze(folder)
     assert "holds this set already" in capsys.readouterr().out
-
-
-def test_the_usual_options_ask_for_mazes_that_exist():
-    """Where info.json cannot be read the command has no counts."""
-    for size in (7, 9):
-        usual = maze.defaults(size)
-        assert sum(usual[split] for split in maze.SPLITS) < 0.73 * maze.EXIST[size] or size == 7
-        maze.check(argparse.Namespace(size=size, source=None, **dict.fromkeys(maze.DEFAULTS)), {})
-    assert maze.defaults(9)["train"] == 70_000 and maze.defaults(17)["train"] == 1_000_000
 
 
 if __name__ == "__main__":

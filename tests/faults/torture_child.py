@@ -1,17 +1,15 @@
-"""Lives of train.py for torture.py: forked from a process that has imported it already, and killed inside a write.
+"""Lives of train.py for torture.py: forked from a process that has imported it, and killed.
 
-What a killed process leaves behind is what its system calls had done, so `install` hooks the calls of the standard library
-that change a disk, files below Python's buffers (a write of theirs is a write to the kernel). In a life the hooks number the
-calls below its run directory, its write steps, note each in a file and send SIGKILL before, in the middle of or after one.
-A failure of the power takes more: what was written to a file and not yet flushed by fsync is gone too.
+What a killed process leaves behind is what its system calls have done. So `install` hooks the
+calls of the standard library that change a disk. In a life, the hooks number the calls below its
+run directory, its write steps, note each in a file, and send SIGKILL before, halfway through or
+after one of them. A power failure takes more: what was written and not yet flushed by fsync.
 """
 
 import atexit
 import builtins
 import contextlib
-import faulthandler
 import io
-import json
 import os
 import runpy
 import signal
@@ -24,19 +22,9 @@ from pathlib import Path
 import safetensors.torch
 
 ROOT = Path(__file__).resolve().parents[2]
-OPEN, WRITE, TRUNCATE = io.open, os.write, os.truncate
+OPEN, TRUNCATE = io.open, os.truncate
 TWO_PATHS = ("rename", "replace")  # calls of os
-CALLS = (
-    *TWO_PATHS,
-    "mkdir",
-    "rmdir",
-    "unlink",
-    "remove",
-    "truncate",
-    "fsync",
-    "fdatasync",
-    "ftruncate",
-)
+CALLS = (*TWO_PATHS, "mkdir", "rmdir", "unlink", "remove", "fsync")
 
 
 @dataclass
@@ -44,40 +32,31 @@ class Life:
     """What happens at the write steps of this process."""
 
     run: str  # the run directory; steps elsewhere do not count
-    notes: int  # descriptor of the file that gets a line [call, path] before each step
-    when: str = ""  # the kill: before, half (a write of the first half of the bytes), after, power (before, see above)
-    at: int = 0  # number of the step; the first is 1
+    notes: int  # descriptor of the file that gets a line before each step
+    when: str = ""  # the kill: before, half (half of a write), after, or power (before, see above)
+    at: int = 0  # the number of its step, from 1
     count: int = 0
-    loose: dict[str, int] = field(
-        default_factory=dict
-    )  # files that were not flushed: how many of their bytes are safe
+    # Files that were not flushed, and how many of their bytes are safe.
+    loose: dict[str, int] = field(default_factory=dict)
 
     def step(self, name: str, path: str, call, half=None, source: str | None = None):
-        """call(), unless the life ends here. path: what changes, below the run directory; source: what is renamed to it."""
+        """call(), unless the life ends here.
+
+        path is what changes below the run directory, and source what is renamed to it.
+        """
         self.count += 1
-        WRITE(self.notes, (json.dumps([name, path]) + "\n").encode())
+        os.write(self.notes, f"{name}\n".encode())
         if self.count == self.at:
-            if self.when == "half" and half:
-                half()
-            if self.when == "after":
-                with contextlib.suppress(OSError):  # mkdir(exist_ok=True)
-                    call()
-            if self.when == "power":
-                for file, size in self.loose.items():
-                    TRUNCATE(os.path.join(self.run, file), size)
-            os.kill(os.getpid(), signal.SIGKILL)
-        if (
-            name in ("open", "write", "os.write", "truncate", "save_file")
-            and path not in self.loose
-        ):
+            self.end(call, half)
+        if name in ("open", "write", "truncate", "save_file") and path not in self.loose:
             whole = os.path.join(self.run, path)
-            self.loose[path] = (
-                os.path.getsize(whole) if name != "save_file" and os.path.exists(whole) else 0
-            )
+            kept = name != "save_file" and os.path.exists(whole)
+            self.loose[path] = os.path.getsize(whole) if kept else 0
         result = call()
-        if name in ("fsync", "fdatasync", "unlink", "remove"):
+        if name in ("fsync", "unlink", "remove"):
             self.loose.pop(path, None)
-        if source is not None:  # of a file, or of a directory with all that is in it
+        if source is not None:
+            # A file, or a directory with everything in it, has a new name.
             self.loose = {
                 path + f.removeprefix(source) if f"{f}/".startswith(f"{source}/") else f: size
                 for f, size in self.loose.items()
@@ -85,17 +64,28 @@ class Life:
             }
         return result
 
+    def end(self, call, half):
+        """SIGKILL before, in or after a step."""
+        if self.when == "half" and half:
+            half()
+        if self.when == "after":
+            with contextlib.suppress(OSError):
+                call()
+        if self.when == "power":
+            for file, size in self.loose.items():
+                TRUNCATE(os.path.join(self.run, file), size)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     def inside(self, path, dir_fd=None) -> str | None:
-        """The part of a path (or descriptor) below the run directory, None outside it."""
-        if isinstance(path, int) or dir_fd is not None:
-            folder = os.readlink(f"/proc/self/fd/{path if dir_fd is None else dir_fd}")
-            path = folder if dir_fd is None else os.path.join(folder, path)
+        """The part of a path or descriptor below the run directory; None outside it."""
+        if isinstance(path, int):
+            path = os.readlink(f"/proc/self/fd/{path}")
+        if dir_fd is not None:
+            path = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), path)
         path = os.path.abspath(os.fsdecode(path))
-        return (
-            path.removeprefix(self.run).lstrip("/")
-            if f"{path}/".startswith(f"{self.run}/")
-            else None
-        )
+        if not f"{path}/".startswith(f"{self.run}/"):
+            return None
+        return path.removeprefix(self.run).lstrip("/")
 
 
 life: Life | None = None  # of this process; None in the one that forks
@@ -162,26 +152,6 @@ def hooked(name: str, function):
     return call
 
 
-def hooked_os_open(path, flags, mode=0o777, *, dir_fd=None):
-    function = hooked_os_open.function
-    inside = life.inside(path, dir_fd) if life and flags & (os.O_CREAT | os.O_TRUNC) else None
-    if inside is None:
-        return function(path, flags, mode, dir_fd=dir_fd)
-    return life.step("os.open", inside, lambda: function(path, flags, mode, dir_fd=dir_fd))
-
-
-def hooked_os_write(descriptor, data):
-    inside = life.inside(descriptor) if life else None
-    if inside is None:
-        return WRITE(descriptor, data)
-    return life.step(
-        "os.write",
-        inside,
-        lambda: WRITE(descriptor, data),
-        lambda: WRITE(descriptor, bytes(data)[: len(data) // 2]),
-    )
-
-
 def hooked_save_file(tensors, filename, *arguments, **options):
     """safetensors writes outside Python: half of its file is the whole one, cut."""
 
@@ -198,22 +168,19 @@ def hooked_save_file(tensors, filename, *arguments, **options):
 
 
 def install():
-    """Hooks that do nothing until `life` is set; before train is imported, which takes save_file by name."""
+    """Set the hooks, which do nothing until `life` is set; before train imports save_file."""
     for name in CALLS:
         setattr(os, name, hooked(name, getattr(os, name)))
-    hooked_os_open.function, os.open, os.write = os.open, hooked_os_open, hooked_os_write
     builtins.open = io.open = hooked_open
-    hooked_save_file.function, safetensors.torch.save_file = (
-        safetensors.torch.save_file,
-        hooked_save_file,
-    )
+    hooked_save_file.function = safetensors.torch.save_file
+    safetensors.torch.save_file = hooked_save_file
 
 
-def fork(
-    folder: Path, arguments: list[str], environment: dict[str, str], when: str = "", at: int = 0
-) -> int:
-    """Start a life, `python train.py ARGUMENTS --out run` in `folder`; the process id. Its write steps are noted in
-    folder/steps.RANK and what it says is added to folder/said."""
+def fork(folder: Path, arguments: list[str], environment: dict, when: str, at: int) -> int:
+    """Start a life, `python train.py ARGUMENTS` in `folder`; the process id.
+
+    Its write steps are noted in folder/steps.RANK, and folder/said gets what it says.
+    """
     global life
     sys.stdout.flush()
     sys.stderr.flush()
@@ -222,15 +189,18 @@ def fork(
         return child
     code = 1
     try:
-        atexit._clear()  # what the parent does at its end is not this process's to do
-        enter(folder)
-        faulthandler.register(signal.SIGUSR2)  # to see where it hangs
+        atexit._clear()  # the exit functions of the parent
+        os.chdir(folder)
+        # Temporary files that a killed life leaves behind go with those of all trials.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder.parents[1])
+        said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
         os.environ.update(environment)
-        notes = os.open(
-            f"steps.{environment.get('RANK', 0)}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        )
+        steps = f"steps.{environment.get('RANK', 0)}"
+        notes = os.open(steps, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         sys.argv = [str(ROOT / "train.py"), *arguments]
-        life = Life(str(Path(folder).resolve() / "run"), notes, when, at)
+        life = Life(str(folder.resolve() / "run"), notes, when, at)
         runpy.run_path(sys.argv[0], run_name="__main__")
         code = 0
     except SystemExit as end:
@@ -241,24 +211,3 @@ def fork(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def enter(folder: Path):
-    """Make it the working directory; what is said from here on is added to its file `said`, and what a killed life leaves in
-    the directory for temporary files goes with those of all trials."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = tempfile.tempdir = str(folder.parents[1])
-    said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-
-
-def spawn(folder: Path, command: list[str]) -> int:
-    """Start a program in `folder`, without hooks; its process id."""
-    if pid := os.fork():
-        return pid
-    try:
-        enter(folder)
-        os.execve(command[0], command, os.environ | {"PYTHONPATH": str(ROOT)})
-    finally:
-        os._exit(1)

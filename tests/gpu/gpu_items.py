@@ -1,9 +1,8 @@
-"""What gpu_check.py looks at within one process: attention, waits for the device, speed of sampling and training."""
+"""Items of gpu_check.py within one process: attention, waits for the device, and speed."""
 
 import collections
 import gc
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -25,10 +24,8 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
-from maxrl.rollouts import Rollouts
 from maxrl.run import dry_run, setup
 from maxrl.sampling import sampler
-from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
 from maxrl.tasks.maze import VOCABULARY, to_prompt, unpack
@@ -90,7 +87,8 @@ def kernels(function) -> collections.Counter:
 
 
 def build(sizes: dict, dtype=torch.float32, where=None) -> Transformer:
-    """A model with random weights, made where they shall be, whose tokens are all about equally likely."""
+    """A model with random weights, made where they shall be, whose tokens are all about equally
+    likely."""
     torch.manual_seed(0)
     with torch.device(where or device):
         return Transformer(TransformerConfig.from_hf(sizes | {"initializer_range": 0.02})).to(dtype)
@@ -103,7 +101,8 @@ def prompts(count: int, length: int, vocabulary: int = 32) -> list[torch.Tensor]
 
 
 def policy(model, stop=7, **options) -> SequencePolicy:
-    """It stops at DONE alone, so that a model with random weights writes about as much as one that was trained."""
+    """It stops at DONE alone, so that a model with random weights writes about as much as one that
+    was trained."""
     options = {"max_tokens": 180, "autocast": True, "kv_memory_gb": 64.0} | options
     return SequencePolicy(model, Tokenizer.from_vocabulary(VOCABULARY), [stop], **options)
 
@@ -128,7 +127,6 @@ def without_graphs():
     return mock.patch.object(sampler, "Repeated", lambda step, device: lambda shape: step())
 
 
-# --------------------------------------------- block 1: does it run, is it right ------------------------------------------
 def versions() -> dict:
     """What decides what follows."""
     found = {
@@ -161,80 +159,9 @@ def attention_model(D: int, dtype=torch.float32, where=None) -> Transformer:
     return build(tiny.SIZES | sizes, dtype, where)
 
 
-def calls(D: int) -> dict:
-    """The five ways in which attention is called."""
-    model = attention_model(D)
-    rows, L, Lp = sized((32, 48, 309), (2, 8, 20))
-    tokens = torch.ones(4, rows, L, dtype=torch.long, device=device)
-    prefix = torch.ones(4, Lp, dtype=torch.long, device=device)
-    full, ragged = (
-        torch.tensor(lengths, device=device) for lengths in ([Lp] * 4, [Lp, Lp - 3, Lp - 5, Lp - 9])
-    )
-
-    def autocast():
-        return torch.autocast(device.type, torch.bfloat16)
-
-    def forward(lengths):
-        with autocast():
-            model(tokens, prefix, lengths).float().sum().backward()
-
-    def encode():
-        with autocast(), torch.no_grad():
-            model.encode(prefix)
-
-    def decode():
-        with autocast():
-            generate(model, prompts(4, Lp + 1), rows, 8, [99], noise(0, 0, range(4), rows, 8))
-
-    return {
-        "encode": encode,
-        "training, prompts of one length": lambda: forward(full),
-        "training, ragged prompts": lambda: forward(ragged),
-        "8 tokens": decode,
-        "training in float32": lambda: model(tokens, prefix, full).sum().backward(),
-    }
-
-
-def kernel_names() -> dict:
-    """Which kernels attention reaches; flash is hoped for."""
-    found = {}
-    for D in (64, 128):
-        for name, call in calls(D).items():
-            counts = kernels(call)
-            attention = [
-                kernel[:90]
-                for kernel in counts
-                if re.search("flash|fmha|attention|cudnn", kernel, re.I)
-            ]
-            found[f"{name}, D = {D}"] = {"all": counts.total(), "attention": attention[:4]}
-    return found
-
-
-def unseen_shapes() -> dict:
-    """Seconds of five prompt lengths that are new and then known, without cuDNN's attention and with it."""
-    model, found = attention_model(64), {}
-    usual = torch.backends.cuda.cudnn_sdp_enabled()
-    for place, cudnn in enumerate((False, True)):
-        torch.backends.cuda.enable_cudnn_sdp(cudnn)
-        found[f"cudnn {cudnn}"] = rows = []
-        for i in range(5):
-            prefix = torch.ones(
-                4, sized(200, 20) + 7 * (2 * i + place), dtype=torch.long, device=device
-            )
-            times = []
-            for _ in range(2):
-                begin = time.perf_counter()
-                with torch.autocast(device.type, torch.bfloat16), torch.no_grad():
-                    model.encode(prefix)
-                synchronise()
-                times.append(round(time.perf_counter() - begin, 4))
-            rows.append(times)
-    torch.backends.cuda.enable_cudnn_sdp(usual)
-    return found
-
-
 def attention_values() -> dict:
-    """Gradients against float64 on the CPU, and the sampler's log-probabilities against the training forward's."""
+    """Gradients against float64 on the CPU, and the sampler's log-probabilities against the
+    training forward's."""
     found, wrong = {}, []
     for D in (64, 128):
         for lengths in ((40, 40, 40), (40, 33, 21)):
@@ -265,7 +192,8 @@ def text(words: int) -> str:
 
 
 def synchronisations() -> dict:
-    """Lines at which the host waits for the GPU: in 32 more tokens of sampling, and in a training step."""
+    """Lines at which the host waits for the GPU: in 32 more tokens of sampling, and in a training
+    step."""
     model = build(maze17().model | sized({}, {"num_hidden_layers": 1, "hidden_size": 64}))
     learner, asked = policy(model), prompts(4, sized(310, 20))
 
@@ -283,7 +211,8 @@ def synchronisations() -> dict:
         call()
         found[name] = waits(call)
     more = sum(found["64 tokens"].values()) - sum(found["32 tokens"].values())
-    # The counts of live rows are read a window late, from pinned memory: no warning is allowed for in a step.
+    # The counts of live rows are read a window late, from pinned memory: no warning is allowed for
+    # in a step.
     return found | {
         "in 32 more tokens": more,
         "wrong": [f"{more} waits in 32 tokens"] if more > 10 else [],
@@ -309,7 +238,8 @@ def waits(call) -> dict:
 
 
 def decoding(name: str, P: int, N: int, L: int) -> dict:
-    """Microseconds and kernels of one more token of a published model's size, random weights, and the memory."""
+    """Microseconds and kernels of one more token of a published model's size, random weights, and
+    the memory."""
     sizes = dry_run.PUBLISHED[name] if not small else tiny.SIZES
     model, asked = build(sizes), [Example(text(sized(150, 9)), "")] * P
     peak()
@@ -337,7 +267,6 @@ def decode_qwen3() -> dict:
     return decoding("Qwen/Qwen3-1.7B-Base", *sized((8, 16, 200), (2, 2, 8)))
 
 
-# ------------------------------------------------------ block 2: how fast ------------------------------------------------
 def maze_model() -> Transformer:
     return build(sized(maze17(), maze9_laptop()).model)
 
@@ -351,7 +280,8 @@ def sampling(P: int, N: int):
 
 
 def graphs() -> dict:
-    """Sampling by CUDA graphs gives the tokens of sampling without, and microseconds a step of both."""
+    """Sampling by CUDA graphs gives the tokens of sampling without, and microseconds a step of
+    both."""
     found, wrong = {}, []
     for P, N in sized(((32, 128), (256, 128)), ((2, 4),)):
         sample = sampling(P, N)
@@ -359,7 +289,8 @@ def graphs() -> dict:
         with without_graphs():
             eager, second = seconds(sample), sample()
         steps = first.tokens.shape[-1]
-        # Products of other shapes round otherwise: where two tokens tie, a rollout may go another way.
+        # Products of other shapes round otherwise: where two tokens tie, a rollout may go another
+        # way.
         both = min(steps, second.tokens.shape[-1])
         tokens = (first.tokens[..., :both] == second.tokens[..., :both]).all(-1)
         same = float((tokens & (first.lengths == second.lengths)).float().mean())
@@ -372,51 +303,6 @@ def graphs() -> dict:
         }
         wrong += [f"{P} x {N}: {same:.4f} of the rollouts are the same"] if same < 0.999 else []
     return found | {"wrong": wrong}
-
-
-def drawing() -> dict:
-    """Milliseconds of one draw for each of 4,096 rows, and the memory it takes."""
-    found = {}
-    for V in sized((32, 49_152, 151_936), (32, 500)):
-        logits = torch.randn(sized(4096, 8), V, device=device)
-        uniforms = torch.rand(len(logits), device=device, dtype=torch.float64)
-        peak()
-        one_draw = lambda logits=logits, uniforms=uniforms: draw(
-            distribution(logits).exp(), uniforms
-        )  # noqa: E731
-        found[V] = {
-            "ms": round(1e3 * seconds(one_draw), 3),
-            "peak_gb": peak(),
-            "logits_gb": round(logits.nbytes / 2**30, 2),
-        }
-    return found
-
-
-def micro_batches() -> dict:
-    """Live tokens a second of the training step by the size of a micro-batch, at 32 x 128 ragged responses."""
-    model, found = maze_model(), {}
-    P, N, Lp = sized((32, 128, 310), (2, 4, 20))
-    rng = np.random.default_rng(0)
-    lengths = torch.from_numpy(
-        rng.lognormal(np.log(45) - 0.11, 0.47, (P, N)).round().clip(1, sized(180, 20))
-    ).long()
-    tokens = torch.randint(0, 32, (P, N, int(lengths.max())))
-    batch = Rollouts(prompts(P, Lp), tokens, lengths, lengths > 0, None)
-    advantages = ADVANTAGES["maxrl"](quarter_right(batch))
-    for budget in sized((32_768, 65_536, 131_072, 262_144, 524_288), (64, 256)):
-        learner = policy(model, micro_batch_tokens=budget)
-        peak()
-        try:
-            took = seconds(lambda learner=learner: learner.backward(batch, advantages))
-            found[budget] = {
-                "seconds": took,
-                "tokens_per_second": round(float(lengths.sum()) / took),
-                "peak_gb": peak(),
-            }
-        except torch.OutOfMemoryError:
-            found[budget] = "out of memory"
-        model.zero_grad()
-    return found
 
 
 def whole_steps() -> dict:

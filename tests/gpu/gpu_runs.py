@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +27,15 @@ WORK = Path(tempfile.gettempdir()) / "maxrl_gpu_check"
 
 def run(*words, launcher=()) -> str:
     """A command of the project; its output. RuntimeError, with what it said last, if it fails."""
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests:{ROOT}/tests/helpers"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/tests/gpu:{ROOT}/tests/helpers"}
     command = [sys.executable, *launcher, *map(str, words)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS
     )
     if done.returncode:
         raise RuntimeError(
-            f"{' '.join(map(str, words))}: exit code {done.returncode}: {(done.stdout + done.stderr)[-600:]}"
+            f"{' '.join(map(str, words))}: exit code {done.returncode}: "
+            f"{(done.stdout + done.stderr)[-600:]}"
         )
     return done.stdout
 
@@ -61,16 +61,8 @@ def trained(recipe: str, name: str, *options, launcher=()) -> list[dict]:
     out = WORK / name
     if "--resume" not in options:
         subprocess.run(["rm", "-rf", out], check=True)
-    sizes = [
-        "--task.size",
-        sized(17, 7),
-        "--task.directory",
-        data(),
-        "--eval-every",
-        0,
-        "--device",
-        gpu_items.device.type,
-    ]
+    sizes = ["--task.size", sized(17, 7), "--task.directory", data(), "--eval-every", 0]
+    sizes += ["--device", gpu_items.device.type]
     # With a bonus for entropy every group is trained on, also where no rollout is right yet.
     sizes += ["--stop-at-pass", 0] if recipe.endswith("_sft") else ["--entropy-bonus", 0.001]
     if gpu_items.small:
@@ -106,51 +98,9 @@ def deterministic() -> dict:
     return found | {"wrong": wrong}
 
 
-def images_deterministic() -> dict:
-    """Whether ResNet's kernels have deterministic forms."""
-    folder = WORK / "glyphs"
-    if not (folder / "info.json").exists():
-        run(
-            "-m",
-            "data.glyphs.prepare",
-            "--classes",
-            10,
-            "--train",
-            512,
-            "--validation",
-            16,
-            "--test",
-            16,
-            "--out",
-            folder,
-        )
-    run(
-        "train.py",
-        "images_laptop",
-        "--task.directory",
-        folder,
-        "--eval-every",
-        0,
-        "--steps",
-        2,
-        "--prompts",
-        sized(256, 16),
-        "--rollouts",
-        16,
-        "--deterministic",
-        "true",
-        "--warmup-steps",
-        0,
-        "--device",
-        gpu_items.device.type,
-        "--out",
-        WORK / f"images{time.time()}",
-    )
-    return {}
-
-
 def torchrun() -> dict:
-    """DDP by torchrun, over NCCL on a GPU, with one process, and what it costs beside plain Python."""
+    """DDP by torchrun, over NCCL on a GPU, with one process, and what it costs beside plain
+    Python."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", 1, "--master-port", 29431]
     recipe, steps = sized(("maze17", 8), ("maze9_laptop", 2))
     times = {}
@@ -161,11 +111,10 @@ def torchrun() -> dict:
 
 
 def sharded() -> dict:
-    """fully_shard with one rank gives the gradient of the whole model; in a process group of its own."""
-    run(
-        "-c",
-        f"import gpu_items, gpu_runs; gpu_items.start({gpu_items.device.type!r}, {gpu_items.small}); gpu_runs.one_rank()",
-    )
+    """fully_shard with one rank gives the gradient of the whole model; in a process group of its
+    own."""
+    start = f"gpu_items.start({gpu_items.device.type!r}, {gpu_items.small})"
+    run("-c", f"import gpu_items, gpu_runs; {start}; gpu_runs.one_rank()")
     return {}
 
 
@@ -213,7 +162,8 @@ def resumed() -> dict:
 
 
 def options() -> dict:
-    """LoRA, the KL term, several updates a step, gradient checkpointing and a budget for keys and values."""
+    """LoRA, the KL term, several updates a step, gradient checkpointing and a budget for keys and
+    values."""
     recipe, found = sized("maze17", "maze9_laptop"), {}
     for name, words in {
         "lora": ["--lora-rank", 4],

@@ -1,4 +1,4 @@
-"""Shared by tests."""
+"""A set of drawn images and a recipe for it."""
 
 import pytest
 
@@ -7,30 +7,44 @@ from maxrl.config import Config
 from maxrl.recipes import RECIPES
 
 
-# ------------------------------------------------------ pass@k -------------------------------------------------------
 @pytest.fixture(scope="module")
 def set_of_glyphs(tmp_path_factory):
     """600 + 300 + 60 images of 12 glyphs, 12x12."""
     out = tmp_path_factory.mktemp("glyphs") / "12x12"
-    glyphs.main(["--classes", "12", "--size", "12", "--train", "600", "--validation", "300", "--test", "60", "--noise", "0.05",
-                 "--jitter", "0.4", "--workers", "1", "--out", str(out)])  # fmt: skip
+    options = (
+        "--classes 12 --size 12 --train 600 --validation 300 --test 60 --noise 0.05 --jitter 0.4"
+    )
+    glyphs.main([*options.split(), "--workers", "1", "--out", str(out)])
     return out
 
 
-# ---------------------------------------------------- the front door -------------------------------------------------
 @pytest.fixture
 def recipe(set_of_glyphs, monkeypatch):
-    """`glyphs`: a small ResNet on 12 glyphs."""
+    """The recipe `glyphs`: a small ResNet on 12 glyphs."""
 
     def glyphs_recipe():
         """A recipe for tests."""
         return Config(
-            task="images", task_options={"directory": str(set_of_glyphs), "size": 12, "augment": False},
+            task="images",
+            task_options={"directory": str(set_of_glyphs), "size": 12, "augment": False},
             model=dict(model_type="torchvision_resnet", block="basic", depths=(1, 1), width=8),
-            estimator="maxrl", aggregation="sequence", estimator_defaults={"grpo": {"ddof": 0}},
-            prompts=32, rollouts=64, steps=40, optimizer="sgd", lr=0.1, schedule="cosine", warmup_steps=4, weight_decay=1e-4,
-            max_grad_norm=1e5, precision="float32", eval_samples=0, eval_prompts=100, eval_k=(1, 2),
-        )  # fmt: skip
+            estimator="maxrl",
+            aggregation="sequence",
+            estimator_defaults={"grpo": {"ddof": 0}},
+            prompts=32,
+            rollouts=64,
+            steps=40,
+            optimizer="sgd",
+            lr=0.1,
+            schedule="cosine",
+            warmup_steps=4,
+            weight_decay=1e-4,
+            max_grad_norm=1e5,
+            precision="float32",
+            eval_samples=0,
+            eval_prompts=100,
+            eval_k=(1, 2),
+        )
 
     monkeypatch.setitem(RECIPES, "glyphs", glyphs_recipe)
     return glyphs_recipe()

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
 
 
 def torchrun(script, *arguments, code=0):
@@ -19,7 +18,7 @@ def torchrun(script, *arguments, code=0):
         "2",
         str(script),
     ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     started = subprocess.Popen([*command, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True, env=environment)  # fmt: skip
     try:

@@ -1,12 +1,9 @@
-"""Shared by tests."""
+"""Mazes for tests: drawn, generated, and made by a prepare.py command."""
 
 import numpy as np
 
 from data.maze import prepare
-from maxrl.tasks.maze import (
-    generate,
-    unpack,
-)
+from maxrl.tasks.maze import generate, unpack
 
 
 def mazes(size, count, seed=0):
@@ -20,11 +17,11 @@ def picture(text):
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
 
-def run(capsys, *args):
-    """Exit code and what was said of one run of prepare.py."""
+def run(capsys, *args, main=prepare.main):
+    """Exit code and output of one run of a prepare.py command."""
     code = 0
     try:
-        prepare.main([str(arg) for arg in args])
+        main([str(arg) for arg in args])
     except SystemExit as stop:
         code = stop.code
     said = capsys.readouterr()

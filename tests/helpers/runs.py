@@ -45,3 +45,17 @@ def die(at):
         return backward(self, *arguments)
 
     return dying
+
+
+def at_call(number, act):
+    """SequencePolicy.backward that acts at its call of this number, the first is 1."""
+    calls, backward = [], SequencePolicy.backward
+
+    def patched(self, *arguments):
+        calls.append(1)
+        result = backward(self, *arguments)
+        if len(calls) == number:
+            act(self)
+        return result
+
+    return patched

@@ -1,13 +1,64 @@
-"""Shared by tests."""
+"""Runs that tests start: as processes, or as much of one as a logger needs."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 import types
+
+import pytest
 
 from maxrl import config
 
 
 def started(path, *, main=True, **options):
-    """As much of a run as its logger asks for."""
+    """As much of a directory.Run as its logger needs."""
     cfg = config.Config(**options)
     return types.SimpleNamespace(
         cfg=cfg, recipe="", record={}, resumed=None, main=main, start=lambda step: path
     )
+
+
+def start(*arguments, env=None, **options) -> subprocess.Popen:
+    """Start Python with these arguments, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
+        start_new_session=True,
+        **options,
+    )
+
+
+def fail(process, why: str):
+    """Kill a process with those that it has forked, which would keep the pipe open."""
+    os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail(f"{why}: {process.communicate()[0]}")
+
+
+def ended(process, seconds=300) -> tuple[int, str]:
+    """The exit code of a process that ends by itself, and what it has printed."""
+    try:
+        said = process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        fail(process, f"still running after {seconds} s")
+    return process.returncode, said
+
+
+def until(true, process, seconds=300):
+    """Wait until true() holds, while the process is running."""
+    end = time.monotonic() + seconds
+    while not true():
+        if process.poll() is not None or time.monotonic() > end:
+            fail(process, "it did not come so far")
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Shared by tests."""
+"""Rows in files: JSONL and parquet, written and read."""
 
 import json
 

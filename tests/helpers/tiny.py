@@ -7,8 +7,9 @@ import torch
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
+from maxrl.packing import micro_batch
 from maxrl.policy import SequencePolicy
-from maxrl.rollouts import Rollouts, micro_batch
+from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
 

@@ -33,8 +33,8 @@ def watch() -> dict:
 
     from maxrl.models import transformer
     from maxrl.models.transformer import Transformer, TransformerConfig
+    from maxrl.packing import micro_batches
     from maxrl.policy import TokenLogProbs
-    from maxrl.rollouts import micro_batches
     from maxrl.sampling.sampler import decode_step, noise, prefill
 
     try:
@@ -162,7 +162,7 @@ def seen(tmp_path_factory):
         "MAX_JOBS": "1",
     }
     root = Path(__file__).resolve().parents[2]
-    environment["PYTHONPATH"] = f"{root}:{root / 'tests'}:{root / 'tests/helpers'}"
+    environment["PYTHONPATH"] += f"{os.pathsep}{root / 'tests/bench'}"
     done = subprocess.run(
         [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300
     )

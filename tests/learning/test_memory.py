@@ -16,7 +16,7 @@ from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import UsageError
 from maxrl.io.hub_files import on_hub
 from maxrl.models import transformer
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze17
 from maxrl.run import dry_run

@@ -1,4 +1,5 @@
-"""The exact oracle of results/oracle: its moments against the enumeration of all outcomes, its policy against autograd."""
+"""The exact oracle of results/oracle: its moments against the enumeration of all outcomes, its
+policy against autograd."""
 
 import itertools
 import json
@@ -39,7 +40,8 @@ def small():
 @pytest.mark.parametrize("N", [2, 4])
 @pytest.mark.parametrize("rule", RULES)
 def test_moments_by_enumeration(small, rule, N):
-    """All 5^N groups through ADVANTAGES: the mean of their gradients and the trace of their covariance."""
+    """All 5^N groups through ADVANTAGES: the mean of their gradients and the trace of their
+    covariance."""
     name, options = RULES[rule]
     options = lowered(options, N)
     probabilities, right, scores = small
@@ -97,7 +99,7 @@ def test_the_responses_are_all_there_are(listed):
     assert (probabilities @ scores).abs().max() < 1e-12 * scores.abs().max()
 
 
-@pytest.mark.parametrize("i", [0, 3, 20, 84])
+@pytest.mark.parametrize("i", [0, 84])
 def test_a_score_by_autograd(listed, i):
     """One response in a forward of its own, without a prefix."""
     policy, prompt, probabilities, scores = listed
@@ -113,16 +115,9 @@ def test_a_score_by_autograd(listed, i):
     assert abs(chosen.sum().exp() - probabilities[i]) < 1e-12
 
 
-def test_what_is_right_has_the_pass_rate(listed):
-    probabilities = listed[2]
-    for target in (0.01, 0.3, 0.9):
-        right = run.right_ones(probabilities, target, seed=1)
-        assert 0.8 * target < probabilities[right].sum() <= target
-        assert not torch.equal(right, run.right_ones(probabilities, target, seed=2))
-
-
 def test_errors_are_mean_squared_distances():
-    """From 20,000 drawn gradients: with the constant factor that is best for them, and as they are."""
+    """From 20,000 drawn gradients: with the constant factor that is best for them, and as they
+    are."""
     torch.manual_seed(0)
     target, expected = torch.tensor([1.0, 0.0]), torch.tensor([0.3, 0.4])
     drawn = expected + 0.2 * torch.randn(20_000, 2)
@@ -146,7 +141,8 @@ def kept():
 
 
 def test_what_is_kept_follows_from_the_facts(kept):
-    """The rows of few rollouts again, from pass rates, inner products and scatter; with more scatter and by order too."""
+    """The rows of few rollouts again, from pass rates, inner products and scatter; with more
+    scatter and by order too."""
     policies = [run.tensors(policy) for policy in kept["policies"]]
     again = 0
     for row in kept["rows"] + kept["orders"] + kept["noisier"]:
@@ -160,18 +156,6 @@ def test_what_is_kept_follows_from_the_facts(kept):
                 assert found[key] == pytest.approx(row[key], rel=1e-6), (row, key)
             again += 1
     assert again == 10 * 4 + 5 + 6 * 4
-
-
-def test_the_facts_are_those_of_the_policy(kept):
-    """One prompt of the last policy, enumerated again."""
-    policy, i = run.make_policy(4), 11
-    probabilities, scores = run.enumerated(policy, run.prompts()[i])
-    right = run.right_ones(probabilities, run.TARGETS[i], 400 + i)
-    of_log, success = run.spread(probabilities[right], scores[right])
-    facts = kept["policies"][4]
-    assert probabilities[right].sum().item() == pytest.approx(facts["p"][i], rel=1e-6)
-    assert of_log.dot(of_log).item() == pytest.approx(facts["gram"][i][i], rel=1e-6)
-    assert success.item() == pytest.approx(facts["success"][i], rel=1e-6)
 
 
 def test_the_sampled_control_agrees(kept):

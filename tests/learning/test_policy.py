@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.evaluation import count_successes
-from maxrl.rollouts import Rollouts, micro_batches
+from maxrl.evaluation import count_successes, pass_at_ks
+from maxrl.packing import micro_batches
+from maxrl.rollouts import Rollouts
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 
@@ -438,12 +439,12 @@ def test_what_has_no_verdict_is_not_wrong():
 
     policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
     assert count_successes(policy, Faulty(), range(4), 3).tolist() == [-1, -1, 3, 3]
-    assert policy.evaluate(Faulty(), 4, (1, 2), 3) == {
+    assert pass_at_ks(policy, Faulty(), range(4), (1, 2), 3) == {
         "pass@1": 1,
         "pass@2": 1,
         "groups_left_out": 2,
     }
-    nothing = policy.evaluate(Faulty(), 2, (1,), 3)
+    nothing = pass_at_ks(policy, Faulty(), range(2), (1,), 3)
     assert math.isnan(nothing["pass@1"]) and nothing["groups_left_out"] == 2
 
 

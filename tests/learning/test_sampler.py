@@ -12,7 +12,7 @@ from transformers.generation.logits_process import (
 )
 
 from maxrl.losses import token_log_probs
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.sampling.sampler import generate, noise

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl.models.attention import Cache, CacheFull
+from maxrl.models.cache import Cache, CacheFull
 from maxrl.recipes import RECIPES
 from maxrl.run.dry_run import shape
 from maxrl.sampling.memory import cache_bytes, in_waves

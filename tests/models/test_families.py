@@ -19,10 +19,11 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.models.attention import Cache
+from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import maze17
-from maxrl.sampling.sampler import generate, pad
+from maxrl.sampling.prompts import pad
+from maxrl.sampling.sampler import generate
 from maxrl.tasks.maze import VOCABULARY
 
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}

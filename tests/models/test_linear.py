@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from maxrl.models import linear
-from maxrl.models.linear import Linear
+from maxrl.models import cpu
+from maxrl.models.cpu import Linear
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import Transformer, TransformerConfig
 
@@ -32,8 +32,8 @@ SIZES = dict(
 def asked(monkeypatch):
     """oneDNN for every float32 product here, on any machine; the list of the inputs it was given."""
     seen, plain = [], torch.Tensor.to_mkldnn
-    monkeypatch.setattr(linear, "ENOUGH", 1)
-    monkeypatch.setattr(linear, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(cpu, "ENOUGH", 1)
+    monkeypatch.setattr(cpu, "mkl_is_slow", lambda: True)
     monkeypatch.setattr(
         torch.Tensor, "to_mkldnn", lambda x, *rest: (seen.append(x.shape), plain(x, *rest))[1]
     )
@@ -102,7 +102,7 @@ def test_where_it_is_not_meant_to_be(asked, monkeypatch):
         assert plain(torch.randn(2, 4)).dtype == torch.bfloat16
     assert plain(torch.randn(0, 4)).shape == (0, 4)
     assert Linear(4, 4, device="meta")(torch.randn(2, 4, device="meta")).shape == (2, 4)
-    monkeypatch.setattr(linear, "ENOUGH", 33)
+    monkeypatch.setattr(cpu, "ENOUGH", 33)
     plain(torch.randn(2, 4))  # 32 multiplications
     assert asked == []
     if torch.backends.mkldnn.is_available():
@@ -123,5 +123,5 @@ def test_which_cpu(capability, vendor, slow, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     text = "processor\t: 0\n" + (f"vendor_id\t: {vendor}\nflags\t: fpu\n" if vendor else "")
-    monkeypatch.setattr(linear.Path, "read_text", lambda path: text)
-    assert linear.mkl_is_slow.__wrapped__() is slow
+    monkeypatch.setattr(cpu.Path, "read_text", lambda path: text)
+    assert cpu.mkl_is_slow.__wrapped__() is slow

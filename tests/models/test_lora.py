@@ -25,7 +25,7 @@ from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
-from maxrl.sampling.sampler import pad
+from maxrl.sampling.prompts import pad
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
 

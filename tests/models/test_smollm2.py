@@ -1,4 +1,7 @@
-"""SmolLM2's weights from a GGUF file: small ones against transformers' own reader, the real ones where they are here."""
+"""SmolLM2's weights from a GGUF file, against transformers' own reader.
+
+The real ones are compared if they are here.
+"""
 
 import json
 from pathlib import Path
@@ -24,12 +27,12 @@ TOKENS = [
 
 
 def paired(weight, heads):
-    """llama.cpp's order of the rows of a query or key projection: a pair that RoPE turns side by side."""
+    """A projection's rows in llama.cpp's order: a pair that RoPE turns is side by side."""
     return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
 def write_small(file: Path):
-    """A GGUF file of random weights in the layout of SmolLM2's: 4-bit projections, 8-bit embeddings."""
+    """A GGUF file of random weights as SmolLM2's: 4-bit projections, 8-bit embeddings."""
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_context_length(128)
     writer.add_embedding_length(WIDTH)

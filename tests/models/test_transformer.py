@@ -6,10 +6,12 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl.models import attention
-from maxrl.models.attention import Cache, attend, attend_by_products, prefix_mask
+from maxrl.models.attention import attend, prefix_mask
+from maxrl.models.cache import Cache
+from maxrl.models.cpu import attend_by_products
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import RECIPES
-from maxrl.sampling.sampler import pad
+from maxrl.sampling.prompts import pad
 
 
 def twin(model, dtype=torch.float32):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
-from maxrl.rollouts import micro_batch
+from maxrl.packing import micro_batch
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -64,44 +64,36 @@ def test_pass_at_k_shapes_and_types():
 
 
 @pytest.mark.parametrize(
-    "n, c, k, words",
+    "n, c, k",
     [
-        (4, 1, 5, ["k=5", "1 <= k <= n"]),
-        (4, 1, 0, ["k=0"]),
-        (4, 1, -1, ["k=-1"]),
-        (4, 5, 1, ["c=5", "0 <= c <= n"]),
-        (4, -1, 1, ["c=-1"]),
-        (-4, -5, 1, ["n=-4"]),
-        (4, 1.5, 1, ["1.5", "whole numbers as c"]),
-        (4, 1, math.nan, ["nan"]),
-        (math.inf, 1, 1, ["inf", "whole numbers as n"]),
-        (4, [0, 1, 9], 2, ["c=9"]),
-        (0, 0, 1, ["n=0"]),
+        (4, 1, 5),
+        (4, 1, 0),
+        (4, 5, 1),
+        (4, -1, 1),
+        (4, 1.5, 1),
+        (4, 1, math.nan),
+        (math.inf, 1, 1),
+        (4, [0, 1, 9], 2),
+        (0, 0, 1),
     ],
 )
-def test_pass_at_k_refusals(n, c, k, words):
-    with pytest.raises(ValueError) as caught:
+def test_pass_at_k_refusals(n, c, k):
+    with pytest.raises(ValueError, match="pass_at_k needs whole 0 <= c <= n and 1 <= k <= n"):
         pass_at_k(n, c, k)
-    assert all(word in str(caught.value) for word in ["pass_at_k", ";", *words]), caught.value
 
 
-def test_biased_pass_at_k():
-    """Plugging c/n into 1 - (1-p)^k: one success in 8 is reported as 66 % of pass@8, when all 8 samples hold it."""
-    plugged = lambda n, c, k: 1 - (1 - c / n) ** k  # noqa: E731
-    assert plugged(8, 1, 8) == pytest.approx(0.656, abs=1e-3) and pass_at_k(8, 1, 8) == 1
-    n, k, p = 8, 8, 0.1
-    chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-    assert sum(q * plugged(n, c, k) for c, q in enumerate(chance)) == pytest.approx(0.422, abs=1e-3)
-    assert 1 - (1 - p) ** k == pytest.approx(0.570, abs=1e-3)  # what it should be on average
+def test_wrong_relatives_of_pass_at_k():
+    """Plugging c/n into 1 - (1-p)^k reports 66 % of pass@8 when all 8 samples hold the success.
 
-
-def test_bootstrap_pass_at_k():
-    """Published code logs "pass@n" as the best of n draws *with* replacement from n samples: one success in 1024 gives
-    0.632 = 1 - 1/e at k = 1024, where every 1024-subset holds it. Drawn here, 4000 times."""
-    draws = np.random.default_rng(0).integers(0, 1024, size=(4000, 1024))
-    bootstrap = (draws == 0).any(axis=1).mean()
-    assert bootstrap == pytest.approx(1 - (1 - 1 / 1024) ** 1024, abs=0.03) and bootstrap < 0.67
-    assert pass_at_k(1024, 1, 1024) == 1
+    The same happens with the best of n draws *with* replacement from n samples, which published
+    code logs as "pass@n": for n = k = 1024 it is 1 - 1/e, whereas every 1024-subset holds it.
+    """
+    for n, wrong in ((8, 0.656), (1024, 0.632)):
+        plugged = 1 - (1 - 1 / n) ** n
+        assert plugged == pytest.approx(wrong, abs=1e-3) and pass_at_k(n, 1, n) == 1
+    chance = [math.comb(8, c) * 0.1**c * 0.9 ** (8 - c) for c in range(9)]
+    plugged = sum(q * (1 - (1 - c / 8) ** 8) for c, q in enumerate(chance))
+    assert plugged == pytest.approx(0.422, abs=1e-3) and 1 - 0.9**8 > 0.569, "what it should be"
 
 
 def test_mean_and_se():
@@ -124,62 +116,56 @@ def test_pass_at_k_table():
 
 
 def test_samples_to_match():
-    """b needs 4 samples for a's pass@1, a little over 16 for its pass@4, and never reaches its pass@16."""
+    """b needs 4 samples for a's pass@1, 32 for its pass@4, and never reaches its pass@16."""
     ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
     assert samples_to_match(ks, a, b).tolist() == pytest.approx(
         [4, 16 + 48 / 3, math.inf, math.inf]
     )
     assert samples_to_match(ks, a, a).tolist() == ks
-    assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])  # [0]: at most 1
-    assert samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5]).tolist() == [
-        2,
-        2,
-        2,
-    ]  # flat stretches
+    # The first is at most 1.
+    assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])
+    flat = samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5])
+    assert flat.tolist() == [2, 2, 2]
     assert samples_to_match([1], [0.5], [0.4]).tolist() == [math.inf]
-    for bad in (
-        ([1, 2], [0.1], [0.1, 0.2]),
-        ([2, 1], [0.1, 0.2], [0.1, 0.2]),
-        ([1, 2], [0.1, math.nan], [0.1, 0.2]),
-        ([], [], []),
-        ([1, 1], [0.1, 0.2], [0.1, 0.2]),
-    ):
+    for bad in (([1, 2], [0.1], [0.1]), ([2, 1], [0.1, 0.2], [0.1, 0.2]), ([], [], [])):
         with pytest.raises(ValueError, match="samples_to_match"):
             samples_to_match(*bad)
 
 
 def test_times_fewer_is_a_paired_bootstrap():
-    """Of three prompts every resample is seen, the rarest 4 % of the time: the ends are the smallest and largest of all 27. A
-    method against itself needs as many in each of them, because a and b get the same prompts and seeds."""
+    """Of three prompts all 27 resamples are seen, so the interval's ends are their extremes.
+
+    A method against itself needs as many samples in each draw, because a and b get the same
+    prompts and the same seeds.
+    """
     ks = [1, 2, 4, 8]
     rng = np.random.default_rng(1)
     a, b = np.sort(rng.random((2, 1, 3, 4)), -1)
     drawn = []
     for prompts in ([0, 1, 2], *map(list, itertools.product(range(3), repeat=3))):
         drawn.append(ks / samples_to_match(ks, a[0, prompts].mean(0), b[0, prompts].mean(0)))
-    np.testing.assert_allclose(
-        times_fewer(ks, a, b), [drawn[0], np.min(drawn, 0), np.max(drawn, 0)], rtol=1e-12
-    )
+    expected = [drawn[0], np.min(drawn, 0), np.max(drawn, 0)]
+    np.testing.assert_allclose(times_fewer(ks, a, b), expected, rtol=1e-12)
     many = np.sort(rng.random((2, 5, 4)), -1)
-    assert (times_fewer(ks, many, many) == 1).all()
-    # Seeds are pairs: of every pair b needs half of the samples. Of unequal numbers they are not: b's second seed is better.
-    a = np.array([[[0.1, 0.2, 0.4, 0.8]], [[0.2, 0.4, 0.8, 0.9]]])
-    b = np.array([[[0.2, 0.4, 0.8, 0.9]], [[0.4, 0.8, 0.9, 0.95]]])
-    assert (times_fewer(ks, a, b)[:, 1] == 2).all() and times_fewer(ks, a[:1], b)[
-        1:, 3
-    ].tolist() == [2, 4]
-    assert times_fewer(ks, a, b[:1])[1, 2] < 2 == times_fewer(ks, a[:1], b[:1])[1, 2]
-    # Out of reach is 0, at once is k.
-    assert times_fewer(ks, b[1:], a[:1])[0].tolist() == [0.25, 0.25, 0, 0]
-    assert times_fewer(ks, b, a + 1)[0].tolist() == ks
-    # Equal solved sets, one of them of three seeds, need equally many samples in every draw.
-    for n, successes in itertools.product((64, 100), rng.integers(0, 5, (4, 150))):
-        solved = pass_at_k(n, successes[:, None], [1, 2, 4, 8, 16, 32, 64])[None]
-        three = np.repeat(solved, 3, 0)
-        for pair in ((solved, three), (three, solved)):
-            np.testing.assert_allclose(times_fewer([1, 2, 4, 8, 16, 32, 64], *pair, draws=40), 1)
+    assert (times_fewer(ks, many, many, draws=100) == 1).all()
     with pytest.raises(ValueError, match="same prompts"):
         times_fewer(ks, a, np.ones((1, 2, 4)))
+
+
+def test_times_fewer_pairs_the_seeds():
+    """Of every pair of seeds b needs half of the samples; unequal numbers of seeds are no pairs."""
+    ks = [1, 2, 4, 8]
+    a = np.array([[[0.1, 0.2, 0.4, 0.8]], [[0.2, 0.4, 0.8, 0.9]]])
+    b = np.array([[[0.2, 0.4, 0.8, 0.9]], [[0.4, 0.8, 0.9, 0.95]]])
+    assert (times_fewer(ks, a, b, 100)[:, 1] == 2).all()
+    assert times_fewer(ks, a[:1], b, 100)[1:, 3].tolist() == [2, 4]
+    # Out of reach is 0, at once is k.
+    assert times_fewer(ks, b[1:], a[:1], 1)[0].tolist() == [0.25, 0.25, 0, 0]
+    assert times_fewer(ks, b, a + 1, 1)[0].tolist() == ks
+    # Equal solved sets, one of them of three seeds, need equally many samples in every draw.
+    solved = pass_at_k(100, np.arange(150)[:, None] % 5, ks)[None]
+    for pair in ((solved, np.repeat(solved, 3, 0)), (np.repeat(solved, 3, 0), solved)):
+        np.testing.assert_allclose(times_fewer(ks, *pair, draws=40), 1)
 
 
 def group_statistics(rewards):
@@ -226,7 +212,7 @@ def test_group_sums_add_up_over_ranks():
 
 
 def test_majority_vote_is_the_expectation_over_drawn_ties():
-    """All ways in which up to four samples answer a, b, c or nothing, and all orders in which ties could be broken."""
+    """All ways in which four samples answer a, b, c or nothing, and all ways to break the ties."""
     orders = list(itertools.permutations("abc"))
     for n in range(1, 5):
         rows = list(itertools.product(["a", "b", "c", None], repeat=n))
@@ -241,7 +227,7 @@ def test_majority_vote_is_the_expectation_over_drawn_ties():
 
 
 def test_majority_vote_by_hand():
-    """Samples without an answer are no majority; an answer on whose samples the verdicts differ is right in part."""
+    """Samples without an answer have no vote; where verdicts differ an answer is partly right."""
     assert majority_vote([[None, None, None, "5"]], [[0, 0, 0, 1]]).tolist() == [1]
     assert majority_vote([["a", "a", "b"], ["a", "b", None], [None] * 3], np.eye(3)).tolist() == [
         0.5,
@@ -249,13 +235,7 @@ def test_majority_vote_by_hand():
         0,
     ]
     assert majority_vote([], np.zeros((0, 4))).shape == (0,)
-    for answers, right in (
-        ([["a"]], [[0, 1]]),
-        ([["a"], ["b"]], [[1]]),
-        (["a"], [1]),
-        ([["a", "b"], ["a"]], [[1, 0], [1, 0]]),
-    ):
-        with pytest.raises(ValueError, match="as many answers as verdicts"):
-            majority_vote(answers, right)
+    with pytest.raises(ValueError, match="as many answers as verdicts"):
+        majority_vote([["a"]], [[0, 1]])
     with pytest.raises(ValueError, match="rewards == 1"):
         majority_vote([["a"]], [[0.5]])

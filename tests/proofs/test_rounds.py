@@ -11,12 +11,12 @@ import torch
 from conftest import ROOT
 from worker_ddp import Dots, plain
 
+from maxrl import report
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import in_rounds
+from maxrl.rounds import draws_in_rounds, in_rounds, joined
 from maxrl.sampling.sampler import noise
-from maxrl.study import report
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)
@@ -106,22 +106,25 @@ def test_weight_of_large_rounds(sizes):
         )
 
 
-def test_the_table_of_noise_and_rows():
-    """Of maxrl/README.md: sum over K of Bin(K; N, p) sum_i A_i^2 / N^2, and the share of rows with an advantage."""
-    page = (ROOT / "maxrl/README.md").read_text()
+def test_the_noise_and_rows_of_the_rare_side():
+    """Of maxrl/README.md: sum over K of Bin(K; N, p) sum_i A_i^2 / N^2, and the share of rows with
+    an advantage."""
+    page = " ".join((ROOT / "maxrl/README.md").read_text().split())
     N = 32
     rewards = torch.ones(N + 1, N, dtype=F64).tril(-1)  # K successes in row K
-    p = torch.tensor([0.01, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9], dtype=F64)
-    chances = (
-        torch.distributions.Binomial(N, p[:, None]).log_prob(torch.arange(N + 1)).exp()
-    )  # (7, N + 1)
+    successes = torch.distributions.Binomial(N, torch.tensor(0.05, dtype=F64))
+    chances = successes.log_prob(torch.arange(N + 1)).exp()  # (N + 1,)
+    noise = {}
+    share = {}
     for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
         advantages = ADVANTAGES[name](rewards, **options)  # (N + 1, N)
-        noise = chances @ (advantages**2).sum(1) / N**2
-        share = chances @ (advantages != 0).double().mean(1)
-        for what, values, digits in (("noise of", noise, 3), ("share of live rows of", share, 2)):
-            cells = " | ".join(f"{value:.{digits}f}".removeprefix("0") for value in values.tolist())
-            assert f"| {what} `{name}` | {cells} |" in page
+        noise[name] = f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:]
+        share[name] = f"{chances @ (advantages != 0).double().mean(1):.2f}"[1:]
+    assert (
+        f"a share of {share['maxrl_rare']} of the rows has an advantage instead of {share['maxrl']}"
+        in page
+    )
+    assert f"is {noise['maxrl_rare']} instead of {noise['maxrl']}" in page
 
 
 # ------------------------------------------------- what rounds sample ----------------------------------------------
@@ -131,8 +134,6 @@ PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 
 class Judge:
     """Verdicts on the first token: every `every`-th one is right."""
-
-    classes = ()
 
     def __init__(self, every=7, verdict=True):
         self.every = every
@@ -146,7 +147,7 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    return in_rounds(policy, judge, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+    return in_rounds(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
 
 
 def test_noise_goes_on_where_it_was():
@@ -211,16 +212,17 @@ def test_a_prompt_without_a_verdict_is_not_sampled_again():
 def test_verdicts_may_be_whole_numbers(sizes, dtype):
     policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
     expected = sampled(policy, judge, sizes).rewards
-    whole = SimpleNamespace(classes=(), rewards=lambda *given: judge.rewards(*given).to(dtype))
+    whole = SimpleNamespace(rewards=lambda *given: judge.rewards(*given).to(dtype))
     torch.testing.assert_close(
         sampled(policy, whole, sizes).rewards.double(), expected, equal_nan=True
     )
     images = Dots().batch(range(7))
     draws = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
-    labels = SimpleNamespace(
-        classes=Dots.classes, rewards=lambda *given: Dots.right(*given[::-1]).to(dtype)
-    )
-    found = in_rounds(draws, labels, images, sizes, 1, range(7), CLOCK)
+
+    def right(images, drawn):
+        return Dots.right(drawn, images).to(dtype)
+
+    found = draws_in_rounds(draws, right, images, sizes, 1, range(7), CLOCK)
     assert found.rewards.isfinite().any(1).all() and found.rewards.is_floating_point()
 
 
@@ -249,7 +251,7 @@ def test_every_prompt_counts_once(aggregation, options):
         terms = A[..., None] * log_probs
         if options:
             with torch.no_grad():
-                reference, _ = policy.reference(batch)
+                reference, _ = policy.frozen(batch)
             log_q = (reference - log_probs) * batch.mask
             terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
         loss = loss - (terms * batch.mask).sum() / m
@@ -268,7 +270,7 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.weights() == 1).all()
-    assert torch.equal(gradient, tiny.gradient(policy, Rollouts.joined([rollouts], 4), advantages))
+    assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], 4), advantages))
 
 
 def test_a_classifier_in_rounds():
@@ -276,13 +278,14 @@ def test_a_classifier_in_rounds():
     torch.manual_seed(0)
     policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
     images = Dots().batch(range(7))
-    task = SimpleNamespace(
-        classes=Dots.classes, rewards=lambda images, draws: Dots.right(draws, images)
-    )
+
+    def judge(images, draws):
+        return Dots.right(draws, images)
+
     sizes = (1, 2, 4)
-    result = in_rounds(policy, task, images, sizes, 1, range(7), CLOCK)
+    result = draws_in_rounds(policy, judge, images, sizes, 1, range(7), CLOCK)
     whole = policy.rollout(images, 7, step=1, indices=range(7))
-    right = task.rewards(images, whole)
+    right = judge(images, whole)
     assert torch.equal(result.rollouts.drawn, whole.drawn) and torch.equal(
         result.first_rewards, right[:, :1]
     )

@@ -207,9 +207,7 @@ def test_a_rank_holds_its_share(ranks):
             "after every micro-batch: no whole gradient waits for the last one"
         )
         assert layout["kept"] and layout["dropped"]
-        assert rank["refused"].startswith(
-            "of a sharded model this rank has slices: save(path, **gathered_state("
-        )
+        assert "gathered_state" in rank["refused"]
         low = {name for name, dtype in layout["copied"].items() if dtype == torch.bfloat16}
         assert low == {name for name in layout["copied"] if "proj" in name or "lm_head" in name}
     assert torch.equal(ranks[0]["start"], ranks[1]["start"]) and torch.equal(
@@ -288,5 +286,5 @@ def test_refusals(shell):
         UsageError, match="--shard True means nothing to a classifier: leave it out"
     ):
         setup.check(Config(shard=True, prompts=2), Dots(), 2)
-    with pytest.raises(ValueError, match="there must be a process group: start with torchrun"):
+    with pytest.raises(ValueError, match="a process group: start with torchrun"):
         tiny.policy(tiny.model(), shard=True)

@@ -143,9 +143,10 @@ def three_steps(rank: int, world: int) -> dict:
 def rounds(policy, mine: list[int]) -> dict:
     """The gradient of prompts that were sampled in rounds, and how many rollouts each prompt had."""
     clock = SimpleNamespace(lap=lambda part: None)
-    judge = SimpleNamespace(
-        classes=(), rewards=lambda _, rollouts: (rollouts.tokens[..., 0] % 4 == 0).double()
-    )
+
+    def judge(_, rollouts):
+        return (rollouts.tokens[..., 0] % 4 == 0).double()
+
     sampled = in_rounds(policy, judge, [Parity()[i] for i in mine], (1, 2, 3), 1, mine, clock)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
     stats = policy.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs))

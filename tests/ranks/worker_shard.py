@@ -162,7 +162,8 @@ def layout() -> dict:
         "all": sum(p.numel() for p in parameters),
         "copied": {n: p.dtype for n, p in copied.named_parameters()},
         "kept": ours.unsharded_model() is copied,
-        "dropped": ours.backward(local_rollouts([0]), torch.zeros(1, N)) and ours.unsharded is None,
+        "dropped": ours.backward(local_rollouts([0]), torch.zeros(1, N))
+        and ours.gathered.copy is None,
     }
 
 

@@ -1,41 +1,17 @@
-"""`train.py RUN/recipe.json`: the same run again, from what it has recorded of itself."""
+"""`train.py RUN/recipe.json` repeats a run from its own record."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-from runs import metrics, refused, weights
-
-FIRST = ("--steps", 2, "--prompts", 4, "--rollouts", 4)
-
-
-def numbers(run) -> list[dict]:
-    """metrics.jsonl without what the machine's load decides."""
-    timed = re.compile("seconds|_per_second|memory")
-    return [
-        {key: value for key, value in row.items() if not timed.search(key)} for row in metrics(run)
-    ]
+from runs import refused, timeless, weights
 
 
 @pytest.fixture
 def first(shell, warm):
     """A run of two steps, whose recipe.json is repeated."""
-    code, said = shell(
-        "train.py",
-        "tiny",
-        "--init",
-        warm,
-        *FIRST,
-        "--eval-every",
-        1,
-        "--eval-prompts",
-        4,
-        "--resume",
-        "auto",
-        "--out",
-        "runs/first",
-    )
+    options = "--steps 2 --prompts 4 --rollouts 4 --eval-every 1 --eval-prompts 4 --out runs/first"
+    code, said = shell("train.py", "tiny", "--init", warm, *options.split())
     assert code == 0 and "repeats" not in said, said
     return Path("runs/first")
 
@@ -51,31 +27,25 @@ def test_a_repeated_run_is_the_same_to_the_last_bit(first, shell):
         assert (
             code == 0 and f"repeats  {recipe}/recipe.json: nothing differs that is recorded" in said
         ), said
-        assert weights(out) == weights(first) and numbers(out) == numbers(first)
-    code, said = shell("train.py", first / "recipe.json")
-    assert code == 2 and "runs/first-again already holds a run" in said
+        assert weights(out) == weights(first) and timeless(out) == timeless(first)
+    again = shell("train.py", first / "recipe.json")
+    refused(again, "runs/first-again already holds a run")
 
 
 def test_what_differs_is_said(first, shell):
+    """Options, versions and data."""
     file = first / "recipe.json"
     said = shell("train.py", file, "--lr", 0.01, "--eval-k", "1,2", "--out", "other")[1]
     assert "recipe.json: --lr 0.01 instead of 0.0007, --eval-k [1, 2] instead of [1, 4]\n" in said
     assert weights("other") != weights(first)
     record = json.loads(file.read_text())
     record |= {"torch": "2.0", "examples": 5, "data": {"train": "something"}}
-    Path("odd").mkdir()
-    Path("odd/recipe.json").write_text(json.dumps(record | {"data": "somebody's"}))
-    assert "instead of 2.0" in shell("train.py", "odd/recipe.json", "--steps", 1)[1]
     file.write_text(json.dumps(record))
     said = shell("train.py", file, "--steps", 1, "--out", "third")[1]
-    assert re.search(
-        r"torch \S+ instead of 2.0, examples 96 instead of 5, other train data of the same name, --steps 1 ",
-        said,
-    )
-    assert (
-        "--seed 0 " in shell("train.py", file, "--help")[1]
-        and "peak" in shell("train.py", file, "--dry-run")[1]
-    )
+    for words in ("instead of 2.0, examples 96 instead of 5, train data", "--steps 1 instead of 2"):
+        assert words in said
+    assert "--seed 0 " in shell("train.py", file, "--help")[1]
+    assert "peak" in shell("train.py", file, "--dry-run")[1]
 
 
 @pytest.mark.parametrize(
@@ -100,12 +70,9 @@ def test_a_file_that_is_no_recipe(shell, text, words):
     refused(shell("train.py", "far/recipe.json"), words)
 
 
-def test_code_that_a_recipe_names_is_run_where_the_command_names_it(own, shell):  # noqa: F811
+def test_code_that_a_recipe_names_is_run_where_the_command_names_it(own, shell):
     assert shell("train.py", *own, "--reward", "rewards.py:correct", "--out", "mine")[0] == 0
     again = ("train.py", "mine/recipe.json")
-    refused(
-        shell(*again),
-        "names code that would be run: --reward rewards.py:correct says that you trust it",
-    )
+    refused(shell(*again), "names code that would be run", "--reward rewards.py:correct")
     code, said = shell(*again, "--reward", "rewards.py:correct")
     assert code == 0 and "nothing differs" in said and weights("runs/mine-again") == weights("mine")

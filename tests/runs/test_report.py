@@ -1,4 +1,5 @@
-"""What the model writes, and the report on it: samples.jsonl holds what was sampled, and changes nothing."""
+"""What the model writes, and the report on it: samples.jsonl holds what was sampled, and changes
+nothing."""
 
 import json
 import math
@@ -15,11 +16,11 @@ import torch
 from conftest import ROOT
 from runs import SHORT, die, metrics, timeless, weights
 
+from maxrl import report
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.run import samples as written
-from maxrl.study import report
 from maxrl.tasks.maze import ID, verify
 
 EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
@@ -30,7 +31,8 @@ def samples(run) -> list[dict]:
 
 
 def test_samples_are_what_was_sampled_and_change_nothing(dice, shell):
-    """Of every step, and of none: the same weights and metrics. What a line says of the rewards is what the metrics say."""
+    """Of every step, and of none: the same weights and metrics. What a line says of the rewards is
+    what the metrics say."""
     run = (*SHORT, "--init", dice, "--task", "tiny:Up", "--save-every", 2)
     assert shell("train.py", *run, "--out", "without")[0] == 0
     assert not Path("without/samples.jsonl").exists()
@@ -79,16 +81,28 @@ def test_when_samples_are_due(warm, shell):
             .startswith("right: " if response["reward"] else "wrong: ")
         )
     prompt = samples("both")[0]["prompts"][0]
-    assert [verify(prompt["prompt"], response["response"]) for response in prompt["responses"]] == [
-        response["reward"] for response in prompt["responses"]]  # fmt: skip
-    code, said = shell("train.py", "tiny_sft", "--steps", 2, "--out", "sft", "--eval-every", 1, "--eval-prompts", 4,
-                       "--eval-samples", 4, "--eval-k", 1)  # fmt: skip
+    rewards = [verify(prompt["prompt"], r["response"]) for r in prompt["responses"]]
+    assert rewards == [response["reward"] for response in prompt["responses"]]
+    few = [
+        "--steps",
+        "2",
+        "--eval-every",
+        "1",
+        "--eval-prompts",
+        "4",
+        "--eval-samples",
+        "4",
+        "--eval-k",
+        "1",
+    ]
+    code, said = shell("train.py", "tiny_sft", *few, "--out", "sft")
     assert code == 0 and not Path("sft/samples.jsonl").exists(), said
 
 
-@pytest.mark.parametrize("at", [1, 2, 4, 5])
+@pytest.mark.parametrize("at", [1, 4])
 def test_a_resumed_run_has_every_line_once(warm, shell, monkeypatch, at):
-    """Killed between a line and the checkpoint after it, and with half a line at the end: byte for byte the whole run's."""
+    """Killed between a line and the checkpoint after it, and with half a line at the end: byte for
+    byte the whole run's."""
     run = (*SHORT, "--init", warm, "--save-every", 2, "--show-every", 1)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
@@ -102,19 +116,9 @@ def test_a_resumed_run_has_every_line_once(warm, shell, monkeypatch, at):
     assert Path("cut/samples.jsonl").read_bytes() == Path("whole/samples.jsonl").read_bytes()
 
 
-def test_samples_of_somebody_else_are_not_overwritten(warm, shell):
-    Path("run").mkdir()
-    Path("run/samples.jsonl").write_text("mine\n")
-    code, said = shell("train.py", *SHORT, "--init", warm, "--out", "run")
-    assert (
-        code == 2
-        and "already holds a run" in said
-        and Path("run/samples.jsonl").read_text() == "mine\n"
-    )
-
-
 class Reads(tiny.Up):
-    """Reads the first word, and fails over what does not begin with UP; its pictures fail for all."""
+    """Reads the first word, and fails over what does not begin with UP; its pictures fail for
+    all."""
 
     def final(self, response):
         assert response.startswith("UP")
@@ -125,7 +129,8 @@ class Reads(tiny.Up):
 
 
 def test_what_the_verifier_reads(tmp_path):
-    """Of a task whose code fails nothing is read or drawn, and the run goes on. A group without a verdict is no failure."""
+    """Of a task whose code fails nothing is read or drawn, and the run goes on. A group without a
+    verdict is no failure."""
     task = Reads("train")
     rollouts = tiny.rollouts()
     rollouts.lengths[0] = 4
@@ -155,7 +160,8 @@ def test_what_the_verifier_reads(tmp_path):
 
 
 def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path):
-    """`--no-verdict rollout` leaves such a rollout out; the prompt still has a right and a wrong one to show."""
+    """`--no-verdict rollout` leaves such a rollout out; the prompt still has a right and a wrong
+    one to show."""
     task = tiny.Up("train")
     rewards = torch.tensor(
         [[math.nan, 1, 1, 1], [0, 0, math.nan, 0], [math.nan, 1, 0, math.nan], [0, 0, 0, 0]]
@@ -170,12 +176,17 @@ def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path)
     ] == [1]
 
 
-# --------------------------------------------------------- the report -----------------------------------------------
-HOSTILE = "</script></style></pre></title><script>alert(1)</script><img src='http://x.y/z' onerror=\"f()\">&amp; $names ]]>"
+# --------------------------------------------------------- the report
+# -----------------------------------------------
+HOSTILE = (
+    "</script></style></pre></title><script>alert(1)</script>"
+    "<img src='http://x.y/z' onerror=\"f()\">&amp; $names ]]>"
+)
 
 
 class Page(HTMLParser):
-    """.tables {caption: rows of cells}, .text, and .tags: (name, attributes) of every element, each of which is closed."""
+    """.tables {caption: rows of cells}, .text, and .tags: (name, attributes) of every element, each
+    of which is closed."""
 
     def __init__(self, file):
         super().__init__()
@@ -210,7 +221,8 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """make(name, rows, **recipe): a run directory of that name, with samples of its steps 0 and 4."""
+    """make(name, rows, **recipe): a run directory of that name, with samples of its steps 0 and
+    4."""
     monkeypatch.chdir(tmp_path)
 
     def run(
@@ -224,14 +236,14 @@ def make(tmp_path, monkeypatch):
     ):
         folder = Path(name)
         folder.mkdir(parents=True)
-        recipe = {"recipe": "mine", "command": f"python train.py mine --out {name}", "torch": "2", "step": len(name),
-                  "earlier": [{}], "config": {"estimator": "maxrl", "steps": 9, "out": name} | config}  # fmt: skip
-        (folder / "recipe.json").write_text(json.dumps(recipe))
+        about = {"recipe": "mine", "command": f"python train.py mine --out {name}", "step": 1}
+        options = {"estimator": "maxrl", "steps": 9, "out": name} | config
+        (folder / "recipe.json").write_text(json.dumps(about | {"config": options}))
         rows = [{"step": step, **row} for step, row in enumerate(rows)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        responses = [{"reward": 1.0, "length": 3, "response": text, "read": text, "drawn": drawn},
-                     {"reward": 0.0, "length": 8, "response": "5", "read": None, "drawn": None}]  # fmt: skip
-        prompts = [{"prompt": prompt, "answer": "4", "right": 3, "responses": responses}]
+        right = {"reward": 1.0, "length": 3, "response": text, "read": text, "drawn": drawn}
+        wrong = {"reward": 0.0, "length": 8, "response": "5", "read": None, "drawn": None}
+        prompts = [{"prompt": prompt, "answer": "4", "right": 3, "responses": [right, wrong]}]
         line = {"rollouts": 8, "successes": {"0": 7, "2": 5, "3": 4, "8": 1}, "prompts": prompts}
         (folder / "samples.jsonl").write_text(
             "".join(json.dumps({"step": step, **line}) + "\n" for step in lines)
@@ -248,293 +260,139 @@ def made(*words) -> Page:
 
 
 def test_the_numbers_are_those_of_the_runs(make):
-    """In every table, to six digits and not smoothed; a curve goes through as many points as there are, or their means."""
+    """Tables have the numbers of the files, to six digits and not smoothed; curves their means."""
     rng = np.random.default_rng(0)
-    keys = (
-        "reward",
-        "frac_reward_zero_mean",
-        "entropy",
-        "seconds",
-        "seconds/rollout",
-        "tokens_per_second",
-        "memory/peak_gb",
-    )
+    keys = ("reward", "entropy", "seconds", "tokens_per_second", "memory/peak_gb")
     runs = {
         name: [dict(zip(keys, rng.random(len(keys)))) for _ in range(steps)]
         for name, steps in (("a", 40), ("b", 12))
     }
     for row in (runs["a"][19], runs["a"][39], runs["b"][9]):
-        row |= {
-            "eval/pass@1": rng.random(),
-            "eval/pass@16": rng.random(),
-            "eval/pass@4": rng.random(),
-        }
+        row |= {f"eval/pass@{k}": rng.random() for k in (1, 16, 4)}
     runs["b"][3]["entropy"] = None
     runs["b"][6]["entropy"] = math.nan
-    del runs["b"][4]["seconds/rollout"]
     page = made(make("a", runs["a"]), make("b", runs["b"], estimator="grpo"))
-    for title, key in {"mean reward": "reward", "share of prompts without a success": "frac_reward_zero_mean",
-                       "entropy, nats": "entropy", "pass@16, validation": "eval/pass@16"}.items():  # fmt: skip
+    titles = {"mean reward": "reward", "entropy, nats": "entropy"}
+    for title, key in (titles | {"pass@16, validation": "eval/pass@16"}).items():
         head, *rows = page.tables[f"{title}, by step"]
-        assert head == ["step", "a", "b"] and len(rows) == (21 if "eval" not in key else 3)
+        assert head == ["step", "a", "b"] and len(rows) == (3 if "eval" in key else 21)
         for step, *cells in rows:
-            values = [
-                run[int(step) - 1].get(key) if int(step) <= len(run) else None
-                for run in runs.values()
-            ]
-            assert cells == [
-                f"{value:.6g}" if value == value is not None else "\u2013" for value in values
-            ]
-    assert [row[0] for row in page.tables["mean reward, by step"]][1:3:] + ["40"] == [
-        "1",
-        "3",
-        "40",
-    ]
-    assert page.tables["pass@k of the last evaluation, by k"][1:] == [
-        [
-            str(k),
-            *(f"{run[last][f'eval/pass@{k}']:.6g}" for run, last in zip(runs.values(), (39, 9))),
-        ]
-        for k in (1, 4, 16)
-    ]
+            found = [dict(enumerate(run, 1)).get(int(step), {}).get(key) for run in runs.values()]
+            assert cells == ["\u2013" if v is None or v != v else f"{v:.6g}" for v in found]
+    lasts = (runs["a"][39], runs["b"][9])
+    for k, *cells in page.tables["pass@k of the last evaluation, by k"][1:]:
+        assert cells == [f"{row[f'eval/pass@{k}']:.6g}" for row in lasts]
     head, *rows = page.tables["Mean of a step; evaluations are not in it"]
     for name, *cells in rows:
-        assert cells == [
-            f"{np.mean([row[key] for row in runs[name] if key in row]):.6g}" for key in head[1:]
-        ]
-        assert len(cells) == 4
-    assert [row[4:] for row in page.tables["The runs"][1:]] == [
-        [f"{len(run)} of 9", f"{run[-1]['reward']:.6g}"] for run in runs.values()
-    ]
-    shares = page.tables["a: prompts by their share of right rollouts"]
-    assert [row[0] for row in shares[1:]] == ["1", "5"] and shares[1][2:] == [
-        "7",
-        "5",
-        "4",
-        "0",
-        "0",
-        "1",
-    ]
+        assert cells == [f"{np.mean([row[key] for row in runs[name]]):.6g}" for key in head[1:]]
     lines = [attributes for tag, attributes in page.tags if tag == "polyline"]
-    assert [line["points"].count(",") for line in lines if "opacity" in line] == [40, 40, 40]
-    strong = [
-        line["points"].split(", ")[1:]
-        for line in lines
-        if line["stroke"] == "#c0392b" and "opacity" not in line
-    ]
-    means = [
-        np.mean([row["reward"] for row in runs["a"][max(0, i - 4) : i + 5]]) for i in range(40)
-    ]
-    assert float(strong[0][20].split()[1]) == pytest.approx(205 - 190 * means[20], abs=0.06)
+    # Curves of 30 points or more are drawn twice, pale and smoothed.
+    assert [line["points"].count(",") for line in lines if "opacity" in line] == [40, 40]
+    strong = next(line for line in lines if "opacity" not in line)["points"].split(", ")[1:]
+    mean = np.mean([row["reward"] for row in runs["a"][16:25]])
+    assert float(strong[20].split()[1]) == pytest.approx(205 - 190 * mean, abs=0.06)
     assert {line["stroke"] for line in lines} == {"#c0392b", "#2471a3"}
 
 
-def test_what_a_run_that_does_not_learn_shows(make):
-    """Lengths, cut responses, gradient norm and KL, where logged, smoothed as others are."""
-    keys = ("completions/mean_length", "completions/clipped_ratio", "grad_norm", "kl")
-    rows = [{key: (i + 1) * (k + 1) / 64 for k, key in enumerate(keys)} for i in range(40)]
-    page = made(make("a", rows), make("b", [{"reward": 0.5, "grad_norm": 0.25}]))
-    titles = [title for title in page.tables if title.endswith(", by step")]
-    assert len(titles) == 5, titles
-    found = [page.tables[title] for title in titles[1:]]
-    assert [[run for run in head[1:]] for head, *_ in found] == [["a"], ["a"], ["a", "b"], ["a"]]
-    assert [table[-1][1] for table in found] == [f"{40 * (k + 1) / 64:.6g}" for k in range(4)]
-    lines = [attributes for tag, attributes in page.tags if tag == "polyline"]
-    assert sum("opacity" in line for line in lines) == 4
-
-
-@pytest.mark.parametrize("value", [5e-324, 1e-310, -1e-310, 1e-300, 1e299])
+@pytest.mark.parametrize("value", [5e-324, -1e-310, 1e299])
 def test_numbers_at_the_edge_of_a_float(make, value):
     page = made(make("a", [{"reward": 0.0}, {"reward": value}]))
     assert page.tables["mean reward, by step"][-1] == ["2", f"{value:.6g}"]
 
 
-def test_a_line_with_an_impossible_step_is_left_out(make):
-    run = make("a", [{"reward": 0.25}])
-    with open("a/metrics.jsonl", "a") as file:
-        file.write(f'{{"step": {10**301}, "reward": 0.75}}\n')
-    assert made(run).tables["mean reward, by step"] == [["step", "a"], ["1", "0.25"]]
-
-
 def test_rewards_of_a_warm_up_are_not_shown(make):
     """They are all 1, and would set the scale of the others."""
-    rows = [{"reward": 1.0, "frac_reward_zero_mean": 0.0, "eval/pass@1": 0.25}]
-    page = made(
-        make("sft", rows, estimator="supervised"),
-        make("rl", [{"reward": 0.125, "frac_reward_zero_mean": 0.5}]),
-    )
+    rows = [{"reward": 1.0, "eval/pass@1": 0.25}]
+    page = made(make("sft", rows, estimator="supervised"), make("rl", [{"reward": 0.125}]))
     assert page.tables["mean reward, by step"] == [["step", "rl"], ["1", "0.125"]]
     assert page.tables["pass@1, validation, by step"] == [["step", "sft"], ["1", "0.25"]]
 
 
 def test_long_runs_are_thinned(make):
     """At most 400 points, 21 rows and 20 steps of samples, with the first and the last."""
-    page = made(make("long", [{"reward": i / 1000} for i in range(1000)], lines=range(0, 1000, 10)))
+    rows = [{"reward": i / 1000} for i in range(1000)]
+    page = made(make("long", rows, lines=range(0, 1000, 10)))
     rows = page.tables["mean reward, by step"]
     assert len(rows) == 22 and rows[1] == ["1", "0"] and rows[-1] == ["1000", "0.999"]
-    assert [
-        attributes["points"].count(",") for tag, attributes in page.tags if tag == "polyline"
-    ] == [400, 400]
-    shares = page.tables["long: prompts by their share of right rollouts"]
-    assert len(shares) == 21 and (shares[1][0], shares[-1][0]) == ("1", "991")
+    lines = [attributes["points"] for tag, attributes in page.tags if tag == "polyline"]
+    assert [points.count(",") for points in lines] == [400, 400]
+    assert page.text.count("3 of 8 right") == 20 and "step 991: " in page.text
 
 
 def test_what_differs_is_listed(make):
-    page = made(
-        make("a", lr=1e-4, seed=1),
-        make("b", lr=1e-3, seed=1),
-        make("x/a", lr=1e-4, seed=1, model={"size": 9}),
-    )
-    assert page.tables["Options that differ"] == [
+    runs = make("a", lr=1e-4, seed=1), make("b", lr=1e-3, seed=1), make("x/a", lr=1e-4, seed=1)
+    assert made(*runs).tables["Options"] == [
         ["option", "a (a)", "b", "a (x/a)"],
         ["lr", "0.0001", "0.001", "0.0001"],
-        ["model", "\u2013", "\u2013", '{"size": 9}'],
     ]
-    assert ["starts", "2", "2", "2"] in page.tables["All options"] and [
-        "seed",
-        "1",
-        "1",
-        "1",
-    ] in page.tables["All options"]
-    assert made("A=a", "B=a").text.count("Nothing differs.") == 1
+    assert ["seed", "1"] in made("a").tables["Options"]
 
 
 def test_hostile_text_is_text(make):
-    """Wherever it stands it is shown as it is, and makes no element; what cannot be printed is a dot."""
+    """It makes no element wherever it stands; what cannot be printed is a dot."""
     odd = "\x00\x1b[31m\u202e\ud800"
     name = HOSTILE[:60].replace("/", "_")
-    run = make(name, prompt=HOSTILE + odd, text=HOSTILE + "2", drawn=f"##..{HOSTILE}\n{HOSTILE}", estimator=HOSTILE,
-               task_options={HOSTILE: 1}, **{HOSTILE: 5})  # fmt: skip
+    own = {HOSTILE: 5, "task_options": {HOSTILE: 1}, "estimator": HOSTILE}
+    run = make(name, prompt=HOSTILE + odd, text=HOSTILE + "2", drawn=HOSTILE, **own)
     page = made(run)
     calm = {tag for tag, _ in made(make("calm", drawn="##..xx")).tags}
     assert {tag for tag, _ in page.tags} <= calm and not {"script", "img"} & calm
     names = {key for _, attributes in page.tags for key in attributes}
     assert not {key for key in names if key.startswith("on")} and "src" not in names
     assert f"{HOSTILE}\u00b7\u00b7[31m\u00b7\u00b7" in page.text and page.text.count(HOSTILE) >= 8
-    assert f"read {HOSTILE}2" in page.text and f"Report: {name}" in page.text
     assert page.source.count("<script") == 0 == page.source.count("\x1b")
 
 
 def test_the_page_needs_nothing_else(make):
-    """No address, no script and a policy that forbids both; and for a text task neither torch nor matplotlib to make it."""
+    """It has no address and a policy that forbids any; torch and matplotlib do not make it."""
     make("a")
-    code = ("import sys; sys.modules |= dict.fromkeys(['torch', 'matplotlib', 'PIL', 'jinja2', 'tokenizers', 'tqdm'])\n"
-            "sys.argv = ['report', 'a']; from maxrl.study import report; report.script()")  # fmt: skip
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(['torch', 'matplotlib', 'PIL', 'tokenizers'])\n"
+    )
+    code += "from maxrl import report; report.main(['a'])"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
     page = Page("a/report.html")
-    links = [
-        attributes[key]
-        for _, attributes in page.tags
-        for key in ("href", "src", "data", "action")
-        if key in attributes
-    ]
+    links = [about[key] for _, about in page.tags for key in ("href", "src") if key in about]
     assert links and all(link.startswith(("#", "data:,")) for link in links)
-    assert (
-        "http" not in page.source.replace("http-equiv", "")
-        and "url(" not in page.source
-        and "@import" not in page.source
-    )
-    policy = next(
-        attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes
-    )
+    assert "http" not in page.source.replace("http-equiv", "") and "url(" not in page.source
+    policy = next(about["content"] for _, about in page.tags if "http-equiv" in about)
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'")
 
 
-def test_everybody_can_read_it(make):
-    """Titles in their order, a name for every drawing and table, all ids there that are named, a way past the links."""
-    page = made(
-        make("a", [{"reward": 0.5, "eval/pass@1": 0.25}], drawn="##..xx\nwrong: move 2"), make("b")
-    )
-    levels = [int(tag[1]) for tag, _ in page.tags if tag[0] == "h" and tag[1:].isdigit()]
-    assert (
-        levels[0] == 1
-        and levels.count(1) == 1
-        and all(b <= a + 1 for a, b in zip(levels, levels[1:]))
-    )
-    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
-    named = [
-        value
-        for _, attributes in page.tags
-        for key, value in attributes.items()
-        if key == "aria-labelledby"
-    ]
-    named += [attributes["href"][1:] for tag, attributes in page.tags if tag == "a"]
-    assert set(named) <= ids and ("html", {"lang": "en"}) in page.tags
-    tags = [tag for tag, _ in page.tags]
-    assert [tag for tag in ("header", "nav", "main", "footer") if tags.count(tag) != 1] == []
-    drawings = [
-        attributes
-        for tag, attributes in page.tags
-        if tag == "svg" and "aria-hidden" not in attributes
-    ]
-    assert (
-        drawings[0]["aria-label"] == "mean reward: a from 0.5 to 0.5; b from 0.5 to 0.5"
-        and len(drawings) == 3
-    )
-    assert len(page.tables) == tags.count("table") and [a["aria-label"] for _, a in page.tags if a.get("class") == "maze"] == [
-        "wrong: move 2"] * 2  # fmt: skip
-
-
 def test_where_it_goes(make, capsys):
-    """Next to the run, or into the directory that has all of them; only a report on the same runs is written anew."""
+    """It lies in the run, or in the directory that has all of them, and can be made again."""
     make("x/a"), make("x/b")
     report.main(["x/a"])
     report.main([str(Path("x/a").resolve()), "x/b"])
-    assert (
-        capsys.readouterr().out
-        == f"wrote {Path.cwd()}/x/a/report.html\nwrote {Path.cwd()}/x/report.html\n"
-    )
-    before = Path("x/a/report.html").read_text()
+    here = Path.cwd()
+    said = capsys.readouterr().out
+    assert said == f"wrote {here}/x/a/report.html\nwrote {here}/x/report.html\n"
     with open("x/a/metrics.jsonl", "a") as file:
-        file.write('{"step": 1, "reward": 0.75}\n{"step": 2, "rew')
+        file.write('{"step": 1, "reward": 0.75}\n')
     report.main(["x/a"])
-    assert Path("x/a/report.html").read_text() != before and "0.75" in Page("x/a/report.html").text
-    Path("mine.html").write_text("mine")
-    for out in ("mine.html", "x/report.html", "x"):
-        with pytest.raises(
-            UsageError,
-            match=f"{out} is there and is no report on these runs: name another file with --out",
-        ):
-            report.main(["x/a", "--out", out])
-    assert Path("mine.html").read_text() == "mine"
+    assert "0.75" in Page("x/a/report.html").text
 
 
 @pytest.mark.parametrize(
     "break_it, words",
     [
-        (lambda: Path("a/recipe.json").unlink(), "a is no run directory (there is no file a/recipe.json): python -m "),
-        (lambda: Path("a/recipe.json").write_text("{"), "a is a run whose recipe.json is damaged (a/recipe.json is not JSON"),
-        (lambda: Path("a/recipe.json").write_text("[]"), "damaged (a/recipe.json is [], not an object): leave it out"),
-        (lambda: Path("a/recipe.json").write_text('{"config": {}, "earlier": 3}'), "a is a run whose recipe.json is damaged ("),
-        (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is a run whose recipe.json is damaged ("),
-        (lambda: Path("a/metrics.jsonl").unlink(), "a has no line in its metrics.jsonl: wait until the first step is done"),
-        (lambda: Path("a/samples.jsonl").write_text('{"step": 3}\n'), "a/samples.jsonl is not one that train.py has written"),
-        (lambda: Path("a/samples.jsonl").write_text('{"step": 3, "rollouts": 4, "successes": {"x": 1}, "prompts": []}\n'),
-         "a/samples.jsonl is not one that train.py has written"),
-        (lambda: Path("a/samples.jsonl").write_text('{"step": 3, "rollouts": 4, "successes": {}, "prompts": [{}]}\n'),
-         "a/samples.jsonl is not one that train.py has written"),
-        (lambda: sys.argv.extend(["--out", "no/where.html"]), "no is no directory: mkdir -p no"),
+        (lambda: Path("a/recipe.json").unlink(), "a is no run directory"),
+        (lambda: Path("a/recipe.json").write_text("{"), "a is no run directory"),
+        (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is no run directory"),
+        (lambda: Path("a/metrics.jsonl").unlink(), "a has no metrics yet"),
     ],
-)  # fmt: skip
-def test_bad_input_is_one_sentence(make, monkeypatch, capsys, break_it, words):
+)
+def test_bad_input_is_one_sentence(make, break_it, words):
     make("a")
-    monkeypatch.setattr(sys, "argv", ["report", "a"])
     break_it()
-    with pytest.raises(SystemExit) as end:
-        report.script()
-    said = capsys.readouterr().err
-    assert (
-        end.value.code == 2
-        and said.startswith("report: ")
-        and words in said
-        and said.count("\n") == 1
-    )
+    with pytest.raises(UsageError, match=words):
+        report.main(["a"])
 
 
 def test_the_report_of_a_run(warm, shell):
-    """The command with which a run ends: the mazes that it shows are drawn as maxrl.tasks.maze draws them."""
+    """The command with which a run ends shows its mazes as they are drawn, and its numbers."""
     code, said = shell("train.py", *SHORT, "--init", warm, *EVALUATED, "--out", "run")
-    assert code == 0 and "  report   python -m maxrl.report run\n" in said, said
+    assert code == 0 and "python -m maxrl.report run" in said, said
     report.main(["run"])
     page = Page("run/report.html")
     for line in samples("run"):

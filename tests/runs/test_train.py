@@ -1,8 +1,9 @@
-"""train.py through its front door: it learns, it resumes bit for bit, and it refuses in one sentence."""
+"""train.py as a command: it learns, it resumes bit for bit, and it refuses in one sentence."""
 
 import gzip
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 import tiny
 import torch
 from runs import SHORT, die, metrics, refused, timeless, weights
-from safetensors.torch import load_file
 
 import train
 from data.maze import prepare
@@ -29,85 +29,26 @@ from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task, maze
 
 NAMES = {
-    "rewards/groups_left_out",
-    "rewards/failed_calls",
-    "step",
-    "reward",
-    "reward_std",
-    "frac_reward_zero_mean",
-    "frac_reward_one_mean",
-    "frac_reward_zero_std",
-    "rollouts",
-    "rollouts/per_prompt",
-    "rounds",
-    "loss",
-    "grad_norm",
-    "lr",
-    "skipped_updates",
-    "tokens",
-    "seconds",
-    "seconds/data",
-    "seconds/rollout",
-    "seconds/reward",
-    "seconds/backward",
-    "tokens_per_second",
-    "memory/peak_gb",
-    "completions/mean_length",
-    "completions/max_length",
-    "completions/min_length",
+    *("step", "reward", "reward_std", "rewards/groups_left_out", "rewards/failed_calls"),
+    *("frac_reward_zero_mean", "frac_reward_one_mean", "frac_reward_zero_std"),
+    *("rollouts", "rollouts/per_prompt", "rounds", "tokens", "tokens_per_second"),
+    *("loss", "grad_norm", "lr", "skipped_updates", "memory/peak_gb"),
+    *("seconds", "seconds/data", "seconds/rollout", "seconds/reward", "seconds/backward"),
+    *("completions/mean_length", "completions/max_length", "completions/min_length"),
     "completions/clipped_ratio",
 }
 SAMPLED = {"entropy", "sampling/logprob_abs_diff/mean", "sampling/logprob_abs_diff/max"}
 
 
 def test_warm_up_and_reinforcement_learn(warm, dice, shell):
-    """The loss falls far below that of moves chosen at random among the four; and what is rewarded, half of it at first,
-    is soon all that is done."""
+    """The loss falls far below that of random moves, and what is rewarded is soon always done."""
     losses = [row["loss"] for row in metrics(warm)]
-    print(f"loss {losses[0]:.2f} at first, {np.mean(losses[-10:]):.3f} in the last ten steps")
     assert len(losses) == 150 and losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
-    run = (
-        "tiny",
-        "--init",
-        dice,
-        "--task",
-        "tiny:Up",
-        "--max-response",
-        6,
-        "--lr",
-        0.01,
-        "--steps",
-        30,
-    )
-    code, said = shell("train.py", *run, "--out", "rl", "--eval-every", 30, "--eval-prompts", 8)
+    task = ("--init", dice, "--task", "tiny:Up", "--max-response", 6)
+    code, said = shell("train.py", "tiny", *task, "--lr", 0.01, "--steps", 30, "--out", "rl")
     assert code == 0, said
     rewards = [row["reward"] for row in metrics("rl")]
     assert len(rewards) == 30 and min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
-    assert "30/30" in said and "reward" in said, "the bar"
-
-
-def test_from_grpo_to_maxrl_is_one_option(dice, shell):
-    """Two runs that differ in --estimator alone: their recipes do too, and their first rollouts are the same."""
-    runs = ("maxrl", "grpo")
-    for name in runs:
-        code, said = shell(
-            "train.py",
-            *SHORT,
-            "--init",
-            dice,
-            "--task",
-            "tiny:Up",
-            "--estimator",
-            name,
-            "--out",
-            name,
-        )
-        assert code == 0, said
-    ours, theirs = (json.loads(Path(f"{name}/recipe.json").read_text())["config"] for name in runs)
-    assert {key for key in ours if ours[key] != theirs[key]} == {"estimator", "out"}
-    first = [timeless(name)[0] for name in runs]
-    assert {key for key in first[0] if first[0][key] != first[1][key]} <= {"loss", "grad_norm"}
-    assert weights("maxrl") != weights("grpo")
 
 
 def test_metrics_have_their_documented_names(warm, shell):
@@ -115,94 +56,65 @@ def test_metrics_have_their_documented_names(warm, shell):
     rows = metrics("rl")
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out"}
-    assert all(
-        set(row) == NAMES | SAMPLED | (evaluated if row["step"] in (1, 3) else set())
-        for row in rows
-    )
-    assert all(math.isfinite(v) for row in rows for v in row.values())
-    assert all(row["sampling/logprob_abs_diff/max"] < 1e-4 and row["lr"] == 7e-4 for row in rows)
+    for row in rows:
+        assert set(row) == NAMES | SAMPLED | (evaluated if row["step"] in (1, 3) else set())
+        assert all(math.isfinite(value) for value in row.values())
+        assert row["sampling/logprob_abs_diff/max"] < 1e-4 and row["lr"] == 7e-4
     assert set(metrics(warm)[0]) == NAMES
 
 
 def test_the_run_directory(warm, shell):
-    shell(
-        "train.py",
-        *SHORT,
-        "--init",
-        warm,
-        "--out",
-        "rl",
-        "--save-every",
-        2,
-        "--estimator",
-        "maxrl_order",
-        "--estimator.order",
-        3,
-    )
+    """The recipe with its command, the metrics, and checkpoints that load."""
+    own = ("--estimator", "maxrl_order", "--estimator.order", 3)
+    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--save-every", 2, *own)
     recipe = json.loads(Path("rl/recipe.json").read_text())
-    assert (
-        recipe["command"].endswith("--estimator maxrl_order --estimator.order 3")
-        and "train.py tiny" in recipe["command"]
-    )
-    assert (
-        recipe["config"]["estimator_options"] == {"order": 3} and recipe["config"]["prompts"] == 4
-    )
-    assert {f.name for f in Path("rl").iterdir()} == {
-        "recipe.json",
-        "metrics.jsonl",
-        "latest",
-        "step-000002",
-        "step-000004",
-        "step-000005",
-    }
+    assert "train.py tiny --prompts 4" in recipe["command"]
+    assert recipe["command"].endswith("--estimator maxrl_order --estimator.order 3")
+    assert recipe["config"]["estimator_options"] == {"order": 3}
+    checkpoints = {"step-000002", "step-000004", "step-000005"}
+    files = {file.name for file in Path("rl").iterdir()}
+    assert files == {"recipe.json", "metrics.jsonl", "latest"} | checkpoints
     assert Path("rl/latest").read_text() == "step-000005\n"
     assert checkpoint.load_model("rl")[2] == [2, 7]
 
 
 def test_an_existing_run_is_never_overwritten(warm, shell):
-    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--steps", 1)
+    """Nor resumed as another run; without a checkpoint it is the same."""
+    run = ("train.py", *SHORT, "--init", warm)
+    shell(*run, "--out", "rl", "--steps", 1)
     before = weights("rl"), metrics("rl")
-    refused(
-        shell("train.py", *SHORT, "--init", warm, "--out", "rl"),
-        "rl already holds a run",
-        "--resume auto",
-        "--out DIR",
-    )
-    refused(
-        shell("train.py", *SHORT, "--init", warm, "--out", "new", "--resume", "yes"),
-        "no checkpoint to resume from",
-    )
-    for change, words in (
-        (("--lr", 0.5), "lr = 0.0007, not 0.5"),
-        (("--seed", 1), "seed = 0, not 1"),
-        (("--estimator", "rloo"), "estimator = 'maxrl', not 'rloo'"),
-    ):
-        refused(
-            shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--resume", "auto", *change),
-            "was started with " + words,
-        )
+    refused(shell(*run, "--out", "rl"), "rl already holds a run", "--resume auto", "--out DIR")
+    refused(shell(*run, "--out", "new", "--resume", "yes"), "no checkpoint to resume from")
+    changes = (("--lr", 0.5), "lr = 0.0007, not 0.5"), (("--seed", 1), "seed = 0, not 1")
+    for change, words in changes:
+        resumed = shell(*run, "--out", "rl", "--resume", "auto", *change)
+        refused(resumed, "was started with " + words)
     assert (weights("rl"), metrics("rl")) == before
+    shutil.rmtree("rl/step-000001")
+    refused(shell(*run, "--out", "rl", "--resume", "auto", "--lr", 0.5), "lr = 0.0007, not 0.5")
+    assert metrics("rl") == before[1]
 
 
-@pytest.mark.parametrize("at, first", [(2, 0), (4, 2), (5, 4)])
-def test_interrupted_and_resumed_equals_uninterrupted(warm, shell, monkeypatch, at, first):
-    """The bytes of the weights and all metrics but times. Killed before the first checkpoint it starts again; killed
-    after one it repeats the steps since, whose lines are cut from metrics.jsonl first."""
+@pytest.mark.parametrize("at", [2, 4, 5])
+def test_interrupted_and_resumed_equals_uninterrupted(warm, shell, monkeypatch, at):
+    """The bytes of weights and Adam's state, and all metrics but times.
+
+    Killed before the first checkpoint, a run starts again; killed after one, it repeats the steps
+    since, whose lines leave metrics.jsonl.
+    """
     run = (*SHORT, "--init", warm, "--save-every", 2, "--schedule", "cosine", "--warmup-steps", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
         patch.setattr(SequencePolicy, "backward", die(at))
         shell("train.py", *run, "--out", "cut")
     assert len(metrics("cut")) == at - 1
-    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
-    assert code == 0, said
-    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
-    optimizers = [
-        load_file(f"{name}/step-000005/optimizer.safetensors") for name in ("cut", "whole")
-    ]
-    assert all(torch.equal(optimizers[0][key], value) for key, value in optimizers[1].items())
-    assert shell("train.py", *run, "--out", "cut", "--resume", "yes")[0] == 0, "a run that is over"
-    assert weights("cut") == weights("whole")
+    # Twice: the second time, the run is over.
+    for _ in range(2):
+        code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+        assert code == 0, said
+        assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
+        cut, whole = (Path(run, "step-000005/optimizer.safetensors") for run in ("cut", "whole"))
+        assert cut.read_bytes() == whole.read_bytes()
 
 
 def test_more_steps_after_the_end(warm, shell):
@@ -213,93 +125,35 @@ def test_more_steps_after_the_end(warm, shell):
     assert weights("longer") == weights("whole") and timeless("longer") == timeless("whole")
 
 
-def test_killed_between_a_checkpoint_and_its_announcement(warm, shell, monkeypatch):
-    """`latest` still names the one before: the steps are done again, and meet a directory that is there already."""
-    run = (*SHORT, "--init", warm, "--save-every", 2)
-    shell("train.py", *run, "--out", "whole")
-    announce = checkpoint.set_latest
-
-    def dying(where, name):
-        if name == "step-000004":
-            raise tiny.Killed
-        announce(where, name)
-
-    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(checkpoint, "set_latest", dying)
-        shell("train.py", *run, "--out", "cut")
-    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
-    assert code == 0, said
-    assert weights("cut") == weights("whole")
-
-
-def test_another_run_without_a_checkpoint_is_not_overwritten(warm, shell, monkeypatch):
-    """--resume auto starts again where nothing was saved yet; but only the same run."""
-    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(SequencePolicy, "backward", die(3))
-        shell("train.py", *SHORT, "--init", warm, "--out", "rl")
-    before = Path("rl/recipe.json").read_text(), metrics("rl")
-    refused(
-        shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--resume", "auto", "--lr", 0.5),
-        "lr = 0.0007, not 0.5",
-    )
-    assert (Path("rl/recipe.json").read_text(), metrics("rl")) == before
-
-
-def test_a_cosine_cannot_be_made_longer_unnoticed(warm, shell):
-    """The number of steps is part of its shape: 5 steps resumed to 10 would be another run than 10 at once."""
-    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--schedule", "cosine")
-    refused(
-        shell(
-            "train.py",
-            *SHORT,
-            "--init",
-            warm,
-            "--out",
-            "rl",
-            "--schedule",
-            "cosine",
-            "--steps",
-            10,
-            "--resume",
-            "auto",
-        ),
-        "steps = 5, not 10",
-    )
+def test_a_cosine_cannot_be_made_longer(warm, shell):
+    """Five steps resumed to ten would not be the run of ten steps at once."""
+    run = ("train.py", *SHORT, "--init", warm, "--out", "rl", "--schedule", "cosine")
+    shell(*run)
+    refused(shell(*run, "--steps", 10, "--resume", "auto"), "steps = 5, not 10")
 
 
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["nothing"], ["no recipe is called 'nothing'", "maze17_sft"]),
-        (["tiny", "--promts", 3], ["--promts is not an option", "--prompts"]),
-        (["tiny", "--learning-rate", 3], ["--learning-rate is not an option"]),
-        (["tiny", "--temperature", 0.7], ["--temperature is not an option", "biased"]),
-        (["tiny", "--top-k", 5], ["--top-k is not an option"]),
-        (
-            ["tiny", "--estimator", "maxrl_order", "--estimator.order", 99],
-            ["order=99", "order <= N = 16"],
-        ),
-        (["tiny", "--estimator", "maxrl_order"], ["maxrl_order needs order"]),
-        (["tiny", "--estimator", "grpo", "--rollouts", 1], ["grpo", "at least 2 rollouts"]),
-        (["tiny", "--estimator", "maxrI"], ["no estimator is called 'maxrI'", "maxrl"]),
-        (["tiny", "--estimator", "rloo", "--estimator.order", 3], ["rloo takes no option 'order'"]),
-        (["tiny", "--estimator", "supervised", "--rollouts", 4], ["use --rollouts 1"]),
-        (["tiny", "--task", "mazes"], ["task 'mazes' is unknown"]),
-        (["tiny", "--task.size", 8], ["odd number"]),
-        (["tiny", "--task.colour", "red"], ["colour"]),
-        (
-            ["tiny", "--task.directory", "nowhere"],
-            ["python -m data.maze.prepare --size 7", "nowhere"],
-        ),
-        (["tiny", "--init", "nowhere"], ["nowhere is neither a checkpoint"]),
-        (
-            ["tiny", "--max-response", 100],
-            ["prompt of 60 tokens and a response of up to 100 exceed the model's 128"],
-        ),
+        ("nothing", ["no recipe is called 'nothing'", "maze17_sft"]),
+        ("tiny --promts 3", ["--promts is not an option", "--prompts"]),
+        ("tiny --temperature 0.7", ["--temperature is not an option", "biased"]),
+        ("tiny --top-k 5", ["--top-k is not an option"]),
+        ("tiny --estimator maxrl_order --estimator.order 99", ["order=99", "order <= N = 16"]),
+        ("tiny --estimator maxrl_order", ["maxrl_order needs order"]),
+        ("tiny --estimator grpo --rollouts 1", ["grpo", "at least 2 rollouts"]),
+        ("tiny --estimator maxrI", ["no estimator is called 'maxrI'", "maxrl"]),
+        ("tiny --estimator rloo --estimator.order 3", ["rloo takes no option 'order'"]),
+        ("tiny --estimator supervised --rollouts 4", ["use --rollouts 1"]),
+        ("tiny --task mazes", ["task 'mazes' is unknown"]),
+        ("tiny --task.size 8", ["odd number"]),
+        ("tiny --task.directory nowhere", ["python -m data.maze.prepare --size 7", "nowhere"]),
+        ("tiny --init nowhere", ["nowhere is neither a checkpoint"]),
+        ("tiny --max-response 100", ["prompt of 60 tokens and a response of up to 100 exceed"]),
     ],
 )
 def test_refusals_come_before_any_work(shell, arguments, words):
-    refused(shell("train.py", *arguments, "--out", "rl"), *words)
+    refused(shell("train.py", *arguments.split(), "--out", "rl"), *words)
     assert not Path("rl").exists()
 
 
@@ -344,28 +198,20 @@ def test_epochs():
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])
 def test_every_epoch_is_a_permutation(size, prompts):
-    """No prompt is lost at an epoch's end, also where batches do not divide it or hold several of them."""
-    stream = np.concatenate(
-        [batch_indices(size, prompts, step, seed=5) for step in range(5 * size)]
-    )
+    """No prompt is lost at the end of an epoch, also if batches do not divide it."""
+    steps = [batch_indices(size, prompts, step, seed=5) for step in range(5 * size)]
+    stream = np.concatenate(steps)
     epochs = stream[: len(stream) // size * size].reshape(-1, size)
     assert (np.sort(epochs, 1) == np.arange(size)).all()
     assert len({tuple(epoch) for epoch in epochs}) > 1 and tuple(epochs[0]) != tuple(range(size))
-    assert (batch_indices(size, prompts, 3, 5) == stream[3 * prompts : 4 * prompts]).all()
-    assert any(
-        (
-            batch_indices(size, prompts, step, 6) != stream[step * prompts : (step + 1) * prompts]
-        ).any()
-        for step in range(5)
-    )
+    assert (batch_indices(size, prompts, 3, 5) == steps[3]).all()
+    assert any((batch_indices(size, prompts, step, 6) != steps[step]).any() for step in range(5))
 
 
 def test_an_update_of_nothing_leaves_all_as_it_is():
-    """Where no group of any rank has a verdict, momentum and weight decay would move the weights all the same."""
-    policy, cfg = (
-        tiny.policy(tiny.model(torch.float32)),
-        replace(RECIPES["tiny"](), weight_decay=0.1),
-    )
+    """Without any verdict, momentum and weight decay do not move the weights either."""
+    policy = tiny.policy(tiny.model(torch.float32))
+    cfg = replace(RECIPES["tiny"](), weight_decay=0.1)
     rollouts = tiny.rollouts(dtype=torch.float32)
     optimizer = make_optimizer(cfg, policy.model)
 
@@ -378,14 +224,12 @@ def test_an_update_of_nothing_leaves_all_as_it_is():
     before = [p.detach().clone() for p in policy.model.parameters()]
     nothing = rollouts.select(torch.zeros(4, dtype=torch.bool))
     stats = update(nothing, torch.zeros(0, 4), 1)
-    assert (
-        all(map(torch.equal, before, policy.model.parameters()))
-        and stats["tokens"] == stats["skipped_updates"] == 0
-    )
+    assert all(map(torch.equal, before, policy.model.parameters()))
+    assert stats["tokens"] == stats["skipped_updates"] == 0
 
 
 def test_random_streams_do_not_collide(monkeypatch):
-    """numpy fills seeds up with zeros: streams whose seeds are equal but for zeros behind them are the same stream."""
+    """numpy pads seeds with zeros, so seeds must differ by more than zeros at their end."""
     seeds, make = [], np.random.default_rng
     monkeypatch.setattr(
         np.random, "default_rng", lambda seed: seeds.append(tuple(seed)) or make(seed)
@@ -403,7 +247,7 @@ def test_random_streams_do_not_collide(monkeypatch):
 
 
 def test_rl_has_another_order_than_the_warm_up_before_it():
-    """Also where the warm-up itself started from a checkpoint; from scratch all estimators see the same prompts."""
+    """From scratch, all estimators see the same prompts."""
 
     def first(**fields):
         return Plan(replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
@@ -417,23 +261,20 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
 
 
 def test_learning_rate():
+    """A linear increase, then constant, or a cosine to 0 over the last decay_ratio of the steps."""
     cfg = replace(RECIPES["tiny"](), lr=2.0, warmup_steps=4, steps=14)
-    constant = [train.learning_rate(cfg, step) for step in range(14)]
-    assert constant == [0.5, 1.0, 1.5, 2.0] + [2.0] * 10
-    cosine = [train.learning_rate(replace(cfg, schedule="cosine"), step) for step in range(15)]
-    assert (
-        cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
-        and abs(cosine[9] - 1.0) < 1e-12
-        and abs(cosine[14]) < 1e-12
-    )
+
+    def rates(**fields):
+        return [train.learning_rate(replace(cfg, **fields), step) for step in range(15)]
+
+    assert rates() == [0.5, 1.0, 1.5, 2.0] + [2.0] * 11
+    cosine = rates(schedule="cosine")
+    assert cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert abs(cosine[9] - 1.0) < 1e-12 and abs(cosine[14]) < 1e-12
     assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
-    half = [
-        train.learning_rate(replace(cfg, schedule="cosine", decay_ratio=0.5), step)
-        for step in range(15)
-    ]
-    falling = cfg.steps - round(cfg.steps * 0.5)
-    assert half[4 : falling + 1] == [2.0] * (falling - 3) and half[cfg.steps] < 1e-12
-    assert all(a > b for a, b in zip(half[falling:], half[falling + 1 :]))
+    half = rates(schedule="cosine", decay_ratio=0.5)
+    assert half[4:8] == [2.0] * 4 and half[14] < 1e-12
+    assert all(a > b for a, b in zip(half[7:], half[8:]))
 
 
 PARAMETERS = {
@@ -477,8 +318,10 @@ class Corner(maze.Maze):
 
 
 def test_an_end_at_the_limit_is_not_cut():
-    """DONE as the last token allowed ends a response: it is not cut, and keeps its reward. Of a dice one throw of five in
-    200 is RIGHT RIGHT DOWN DOWN DONE, and a third has no DONE among them."""
+    """A response whose last allowed token is DONE is not cut, and keeps its reward.
+
+    One throw of five dice in 200 is RIGHT RIGHT DOWN DOWN DONE, and a third has no DONE.
+    """
     task = Corner()
     example = task[0]
     assert example.answer == "RIGHT RIGHT DOWN DOWN DONE <eos>"
@@ -486,64 +329,30 @@ def test_an_end_at_the_limit_is_not_cut():
     rollouts = policy.rollout([example], 3000)
     rewards = task.rewards([example], rollouts)
     solved = rewards == 1
-    assert (
-        solved.any() and (rollouts.lengths[solved] == 5).all() and rollouts.finished[solved].all()
-    )
+    assert solved.any() and (rollouts.lengths[solved] == 5).all()
+    assert rollouts.finished[solved].all()
     assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
 
 
-ALWAYS = """
-from maxrl.tasks import Example, Task
+def test_no_reward_at_the_limit(dice, shell):
+    """Everything is right in this task; a response that is cut gets 0 if that is asked for.
 
-class Always(Task):
-    def __init__(self, split, size=7):  # the recipe's own options (a directory) are not for another task
-        self.size = size
-    def __len__(self):
-        return self.size
-    def __getitem__(self, index):
-        return Example("<bos> UP LEFT WALL", "")
-    def verify(self, response, example):
-        return 1.0
-"""
-
-
-def test_no_reward_at_the_limit_in_a_task_of_ones_own(dice, shell, monkeypatch):
-    """A task from outside the project, which finds everything right; what is cut by the limit gets 0 where asked: DONE,
-    which ends a response, comes once in four tokens, so that of 16 some are cut at 6."""
-    Path("always.py").write_text(ALWAYS)
-    monkeypatch.syspath_prepend(Path.cwd())
-    run = (
-        *SHORT,
-        "--init",
-        dice,
-        "--task",
-        "always:Always",
-        "--steps",
-        1,
-        "--max-response",
-        6,
-        "--estimator",
-        "rloo",
-    )
-    assert shell("train.py", *run, "--out", "all")[0] == 0
-    assert shell("train.py", *run, "--out", "finished", "--zero-reward-at-limit", "true")[0] == 0
-    assert metrics("all")[0]["reward"] == 1
-    finished = metrics("finished")[0]
-    cut = (
-        (noise(0, 0, range(4), 4, 6) >= 0.25).all(-1).double().mean().item()
-    )  # DONE is what the vocabulary begins with
-    assert (
-        finished["completions/clipped_ratio"] == cut
-        and finished["reward"] == 1 - cut
-        and 0 < cut < 1
-    )
+    One token in four is DONE, which ends a response, so that some of 16 are cut at 6.
+    """
+    task = ("--init", dice, "--task", "tiny:Always", "--max-response", 6, "--estimator", "rloo")
+    run = ("train.py", *SHORT, *task, "--steps", 1, "--out")
+    assert shell(*run, "all")[0] == 0
+    assert shell(*run, "finished", "--zero-reward-at-limit", "true")[0] == 0
+    # DONE comes first in the vocabulary, and its share is a quarter.
+    cut = (noise(0, 0, range(4), 4, 6) >= 0.25).all(-1).double().mean().item()
+    row = metrics("finished")[0]
+    assert metrics("all")[0]["reward"] == 1 and 0 < cut < 1
+    assert row["completions/clipped_ratio"] == cut and row["reward"] == 1 - cut
 
 
 @pytest.mark.parametrize("rank, world", [(0, 1), (0, 2), (1, 2)])
-def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(
-    warm, monkeypatch, tmp_path, rank, world
-):
-    """Rank r takes prompts r, r + world, ...; the noise goes by step and by place in the whole batch."""
+def test_every_rank_has_its_prompts_and_noise(warm, monkeypatch, tmp_path, rank, world):
+    """Rank r takes prompts r, r + world, ...; noise depends on step and place in the batch."""
     calls, rollout = [], SequencePolicy.rollout
 
     def spy(self, examples, rollouts, *, step, indices, first):
@@ -554,9 +363,8 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(
     monkeypatch.setattr(distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
     monkeypatch.setattr(distributed, "rank", lambda: rank)
     monkeypatch.setattr(distributed, "world_size", lambda: world)
-    train.main(
-        [*map(str, SHORT), "--init", str(warm), "--out", str(tmp_path / "rl"), "--steps", "3"]
-    )
+    out = ("--out", tmp_path / "rl", "--steps", 3)
+    train.main([str(word) for word in (*SHORT, "--init", warm, *out)])
     task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
     for step, (given, indices, prompts) in enumerate(calls):
         chosen = batch_indices(96, 4, step, 0)[rank::world]
@@ -566,22 +374,18 @@ def test_every_step_has_noise_of_its_own_and_every_rank_its_prompts(
 
 
 def test_profile(shell):
-    """Two of four steps, from the second on: a trace that names them, and ten lines; the run is the one without it."""
+    """Two of four steps: a trace and ten lines, and the same bits as without it."""
     ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
     assert shell(*ask, "plain")[0] == 0
     code, said = shell(*ask, "run", "--profile", 2)
     assert code == 0 and "wrote run/profile.json.gz; own time on the " in said
-    shares = [
-        float(line.split("%")[0]) for line in said.splitlines() if " ms " in line and "% " in line
-    ]
+    lines = [line for line in said.splitlines() if " ms " in line and "% " in line]
+    shares = [float(line.split("%")[0]) for line in lines]
     assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
     with gzip.open("run/profile.json.gz") as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
     assert sum(name.startswith("Optimizer.step#") for name in names) == 2 and "aten::mm" in names
-    models = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("plain", "run")]
-    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    assert weights("plain") == weights("run")
+    # A run that ends before writes what there is.
     code, said = shell("train.py", "tiny_sft", "--steps", 1, "--out", "one", "--profile", 5)
-    assert code == 0 and "wrote one/profile.json.gz" in said, (
-        "what there is of a run that ends before"
-    )
-    assert not Path("plain/profile.json.gz").exists()
+    assert code == 0 and "wrote one/profile.json.gz" in said

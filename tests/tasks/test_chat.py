@@ -15,7 +15,7 @@ from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
 from maxrl.io import chat_template
 from maxrl.io.sandbox import Died
 from maxrl.io.tokenizer import ROLES, Tokenizer
-from maxrl.sampling.sampler import PromptError, check_prompts
+from maxrl.sampling.prompts import PromptError, check_prompts
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
 

@@ -1,11 +1,10 @@
-"""The tasks of texts: prompts, verdicts, files that are wrong (gsm8k, math, prompts, subset_sum, reverse_text)."""
+"""The tasks of texts: prompts, verdicts, and files that are wrong."""
 
-import itertools
 import json
 import pickle
 import sys
 import types
-from collections import Counter
+from functools import partial
 
 import pytest
 import tiny
@@ -80,9 +79,9 @@ def test_gsm8k_in_the_template_of_smollm2(gsm8k):
     tokenizer.config["chat_template"] = SMOLLM2
     text = tokenizer.render(TASKS["gsm8k"]("train", directory=gsm8k)[1].prompt)
     assert text == (
-        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-        "<|im_start|>user\nWhat is 2 + 3? Let's think step by step and output the final answer within \\boxed{}."
-        "<|im_end|>\n<|im_start|>assistant\n"
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        "<|im_end|>\n<|im_start|>user\nWhat is 2 + 3? Let's think step by step and output the "
+        "final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
@@ -159,7 +158,7 @@ def test_bad_lines_are_named(line, words, tmp_path):
 
 
 def test_what_is_tolerated(tmp_path):
-    """A byte-order mark, Windows' line ends, no newline at the end, a key twice, U+2028 within a text."""
+    """A byte-order mark, Windows' line ends, no last newline, a key twice, U+2028 in a text."""
     file = tmp_path / "odd.jsonl"
     text = '\ufeff{"prompt": "a", "prompt": "b"}\r\n\r\n{"prompt": "x\u2028y"}'
     file.write_bytes(text.encode())
@@ -210,47 +209,29 @@ def test_the_verdict_of_the_published_code(gsm8k, name):
     """No box is needed; what a majority vote counts is then what math-verify reads."""
     pytest.importorskip("math_verify")
     options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
-    boxed, published = (
-        load_task(name, "train", verdict=verdict, **options) for verdict in ("boxed", "published")
-    )
+    boxed = load_task(name, "train", **options)
+    published = load_task(name, "train", verdict="published", **options)
     plain = "2 + 3 makes 5 apples."
     assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
-    assert (boxed.final(plain), published.final(plain), published.final("none")) == (
-        None,
-        "5",
-        None,
-    )
+    assert (boxed.final(plain), published.final(plain)) == (None, "5")
     assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
     assert published.faults() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
-    assert boxed.faults().keys() == ({} if name == "gsm8k" else published.faults()).keys()
-    with pytest.raises(
-        UsageError, match="verdict must be boxed or published, got 'first'; .*--task.NAME"
-    ):
+    with pytest.raises(UsageError, match="verdict must be boxed or published, got 'first'"):
         load_task(name, "train", verdict="first", **options)
 
 
 def test_shown_with_its_verdict(gsm8k):
-    """Prompt, response, what was read and the reference; narrow, and without what a terminal would obey."""
+    """Narrow, with what was read, and without what a terminal would obey."""
     task = TASKS["gsm8k"]("train", directory=gsm8k)
-    right, wrong = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}", "x" * 200
-    lines = task.show(right, task[0], False).split("\n")
-    assert (
-        max(map(len, lines)) <= 60
-        and lines[0].startswith("user: What is 2 + 3?")
-        and "--- response" in lines
-    )
-    assert (
-        lines[-1] == "read 5, answer 5: right"
-        and lines[-2:-4:-1] == [r"\boxed{5.0}", ""]
-        and lines[-4].endswith("so")
-    )
-    assert "\x1b" not in "".join(lines) and "\r" not in "".join(lines)
-    assert task.show(wrong, task[0], False).endswith("\nread no answer, answer 5: wrong")
-    coloured = [task.show(text, task[0], True) for text in (right, wrong)]
-    assert coloured[0].endswith("answer 5: \x1b[32mright\x1b[0m") and coloured[1].endswith(
-        "answer 5: \x1b[1;31mwrong\x1b[0m"
-    )
-    assert "read" not in ReverseText("train").show("r", ReverseText("train")[0], False)
+    right = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}"
+    shown = task.show(right, task[0], False)
+    lines = shown.split("\n")
+    assert max(map(len, lines)) <= 60 and lines[0].startswith("user: What is 2 + 3?")
+    assert lines[-1] == "read 5, answer 5: right" and "--- response" in lines
+    assert "\x1b" not in shown and "\r" not in shown
+    wrong = task.show("x" * 200, task[0], False)
+    assert wrong.endswith("\nread no answer, answer 5: wrong")
+    assert task.show(right, task[0], True).endswith("answer 5: \x1b[32mright\x1b[0m")
 
 
 @pytest.mark.parametrize(
@@ -285,82 +266,37 @@ def test_subset_sum_verdicts(response, right):
 
 
 def test_subset_sum_counts_elements():
-    assert (
-        adds_up([5, 5, 10], 10, "10", elements=2) == 0
-        and adds_up([5, 5, 10], 10, "5 5", elements=2) == 1
-    )
+    assert adds_up([5, 5, 10], 10, "10", elements=2) == 0
+    assert adds_up([5, 5, 10], 10, "5 5", elements=2) == 1
     assert adds_up([5], 10, "5 5") == 0
 
 
 @pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("elements", [0, 3])
-def test_subset_sum(plain, elements):
-    options = {"size": 300, "elements": elements, "plain": plain}
-    splits = {split: SubsetSum(split, **options) for split in ("train", "validation", "test")}
-    instances = {}
-    for split, task in splits.items():
-        for example in (task[i] for i in range(300)):
-            assert task.verify(example.answer, example) == 1.0 and task.verify("", example) == 0.0
-            assert not elements or len(example.columns["answer"].split()) == elements
-            best = [
-                c for n in range(7) for c in itertools.combinations(example.columns["numbers"], n)
-            ]
-            assert any(sum(c) == example.columns["target"] for c in best)
-            instances[tuple(sorted(example.columns["numbers"])), example.columns["target"]] = split
-            if plain:
-                assert not set(f"{example.prompt} {example.answer}".split()) - set(task.vocabulary)
-        again = SubsetSum(split, **options)
-        assert again[17].columns == task[17].columns
-    assert min(Counter(instances.values()).values()) > 250
-    keys = [{k for k, s in instances.items() if s == split} for split in splits]
-    assert sum(map(len, keys)) == len(instances)
-    assert SubsetSum("train", seed=1)[0].columns != SubsetSum("train", seed=0)[0].columns
-    example = splits["train"][0]
-    assert (
-        ("exactly 3" in example.prompt[0]["content"]) == bool(elements)
-        if not plain
-        else example.prompt[0] == "<"
-    )
-    with pytest.raises(IndexError):
-        splits["train"][300]
-
-
-def test_the_splits_share_nothing_however_small():
-    """There are few instances: each, in whatever order its numbers are listed, belongs to one split all the same."""
-    seen = {}
+@pytest.mark.parametrize(
+    "make", [ReverseText, SubsetSum, partial(SubsetSum, elements=3, numbers=5, largest=9)]
+)
+def test_generated_tasks(make, plain):
+    """The answer is right, the seed decides, and the splits share no instance."""
+    seen = set()
     for split in ("train", "validation", "test"):
-        try:
-            task = SubsetSum(split, size=200, numbers=3, largest=5)
-            seen[split] = {
-                (*sorted(e.columns["numbers"]), e.columns["target"])
-                for e in (task[i] for i in range(200))
-            }
-        except ValueError as error:
-            assert "too few" in str(error)
-    assert len(set.union(*seen.values())) == sum(map(len, seen.values())) > 50
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_reverse_text(plain):
-    splits = {
-        split: ReverseText(split, size=100, plain=plain)
-        for split in ("train", "validation", "test")
-    }
-    texts = {}
-    for split, task in splits.items():
-        for i in range(100):
-            example = task[i]
-            assert (
-                task.verify(example.answer, example) == 1.0
-                and task.verify(example.columns["text"], example) == 0.0
-            )
-            texts[example.columns["text"]] = split
+        task = make(split, size=200, plain=plain)
+        instances = set()
+        for example in (task[i] for i in range(200)):
+            assert task.verify(example.answer, example) == 1.0 and task.verify("", example) == 0.0
+            columns = example.columns
+            if "text" in columns:
+                instances.add(columns["text"])
+            else:
+                picked = columns["answer"].split()
+                assert len(picked) == task.elements or not task.elements
+                instances.add((*sorted(columns["numbers"]), columns["target"]))
             if plain:
-                assert not set(f"{example.prompt} {example.answer}".split()) - set(task.vocabulary)
-        assert ReverseText(split, size=100, plain=plain)[5] == task[5]
-    assert len(texts) > 250
-    text = [task[i].columns["text"] for task in splits.values() for i in range(100)]
-    assert sum(len({t for t in text[a : a + 100]}) for a in (0, 100, 200)) == len(texts)
+                assert set(f"{example.prompt} {example.answer}".split()) <= set(task.vocabulary)
+        assert len(instances) > 100 and not seen & instances
+        seen |= instances
+        assert make(split, size=200, plain=plain)[17] == task[17]
+    assert make("test", seed=1, plain=plain)[17].columns != task[17].columns
+    pytest.raises(IndexError, task.__getitem__, 200)
 
 
 def test_reverse_text_verdicts():
@@ -382,25 +318,18 @@ def test_reverse_text_verdicts():
 
 @pytest.mark.parametrize("name", ["subset_sum", "reverse_text"])
 def test_refused_options(name):
-    for options in (
-        {"size": 0},
-        {"numbers": 0},
-        {"elements": 7},
-        {"words": 0},
-        {"syllables": 0},
-        {"unknown": 1},
-    ):
+    for option in ("size", "numbers", "words", "syllables", "unknown"):
         with pytest.raises(UsageError, match=f"task {name}"):
-            load_task(name, "train", **options)
-    with pytest.raises(UsageError, match="up to 10,000"):
-        load_task("subset_sum", "train", largest=10**5, plain=True)
+            load_task(name, "train", **{option: 0})
+    with pytest.raises(UsageError, match="elements must be 0 to 6"):
+        load_task("subset_sum", "train", elements=7)
     for task in TASKS.values():
         with pytest.raises((ValueError, FileNotFoundError)):
             task(split="dev")
 
 
 def test_rewards_read_completions():
-    """Without end token for a checkpoint's own, as it stands for a task that names its stop tokens."""
+    """Without the end token, unless the task names its stop tokens itself."""
     task, plain = ReverseText("train"), ReverseText("train", plain=True)
     vocabulary = plain.vocabulary
     tokenizer = Tokenizer.from_vocabulary(vocabulary)
@@ -430,26 +359,3 @@ def test_within_a_length(tmp_path):
     # A loader's worker may get it pickled.
     for whole in (short, pickle.loads(pickle.dumps(short))):
         assert whole.stop_tokens == () and whole.batch([1])[0].prompt == "a"
-
-
-def test_within_makes_the_batches_of_its_task():
-    """A task may have a batch() of its own, and what is random in it a seed."""
-    from maxrl.tasks.base import Example, Task, Within
-
-    class Own(Task):
-        def __len__(self):
-            return 6
-
-        def __getitem__(self, index):
-            return Example("abcdef"[index:], str(index))
-
-        def batch(self, indices, seeds=None):
-            return [(self[i].answer, seed) for i, seed in zip(indices, seeds)]
-
-    class Characters:
-        def encode_prompt(self, prompt):
-            return list(prompt)
-
-    within = Within(Own(), Characters(), 4)
-    assert (len(within), within.left_out, within.longest) == (4, 2, 4)
-    assert within.batch([3, 0], [7, 8]) == [("5", 7), ("2", 8)]

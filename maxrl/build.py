@@ -1,0 +1,48 @@
+"""The policy for a task: a language model or a classifier."""
+
+import torch
+
+from maxrl.classifier import ClassifierPolicy
+from maxrl.policy import SequencePolicy
+
+
+def make_policy(
+    model, tokenizer, stop_tokens, task, device,
+    *, seed: int = 0, autocast: bool = False, workers: int = 0, **options
+):  # fmt: skip
+    """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
+
+    model        as from checkpoint.load_model, with the tokenizer and the stop tokens
+    tokenizer    None of a classifier
+    stop_tokens  ids, for a task that names no stop tokens of its own
+    task         what it is made for
+    device       where the model goes
+    seed         of the noise
+    autocast     whether forwards are in bfloat16
+    workers      processes that read images for an evaluation
+    options      of a SequencePolicy
+
+    ValueError if model and task do not fit each other.
+    """
+    if bool(task.classes) != (tokenizer is None):
+        kind = "a classifier" if tokenizer is None else "a language model"
+        raise ValueError(f"the model is {kind}, the task is not made for one")
+    if task.classes:
+        # Exactly as many; a tokenizer may have fewer tokens than the model.
+        classes = len(task.classes)
+        if model.config.num_labels != classes:
+            raise ValueError(
+                f"the model has {model.config.num_labels} classes, the images have {classes}"
+            )
+        model = model.to(device, memory_format=torch.channels_last)
+        return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
+    if tokenizer.size > model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.size} tokens, "
+            f"the model's vocab_size is {model.config.vocab_size}"
+        )
+    stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens
+    # Sharding takes the model to the device layer by layer.
+    if not options.get("shard"):
+        model = model.to(device)
+    return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)

@@ -1,0 +1,171 @@
+"""Keys and values during sampling.
+
+Letters of this file:
+    G  groups, one for each prompt         H   query heads
+    M  rows of a group                     Hk  key-value heads
+    C  slots for own tokens                R   = H / Hk query heads that share a key-value head
+    Lp tokens of a prefix, the prompt      D   size of a head
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class CacheFull(RuntimeError):
+    """The keys and values of a cache have reached its budget."""
+
+
+class Cache:
+    """Keys and values during sampling: a group's prefix, shared by its M rows, and own tokens.
+
+    All rows have the same number of own tokens, and slots for them are added in blocks. Slots that
+    are not filled yet hold zeros and are hidden by a bias of -inf, because a slice without them
+    would be copied for every matrix product. The index of the next slot is a tensor on the device,
+    so that a GPU can replay a decoding step without the host.
+    """
+
+    BLOCK = 32
+
+    def __init__(
+        self,
+        prefix_kv,
+        prefix_lengths,
+        rows: int,
+        budget: float = torch.inf,
+        extra_bytes: int = 0,
+    ):
+        """Begin with the prefixes alone.
+
+        prefix_kv       from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
+        prefix_lengths  (G,)
+        rows            M of each group
+        budget          the most bytes of own keys and values and of the extra bytes
+        extra_bytes     what a row takes besides its keys and values
+        """
+        self.budget = budget
+        self.extra_bytes = extra_bytes
+        self.token_bytes = 0  # of one token's keys and values
+        self.prefix = []  # keys and values of each layer, a pair of (G, Hk, Lp, D)
+        self.own = []  # keys and values of each layer, (2, G, Hk, M, C, D)
+        for k, v in prefix_kv:
+            # The projections leave (G, Lp, Hk, D) in memory, which every product would copy.
+            k = k.contiguous()
+            v = v.contiguous()
+            self.prefix.append((k, v))
+            G, Hk, Lp, D = k.shape
+            own = k.new_zeros(2, G, Hk, rows, 0, D)
+            self.own.append(own)
+            numbers = 2 * Hk * D
+            self.token_bytes += numbers * k.element_size()
+
+        # Added to the dot products: -inf hides a slot of a prefix or of a row.
+        slots = torch.arange(Lp, device=prefix_lengths.device)
+        filled = prefix_lengths.view(G, 1, 1, 1, 1)
+        hidden = slots >= filled
+        bias = torch.where(hidden, -torch.inf, 0.0)
+        self.bias = bias.to(k.dtype)  # (G, 1, 1, 1, Lp + C)
+        none = prefix_lengths.new_full((1,), -1)
+        last = prefix_lengths - 1
+        self.set_position(none, last)
+
+    def set_position(self, slot: Tensor, positions: Tensor) -> None:
+        """Set slot (1,) and positions (G,) of the newest token; every token adds 1 to both."""
+        prefix_k, _ = self.prefix[0]
+        Lp = prefix_k.shape[2]
+        column = slot + Lp
+        # Views of one tensor, so that a single kernel adds to all of them.
+        self.counters = torch.cat([slot, column, positions])
+        self.slot = self.counters[:1]
+        self.column = self.counters[1:2]  # of the slot among [prefix | own]
+        self.positions = self.counters[2:]
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` own tokens of every row; CacheFull beyond the budget."""
+        _, G, _, M, C, _ = self.own[0].shape
+        if length <= C:
+            return
+        blocks = -(-length // self.BLOCK)
+        room = blocks * self.BLOCK
+        rows = G * M
+        row = room * self.token_bytes
+        row += self.extra_bytes
+        size = rows * row
+        # A single row is sampled whatever it takes.
+        if size > self.budget and rows > 1:
+            raise CacheFull(f"{rows} rows of {room} tokens take more memory than their budget")
+        more = room - C
+        # One layer after the other, so that there are never two full caches in memory.
+        for i, own in enumerate(self.own):
+            longer = F.pad(own, (0, 0, 0, more))
+            self.own[i] = longer
+        self.bias = F.pad(self.bias, (0, more), value=-torch.inf)
+
+    def extend(self) -> None:
+        """Open the slot of one more token of every row, for which there must be room."""
+        self.counters += 1
+        self.bias.index_fill_(-1, self.column, 0)
+
+    def attend(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
+        """Attention of each row's newest token to [its group's prefix | its own tokens].
+
+        q   (G, M, 1, H, D), divided by the square root of D
+        kv  (G, M, 1, 2 Hk, D), keys and values, stored in the slot that `extend` opened
+
+        Returns (G, M, H, 1, D).
+        """
+        own = self.own[layer]
+        _, G, Hk, M, _, D = own.shape
+        newest = kv.unflatten(3, (2, Hk))  # (G, M, 1, 2, Hk, D)
+        newest = newest.permute(3, 0, 4, 1, 2, 5)
+        own.index_copy_(4, self.slot, newest)
+        own_k, own_v = own.flatten(1, 3)  # (G Hk M, C, D)
+        prefix_k, prefix_v = self.prefix[layer]
+        Lp = prefix_k.shape[2]
+
+        # The queries of M rows and R heads that share a prefix head form one matrix, so that the
+        # prefix is read once per group and not once per row.
+        queries = q.view(G, M, Hk, -1, D)
+        queries = queries.transpose(1, 2)
+        queries = queries.reshape(G, Hk, -1, D)  # (G, Hk, M R, D)
+        prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R, Lp)
+        prefix_dots = prefix_dots.unflatten(2, (M, -1))
+        # Own keys belong to one row: only the R heads that share them form a matrix.
+        queries = queries.unflatten(2, (M, -1))
+        queries = queries.flatten(0, 2)  # (G Hk M, R, D)
+        own_dots = queries @ own_k.mT  # (G Hk M, R, C)
+        own_dots = own_dots.unflatten(0, (G, Hk, M))
+
+        # One softmax over both; it sums in float32 whatever its input is.
+        dots = torch.cat([prefix_dots, own_dots], -1)  # (G, Hk, M, R, Lp + C)
+        dots += self.bias
+        weights = dots.softmax(-1, dtype=dots.dtype)
+        on_prefix, on_own = weights.tensor_split([Lp], -1)
+
+        # Values are read in the same way.
+        on_prefix = on_prefix.flatten(2, 3)
+        on_own = on_own.flatten(0, 2)
+        from_prefix = on_prefix @ prefix_v  # (G, Hk, M R, D)
+        from_prefix = from_prefix.view_as(queries)
+        attended = torch.baddbmm(from_prefix, on_own, own_v)  # (G Hk M, R, D)
+        attended = attended.unflatten(0, (G, Hk, M))
+        attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
+        attended = attended.flatten(2, 3)
+        return attended.unsqueeze(3)
+
+    def select(self, groups: Tensor, rows: Tensor) -> None:
+        """Keep the groups (G',) and of each of them the rows (G', M'); drop the others."""
+        if len(groups) < len(self.bias):
+            positions = self.positions[groups]
+            self.set_position(self.slot, positions)
+            self.bias = self.bias[groups]
+            for i, (k, v) in enumerate(self.prefix):
+                k = k[groups]
+                v = v[groups]
+                self.prefix[i] = (k, v)
+        # One layer after the other, as in `reserve`.
+        groups = groups[:, None]
+        for i, own in enumerate(self.own):
+            kept = own[:, groups, :, rows]  # (G', M', 2, Hk, C, D)
+            kept = kept.permute(2, 0, 3, 1, 4, 5)
+            self.own[i] = kept.contiguous()

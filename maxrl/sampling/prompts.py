@@ -1,0 +1,63 @@
+"""Prompts as tensors: padding, and what a model cannot answer."""
+
+import torch
+
+
+class PromptError(ValueError):
+    """A prompt that cannot be answered."""
+
+
+def check_prompts(model, prompts, max_tokens: int):
+    """Raise PromptError unless the model can answer all prompts.
+
+    model       a Transformer
+    prompts     of ids; a range stands for a prompt of its length
+    max_tokens  the longest response
+    """
+    highest = 0
+    longest = 0
+    for prompt in prompts:
+        if len(prompt) == 0:
+            raise PromptError("a prompt without tokens: every prompt needs at least one")
+        longest = max(longest, len(prompt))
+        if not isinstance(prompt, range):
+            ids = torch.as_tensor(prompt)
+            highest = max(highest, int(ids.max()))
+    # On a GPU the embedding would end the process without a word on the cause.
+    known = model.config.vocab_size
+    if highest >= known:
+        raise PromptError(
+            f"a prompt has token {highest} and the model only {known}: "
+            "its tokenizer.json is not of this model"
+        )
+    limit = model.config.max_position_embeddings
+    if longest + max_tokens > limit:
+        raise PromptError(
+            f"a prompt of {longest} tokens and a response of up to {max_tokens} "
+            f"exceed the model's {limit} positions: lower --max-response, "
+            "or leave out longer prompts with --max-prompt"
+        )
+
+
+def split(prompts, device):
+    """Split prompts into what is encoded once per group and what every row begins with.
+
+    prompts  G one-dimensional tensors of at least one token
+
+    Returns all but their last tokens (G, Lp), right-padded, their lengths (G,), and the last
+    tokens (G,).
+    """
+    prefix, lengths = pad([p[:-1] for p in prompts], device)
+    last = torch.stack([p[-1] for p in prompts])
+    return prefix, lengths, last.to(device)
+
+
+def pad(sequences, device):
+    """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
+    lengths = torch.tensor([len(s) for s in sequences])
+    shape = len(sequences), int(lengths.max())
+    # Filled on the CPU, for one copy to the device instead of one for each.
+    padded = torch.zeros(shape, dtype=torch.long)
+    for row, sequence in zip(padded, sequences):
+        row[: len(sequence)] = sequence
+    return padded.to(device), lengths.to(device)

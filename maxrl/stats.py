@@ -1,0 +1,101 @@
+"""The statistics of an update, summed over its micro-batches and the ranks."""
+
+import torch
+
+from maxrl.parallel import distributed
+from maxrl.rollouts import MicroBatch, Rollouts, upload
+
+
+class UpdateStats:
+    """Sums over the micro-batches of an update, and in the end over all ranks."""
+
+    def __init__(self, rollouts: Rollouts, clip: tuple[float, float], device):
+        """rollouts: what the micro-batches are cut from; device: of the micro-batches."""
+        self.rollouts = rollouts
+        self.clip = clip
+        names = "loss", "tokens", "difference", "kl", "low", "high"
+        # Tensors until over_ranks(): reading a number would make the host wait each time.
+        zero = torch.zeros((), dtype=torch.float64, device=device)
+        self.sums: dict = dict.fromkeys(names, zero)
+        self.largest = zero
+        self.maximum = 0.0  # of self.largest over the ranks
+        # Only with several updates are there old log-probabilities, and ratios to clip.
+        self.clips = rollouts.old_log_probs is not None
+        self.compares = rollouts.log_probs is not None and not self.clips
+
+    def add(self, name: str, values: torch.Tensor) -> None:
+        """Add the sum of a tensor's values to a name."""
+        # Detached, or the sum would keep the graph of its micro-batch.
+        total = values.detach().sum(dtype=torch.float64)
+        self.sums[name] = self.sums[name] + total
+
+    def take(self, batch: MicroBatch, log_probs: torch.Tensor, advantages: torch.Tensor) -> None:
+        """Note the statistics of a micro-batch.
+
+        log_probs   (G, M, L) by the training forward
+        advantages  (G, M)
+        """
+        self.add("tokens", batch.mask)
+        if self.compares:
+            self.compare(batch, log_probs)
+        if self.clips:
+            self.count_clipped(batch, log_probs, advantages)
+
+    def compare(self, batch: MicroBatch, log_probs: torch.Tensor) -> None:
+        """Compare the sampler's log-probabilities with the training forward's (G, M, L)."""
+        sampled = batch.select(self.rollouts.log_probs)  # (G, M, L)
+        difference = (log_probs.detach() - sampled) * batch.mask
+        difference = difference.abs()
+        self.add("difference", difference)
+        self.largest = torch.maximum(self.largest, difference.max())
+
+    def count_clipped(
+        self, batch: MicroBatch, log_probs: torch.Tensor, advantages: torch.Tensor
+    ) -> None:
+        """Count the tokens that clipping leaves without a gradient."""
+        old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
+        log_ratio = (log_probs.detach() - old) * batch.mask
+        ratio = log_ratio.exp()
+        advantages = advantages[..., None] * batch.mask  # (G, M, L)
+        low, high = self.clip
+        # Clipping stops only moves further in the advantage's direction.
+        self.add("low", (ratio < 1 - low) & (advantages < 0))
+        self.add("high", (ratio > 1 + high) & (advantages > 0))
+
+    def weights(self, batch: MicroBatch) -> torch.Tensor:
+        """Return Rollouts.weights of a micro-batch's rows, (G, M, 1)."""
+        rows = self.rollouts.weights().expand_as(self.rollouts.lengths)
+        return batch.select(upload(rows, batch.rows.device))[..., None]
+
+    def over_ranks(self) -> None:
+        """Sum over the ranks, which must all call this."""
+        # A single synchronisation with the device for all numbers.
+        values = torch.stack([*self.sums.values(), self.largest])
+        *sums, largest = values.tolist()
+        self.sums = distributed.all_reduce(dict(zip(self.sums, sums)))
+        self.maximum = distributed.all_reduce({"max": largest}, "max")["max"]
+
+    def mean(self, name: str) -> float:
+        """Return a sum per response token of the micro-batches, 0 if there was none."""
+        return self.sums[name] / max(self.sums["tokens"], 1)
+
+    def differences(self) -> dict:
+        """Return the result of compare(), under the names of metrics.jsonl."""
+        return {
+            "sampling/logprob_abs_diff/mean": self.mean("difference"),
+            "sampling/logprob_abs_diff/max": self.maximum,
+        }
+
+    def statistics(self, tokens: float) -> dict:
+        """Return the loss and the results of take(), under the names of metrics.jsonl.
+
+        tokens  all response tokens of the update, also of rows that were not run
+        """
+        stats = {"loss": self.sums["loss"]}
+        if self.compares:
+            stats |= self.differences()
+        if self.clips:
+            self.sums["region"] = self.sums["low"] + self.sums["high"]
+            for part in ("low", "high", "region"):
+                stats[f"clip_ratio/{part}_mean"] = self.sums[part] / max(tokens, 1)
+        return stats

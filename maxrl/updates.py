@@ -1,0 +1,47 @@
+"""The updates of a step: their minibatches, learning rate and mean statistics."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from maxrl import rng
+from maxrl.config import Config
+from maxrl.parallel import distributed
+
+
+def means(cfg: Config, unit: str, updates: list[dict]) -> dict[str, float]:
+    """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
+    result = {}
+    for name in updates[0]:
+        count = cfg.passes if name == unit else len(updates)
+        result[name] = sum(stats[name] for stats in updates) / count
+    return result
+
+
+def minibatches(cfg: Config, groups: int, step: int) -> Iterator[list[int] | None]:
+    """Yield, for each update of a step, which of this rank's `groups` prompts it takes.
+
+    None stands for all of them at once, as in the paper's recipes.
+    """
+    if cfg.minibatches == cfg.passes == 1:
+        yield None
+        return
+    for i in range(cfg.passes):
+        order = rng.minibatches(cfg.seed, step, distributed.rank(), i).permutation(groups)
+        for part in np.array_split(order, cfg.minibatches):
+            yield part.tolist()
+
+
+def learning_rate(cfg: Config, step: int) -> float:
+    """Linear increase over warmup_steps, then constant or a cosine to 0 over the last decay_ratio
+    of the steps."""
+    if step < cfg.warmup_steps:
+        return cfg.lr * (step + 1) / cfg.warmup_steps
+    start = round((1 - cfg.decay_ratio) * cfg.steps)
+    start = max(cfg.warmup_steps, start)
+    if cfg.schedule == "constant" or step < start:
+        return cfg.lr
+    progress = (step - start) / max(1, cfg.steps - start)
+    cosine = math.cos(math.pi * progress)
+    return cfg.lr * 0.5 * (1 + cosine)

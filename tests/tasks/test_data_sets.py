@@ -1,0 +1,112 @@
+"""Every data set appears whole or not at all, and never replaces another silently."""
+
+import os
+import signal
+
+import pytest
+from pictures import run
+
+from data import common
+from data.maze import prepare
+from maxrl.tasks.maze import Maze
+
+COUNTS = ("--size", 7, "--train", 100, "--test", 10, "--validation", 10)
+ARGS = (*COUNTS, "--workers", 1, "--out")
+
+
+def content(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def test_another_set_is_not_replaced_silently(tmp_path, capsys):
+    """The same command leaves the set; other options and damage are refused with --overwrite."""
+    assert run(capsys, *ARGS, tmp_path)[0] == 0
+    whole = content(tmp_path)
+    assert run(capsys, *ARGS, tmp_path) == (0, f"{tmp_path} holds this set already\n")
+    code, said = run(capsys, *ARGS, tmp_path, "--seed", 1)
+    assert code == 2 and "another set" in said and "--seed 1 --overwrite replaces it" in said
+    assert content(tmp_path) == whole
+    (tmp_path / "train.npy").write_bytes(b"damage")
+    code, said = run(capsys, *ARGS, tmp_path)
+    assert code == 2 and "damaged" in said and "--overwrite" in said
+    (tmp_path / "info.json").unlink()
+    assert run(capsys, *ARGS, tmp_path)[0] == 2
+    assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
+    assert content(tmp_path) == whole
+
+
+def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
+    """A larger set's shards and the leftovers of a killed command go; other people's files stay."""
+    foreign = ("notes.txt", "train-notes.npy", "test-model.pt", "train-1.bin", "my-train.npy")
+    for name in (*foreign, "train-00001.bin", "2024.jsonl"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".unfinished-x").mkdir()
+    assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
+    made = {"info.json", "train.npy", "test.npy", "validation.npy"}
+    assert {file.name for file in tmp_path.iterdir()} == made | set(foreign)
+    assert all((tmp_path / name).read_text() == name for name in foreign)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_interrupted_command_leaves_the_set_as_it_was(tmp_path, capsys, monkeypatch, error):
+    assert run(capsys, *ARGS, tmp_path)[0] == 0
+    whole = content(tmp_path)
+
+    def failing(*args, **options):
+        raise error
+
+    monkeypatch.setattr(prepare.np, "save", failing)
+    code, said = run(capsys, *ARGS, tmp_path, "--seed", 5, "--overwrite")
+    assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert said.count("\n") == 1 and ("interrupted" in said or "No space left" in said)
+    assert content(tmp_path) == whole and not list(tmp_path.glob(".*"))
+
+
+def test_a_set_is_never_half_old_and_half_new(tmp_path, capsys, monkeypatch):
+    """Old training mazes beside new test mazes would leak: half a set is no set."""
+    assert run(capsys, *ARGS, tmp_path)[0] == 0
+    replace = os.replace
+
+    def full(source, target):
+        if target.name == "train.npy":
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(common.os, "replace", full)
+    assert run(capsys, *ARGS, tmp_path, "--seed", 5, "--overwrite")[0] == 1
+    with pytest.raises(FileNotFoundError, match="no complete"):
+        Maze("train", 7, tmp_path)
+
+
+def test_ctrl_c_among_workers(tmp_path, capfd, monkeypatch):
+    """The signal reaches all processes of a terminal: one sentence, no traceback of a worker."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(prepare, "CHUNK", 16)
+    submit = common.ProcessPoolExecutor.submit
+
+    def interrupted(pool, *job):
+        future = submit(pool, *job)
+        future.result()
+        for process in [*pool._processes]:
+            os.kill(process, signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return future
+
+    monkeypatch.setattr(common.ProcessPoolExecutor, "submit", interrupted)
+    code, said = run(capfd, *COUNTS, "--workers", 2, "--out", tmp_path)
+    signal.signal(signal.SIGINT, before)
+    assert (code, said) == (130, "prepare.py: interrupted, no set was written\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
+    """As the system does when memory ends: one sentence, and nothing is left."""
+    monkeypatch.setattr(prepare, "generate", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    code, said = run(capsys, *COUNTS, "--workers", 2, "--out", tmp_path)
+    assert code == 1 and "fewer --workers" in said and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x"])
+def test_numbers_out_of_range_are_refused(tmp_path, capsys, value):
+    code, said = run(capsys, "--train", value, "--out", tmp_path / "none")
+    assert code == 2 and "--train" in said and not (tmp_path / "none").exists()

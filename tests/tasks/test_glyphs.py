@@ -1,0 +1,98 @@
+"""Drawn images: a set is a function of its options, and a label belongs to its image."""
+
+import numpy as np
+import pytest
+from pictures import run
+
+from data.glyphs import prepare
+from maxrl.tasks.images import Images
+
+pytest.importorskip("PIL")
+COUNTS = {"train": 250, "validation": 120, "test": 100}
+GLYPHS = ["--classes", 5, "--size", 8, "--workers", 1]
+GLYPHS += [word for split, count in COUNTS.items() for word in (f"--{split}", count)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of 100 images, two in a file, so that tests draw several."""
+    monkeypatch.setattr(prepare, "BLOCK", 100)
+    monkeypatch.setattr(prepare, "SHARD", 2)
+
+
+@pytest.fixture
+def make(tmp_path, capsys):
+    def made(name, *options):
+        """{split: (images (M, 3, size, size), labels)} of a set that is made in a folder."""
+        folder = tmp_path / name
+        assert run(capsys, *GLYPHS, *options, "--out", folder, main=prepare.main)[0] == 0
+        batches = {}
+        for split in COUNTS:
+            task = Images(split, folder, 8, augment=False)
+            batches[split] = task.batch(range(len(task)))
+        return {split: (b.images.numpy(), b.labels.numpy()) for split, b in batches.items()}
+
+    return made
+
+
+def test_a_set_of_glyphs(make, tmp_path):
+    parts = make("a")
+    assert {split: len(labels) for split, (_, labels) in parts.items()} == COUNTS
+    images = np.concatenate([images for images, _ in parts.values()]).reshape(470, -1)
+    assert len(np.unique(images, axis=0)) == 470, "no image twice, none of test in train"
+    assert Images("test", tmp_path / "a", 8).classes == tuple(f"glyph {i}" for i in range(5))
+    assert len(list((tmp_path / "a").glob("train-*.bin"))) == 2
+
+
+def test_held_out_images_depend_on_the_seed_alone(make):
+    """Neither --train nor --workers changes them, and fewer images are the first of more."""
+    here = make("here")
+    for options in (["--workers", 3], ["--train", 20, "--validation", 110, "--test", 7]):
+        for split, part in make(str(len(options)), *options).items():
+            for some, array in zip(part, here[split]):
+                assert (some == array[: len(some)]).all()
+    other = make("seed", "--seed", 1)
+    assert not any((other[split][1] == here[split][1]).all() for split in COUNTS)
+
+
+def test_labels_belong_to_the_images(make):
+    """The class whose mean image is nearest is right for held-out images, by far above chance.
+
+    Labels that have slipped by one image leave it at chance.
+    """
+    options = ("--train", 2000, "--noise", 0, "--jitter", 0.3)
+    parts = make("plain", *options)
+
+    def features(split):
+        """Images (M, values) without most of the background's colour, and labels."""
+        images, labels = parts[split]
+        return (images - images.mean((2, 3), keepdims=True)).reshape(len(images), -1), labels
+
+    x, y = features("train")
+    u, v = features("test")
+
+    def accuracy(y):
+        means = np.stack([x[y == c].mean(0) for c in range(5)])
+        return (((u[:, None] - means) ** 2).sum(-1).argmin(1) == v).mean()
+
+    assert accuracy(y) > 0.8 and accuracy(np.roll(y, 1)) < 0.4
+
+
+def drawn(noise, jitter, size=16):
+    rng = np.random.default_rng(0)
+    classes = prepare.make_classes(10, 0)
+    return prepare.draw(classes, np.arange(10), size, noise, jitter, rng).astype(float)
+
+
+def test_noise_and_jitter_are_what_they_say():
+    plain = drawn(0, 0)
+    noise = drawn(0.1, 0) - plain
+    middle = (plain > 90) & (plain < 165)  # far from black and white, where it is cut off
+    assert abs(noise[middle].std() / 255 - 0.1) < 0.01
+    assert (drawn(0, 1) != plain).any()
+
+
+def test_options_out_of_range_are_refused(tmp_path, capsys):
+    for option, value in {"--classes": 1, "--size": 3, "--train": 0, "--noise": "nan"}.items():
+        code, said = run(capsys, option, value, "--out", tmp_path / "none", main=prepare.main)
+        assert code == 2 and option in said and not (tmp_path / "none").exists()

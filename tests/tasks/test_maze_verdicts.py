@@ -1,0 +1,186 @@
+"""Responses to mazes are judged as by the published judge, from texts and from token ids."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from pictures import CORRIDOR, OPEN, mazes
+
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.rollouts import Rollouts
+from maxrl.tasks.base import Example
+from maxrl.tasks.maze import (
+    ID,
+    MOVES,
+    VOCABULARY,
+    Maze,
+    draw,
+    pack,
+    solve,
+    to_prompt,
+    verify,
+    walk,
+)
+
+TRUTH = [
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE <eos>", 1),
+    # Squares may be visited again.
+    (CORRIDOR, "RIGHT LEFT RIGHT DOWN UP DOWN DOWN RIGHT DONE", 1),
+    # The walk has ended at the goal, so walls after it do not matter.
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT RIGHT RIGHT UP DONE", 1),
+    # Neither does what follows DONE, nor space around tokens.
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE PATH any thing", 1),
+    (CORRIDOR, "  RIGHT DOWN DOWN RIGHT DONE\n", 1),
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT", 0),
+    # Not a move, although after the goal.
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT <eos> DONE", 0),
+    (CORRIDOR, "RIGHT <eos> DOWN DOWN RIGHT DONE", 0),
+    # The vocabulary's newline token is not a move.
+    (CORRIDOR, "RIGHT \n DOWN DOWN RIGHT DONE", 0),
+    (CORRIDOR, "<bos> RIGHT DOWN DOWN RIGHT DONE", 0),
+    (CORRIDOR, "RIGHT DOWN DOWN DONE RIGHT DONE", 0),
+    # A wall, even where the rest would be right without the move.
+    (CORRIDOR, "RIGHT RIGHT DOWN DOWN RIGHT DONE", 0),
+    (CORRIDOR, "right down down right done", 0),
+    (CORRIDOR, "", 0),
+    (OPEN, "RIGHT RIGHT DOWN DOWN DONE", 1),
+    # A Python index of -1 would come in again on the other side.
+    (OPEN, "UP RIGHT RIGHT DOWN DOWN DONE", 0),
+    (OPEN, "LEFT DOWN DOWN DONE", 0),
+    (OPEN, "RIGHT RIGHT RIGHT DOWN DONE", 0),
+    ("GRID_START START GOAL GRID_END", "RIGHT DONE", 1),
+    ("", "RIGHT DONE", 0),
+    ("START GOAL", "RIGHT DONE", 0),
+    ("GRID_START GRID_END", "RIGHT DONE", 0),
+    ("GRID_END START GOAL GRID_START", "RIGHT DONE", 0),
+    ("GRID_START START PATH GRID_END", "RIGHT DONE", 0),
+    ("GRID_START START GOAL GOAL GRID_END", "RIGHT DONE", 0),
+    ("GRID_START START START GOAL GRID_END", "RIGHT DONE", 0),
+    ("GRID_START START GOAL NEWLINE PATH GRID_END", "RIGHT DONE", 0),
+    ("GRID_START START GOAL SEA GRID_END", "RIGHT DONE", 0),
+]
+
+
+@pytest.mark.parametrize(("prompt", "response", "verdict"), TRUTH)
+def test_truth_table(prompt, response, verdict):
+    assert verify(prompt, response) == verdict and type(verify(prompt, response)) is float
+    last = draw(prompt, response, False).splitlines()[-1]
+    assert last.startswith("right" if verdict else "wrong")
+
+
+def perturbed(moves, rng):
+    """A response near the right one: pieces put in, changed or dropped, detours, an early end."""
+    words = [*moves, "DONE", "<eos>"]
+    back = {"UP": "DOWN", "DOWN": "UP", "LEFT": "RIGHT", "RIGHT": "LEFT"}
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        at = rng.randrange(len(words) + 1)
+        piece = rng.choice((VOCABULARY[rng.randrange(32)], rng.choice([*MOVES]), "DONE", "\n"))
+        here = words[at] if at < len(words) else ""
+        detour = [here, back[here]] if here in MOVES else []  # still right
+        beyond = rng.choices([*MOVES], k=rng.randrange(4))  # moves after the goal: still right
+        changes = [(at, at, [piece]), (at, at + 1, [piece]), (at, at + 1, []), (at, None, [])]
+        start, end, new = rng.choice([*changes, (at, at, detour), (-2, -2, beyond)])
+        words[start:end] = new
+    return words
+
+
+def drunken(rng):
+    """A random walk: many of these reach the goal of 5x5, and some do not write DONE."""
+    return rng.choices([*MOVES], k=rng.randrange(30)) + rng.choice((["DONE"], ["DONE"], []))
+
+
+def tensors(words, rng):
+    """Responses (P, N, words) as tokens (P, N, L) and lengths (P, N), padded with traps."""
+    lengths = torch.tensor([[len(w) for w in row] for row in words])
+    L = int(lengths.max()) + 3
+    traps = (7, 13, 14, 15, 16, 2, 0)
+    padded = [[[ID[v] for v in w] + rng.choices(traps, k=L - len(w)) for w in row] for row in words]
+    return torch.tensor(padded), lengths
+
+
+def responses(walls, N, rng):
+    """N responses to each of the mazes (P, n, n), lists of words."""
+    return [
+        [perturbed(solve(m), rng) if rng.random() < 0.8 else drunken(rng) for _ in range(N)]
+        for m in walls
+    ]
+
+
+@pytest.mark.parametrize("size", (5, 9, 17))
+def test_walk_is_verify(size):
+    """The oracle of the vectorised judge is the judge of texts."""
+    rng = random.Random(size)
+    walls = mazes(size, 20, seed=size)
+    words = responses(walls, 40, rng)
+    expected = [[verify(to_prompt(m), " ".join(w)) for w in row] for m, row in zip(walls, words)]
+    rewards = walk(torch.from_numpy(walls), *tensors(words, rng))
+    assert rewards.dtype == torch.float32 and rewards.tolist() == expected
+    assert 0.2 < np.mean(expected) < 0.8
+
+
+def test_walk_on_a_grid_without_a_border():
+    """walk() must not come in again on the other side either: 5x5 of paths, random moves."""
+    rng = random.Random(0)
+    walls = np.zeros((1, 5, 5), bool)
+    words = [drunken(rng) for _ in range(3000)]
+    expected = [verify(to_prompt(walls[0]), " ".join(w)) for w in words]
+    assert 30 < sum(expected) < 2000
+    assert walk(torch.from_numpy(walls), *tensors([words], rng)).tolist() == [expected]
+
+
+def test_walk_corners():
+    """DONE beyond the length is padding, not written; responses may be empty."""
+    walls = torch.from_numpy(mazes(5, 2))
+    right = [ID[word] for word in [*solve(walls[0].numpy()), "DONE"]]
+    tokens = torch.tensor([[right] * len(right)])
+    lengths = torch.arange(1, len(right) + 1).unsqueeze(0)
+    assert walk(walls[:1], tokens, lengths).tolist() == [[0.0] * (len(right) - 1) + [1.0]]
+    empty = torch.zeros(2, 3, 0, dtype=torch.long)
+    assert walk(walls, empty, torch.zeros(2, 3, dtype=torch.long)).tolist() == [[0, 0, 0]] * 2
+    with pytest.raises(ValueError, match=r"\(3, 3, 4\), expected \(P, N, L\)"):
+        walk(walls, torch.zeros(3, 3, 4, dtype=torch.long), torch.zeros(3, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("shift", [0, 5])
+def test_rewards(shift):
+    """By ids if the tokenizer has the vocabulary's ids, otherwise by text: the same rewards."""
+    rng = random.Random(1)
+    task = Maze.__new__(Maze)
+    task.size = 9
+    walls = mazes(9, 6)
+    examples = [Example(to_prompt(m), "", {"maze": row}) for m, row in zip(walls, pack(walls))]
+    words = responses(walls, 8, rng)
+    tokens, lengths = tensors(words, rng)
+    rollouts = Rollouts(
+        prompts=[],
+        tokens=(tokens - shift) % 32,
+        lengths=lengths,
+        finished=lengths > 0,
+        tokenizer=Tokenizer.from_vocabulary(VOCABULARY[shift:] + VOCABULARY[:shift]),
+    )
+    expected = [
+        [task.verify(" ".join(w), example) for w in row] for row, example in zip(words, examples)
+    ]
+    assert task.rewards(examples, rollouts).tolist() == expected
+    assert 0 < np.mean(expected) < 1
+
+
+def test_draw():
+    right = ["##########", "##S ..####", "####..####", "####..G ##", "##########"]
+    picture = draw(CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE", False)
+    assert picture.split("\n") == [*right, "right: 4 moves"]
+    picture = draw(CORRIDOR, "RIGHT DOWN LEFT DONE", False)
+    assert picture.splitlines()[1:3] == ["##S ..####", "##xx..####"]
+    assert picture.endswith("wrong: move 3, LEFT, runs into a wall")
+    # Off the border it fails where it stood.
+    assert draw(OPEN, "RIGHT UP DONE", False).splitlines()[0] == "S xx  "
+    reasons = {
+        "RIGHT \x1b[2J": r"token 2, '\x1b[2J', is not a move",
+        "RIGHT DONE": "DONE before the goal",
+        "RIGHT": "DONE is missing",
+    }
+    for response, why in reasons.items():
+        assert draw(CORRIDOR, response, False).endswith(f"wrong: {why}")
+    assert "\x1b[1;31mxx\x1b[0m" in draw(CORRIDOR, "DOWN DONE", True)
+    assert draw("hello", "DONE", True) == "wrong: the prompt holds no maze"

@@ -36,7 +36,6 @@ from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.registry import RewardError
-from maxrl.rewards.functions import faults
 from maxrl.run import cli, sampling_options, setup, table
 from maxrl.tasks import Task
 
@@ -167,7 +166,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
-        rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(faults(task)))
+        rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
     unjudged = []
     if not (task.classes or args.gradient_norms):
         unjudged = leave_out(rows)

@@ -322,7 +322,7 @@ class SequencePolicy:
         """Return what save() takes of a sharded model; all ranks must call this, rank 0 saves."""
         return self.gathered.state(optimizer)
 
-    def save(self, path, model: nn.Module | None = None, **state) -> None:
+    def save(self, path, model: Transformer | None = None, **state) -> None:
         """Write a checkpoint into the directory `path`, with `state` for checkpoint.save.
 
         ValueError for a sharded model without gathered_state: this rank holds slices of it.

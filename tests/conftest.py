@@ -46,7 +46,9 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take long come first: `make test` has two processes, and neither shall be left with one at the end."""
+    """The files that take long come first: `make test` has two processes, and neither shall be left
+    with one at the end.
+    """
     order = {f"test_{name}": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
@@ -101,7 +103,9 @@ def shell(capsys, monkeypatch, in_a_directory_of_its_own):
 
 @pytest.fixture(scope="session", autouse=True)
 def recipes(mazes):
-    """Two more recipes for train.py: `tiny_sft`, seconds of warm-up on 7x7 mazes, and `tiny`, MaxRL after it."""
+    """Two more recipes for train.py: `tiny_sft`, seconds of warm-up on 7x7 mazes, and `tiny`, MaxRL
+    after it.
+    """
 
     def tiny_sft():
         """A warm-up for tests."""

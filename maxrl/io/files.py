@@ -1,28 +1,27 @@
-"""Files that are whole on disk or not there (a temporary name, fsync, checksums, then the rename), and JSON that may come from
-anywhere: the files of a checkpoint, the lines of a data set."""
+"""Files that are either complete on disk or absent, checksums of directories, and JSON.
 
-import errno
+A file or directory is written under a temporary name, flushed to disk and renamed, so that a crash
+or a power failure never leaves half of it under its final name.
+"""
+
 import hashlib
 import json
 import os
 import shlex
 import shutil
 import warnings
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
-LARGEST = (
-    1 << 28
-)  # bytes of a JSON file; a tokenizer.json of a quarter of a million words has a tenth of it
-DEEPEST = 100  # objects within objects; Python's own limit depends on who calls
 
 
 class DataError(ValueError):
-    """What is wrong in a file, and in no option."""
+    """A file is missing something or damaged; no option of the user is to blame."""
 
 
-def write_text(path, text: str):
-    """Appears whole or not at all, also after the power has failed."""
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file so that it appears complete or not at all."""
     path = Path(path)
     temporary = path.with_name(path.name + ".incomplete")
     try:
@@ -30,22 +29,24 @@ def write_text(path, text: str):
         flush(temporary)
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)  # a disk that is full gets back what it had
+        # A full disk gets its space back.
+        temporary.unlink(missing_ok=True)
         raise
     flush(path.parent)
 
 
-def write_json(path, value):
+def write_json(path: str | Path, value) -> None:
+    """Write a JSON file, as `write_text` does."""
     write_text(path, json_text(value))
 
 
 def json_text(value) -> str:
-    """An object of JSON as it stands in a file."""
+    """Return the text of a JSON file."""
     return json.dumps(value, indent=2) + "\n"
 
 
-def flush(path):
-    """fsync of a file or directory, so that a rename never gets ahead of the bytes."""
+def flush(path: Path) -> None:
+    """fsync a file or directory, so that a rename never reaches the disk before the content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -53,120 +54,97 @@ def flush(path):
         os.close(descriptor)
 
 
-def publish(temporary: Path, path: Path):
-    """Makes a directory that was written as `temporary` appear as `path`, with the checksums of all its files."""
-    names = sorted(
+def publish(temporary: Path, path: Path) -> None:
+    """Add checksums to the complete directory `temporary` and rename it to `path`."""
+    files = sorted(
         file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file()
     )
-    (temporary / CHECKSUMS).write_text(
-        json_text({name: checksum(temporary / name) for name in names})
-    )
+    sums = {name: checksum(temporary / name) for name in files}
+    (temporary / CHECKSUMS).write_text(json_text(sums))
     mask = os.umask(0)
     os.umask(mask)
     for file in [*temporary.rglob("*"), temporary]:
-        os.chmod(
-            file, (0o777 if file.is_dir() else 0o666) & ~mask
-        )  # safetensors makes files that only their owner can read
+        # safetensors creates files that only their owner can read.
+        os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~mask)
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)
 
 
-def checksum(file) -> str:
+def checksum(file: str | Path) -> str:
+    """Return the SHA-256 of a file."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def first_problem(directory, but=()) -> str:
-    """What is wrong with a directory that `publish` made: the first file that is damaged or missing; "" if it is whole.
+def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
+    """Compare the files of a directory with the checksums that `publish` stored.
 
-    but: names of files, in whatever folder, that are not looked at. Those that were added later do not count.
+    but: names of files, in any of its folders, that are not compared. Files that were added later
+    do not count either.
+
+    Returns a sentence about the first missing or damaged file, "" if there is none. An OSError, as
+    of a network file system, says nothing about the content and is raised.
     """
     file = Path(directory) / CHECKSUMS
     try:
-        said = read_file(file)
-        sums = parse(said, "")
-        if said != json_text(sums).encode():
+        sums = read_json(file)
+        if file.read_bytes() != json_text(sums).encode():
             return f"{file} is damaged"
-        for name in sums:
+        for name, expected in sums.items():
             file = Path(directory) / name
-            if file.name not in but and checksum(file) != sums[name]:
+            if file.name not in but and checksum(file) != expected:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"
-    except (
-        ValueError,
-        TypeError,
-        NotADirectoryError,
-        IsADirectoryError,
-    ):  # no JSON, or names that are not those of files
+    except (ValueError, IsADirectoryError):
         return f"{file} is damaged"
-    except OSError as error:  # as a network file system has them: they say nothing about the bytes
-        if error.errno == errno.ENAMETOOLONG:
-            return f"{file.parent} is damaged"
-        raise
     return ""
 
 
-def remove(directory: Path):
-    """A directory that is half gone must not pass for one that is damaged: first the name goes."""
+def remove(directory: Path) -> None:
+    """Remove a directory under another name, so that one half removed never passes for damaged."""
     gone = directory.with_name(directory.name + ".removed")
     os.rename(directory, gone)
     if gone.is_symlink():
         gone.unlink()
-    shutil.rmtree(
-        gone, ignore_errors=True
-    )  # what somebody has open on a network file system goes at the next start
+    # What a network file system cannot remove yet is removed at the next start.
+    shutil.rmtree(gone, ignore_errors=True)
 
 
-def read_file(path) -> bytes:
-    """The bytes of a small file; FileNotFoundError where there is none, ValueError for a larger one."""
+def read_json(path: str | Path) -> dict:
+    """Read the object in a JSON file; FileNotFoundError, or DataError for any other content."""
     path = Path(path)
-    if not path.is_file():  # a device would never end
+    # A directory or a device is no file either.
+    if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    if path.stat().st_size > LARGEST:
-        raise ValueError(
-            f"{path} is larger than {LARGEST} bytes, which is too much for such a file"
-        )
-    return path.read_bytes()
-
-
-def read_json(path) -> dict:
-    """The object in a JSON file; FileNotFoundError where there is none, ValueError, with the file, for anything else in it."""
-    value = parse(read_file(path), str(path))
+    value = parse(path.read_bytes(), str(path))
     if not isinstance(value, dict):
-        raise ValueError(f"{path} is {repr(value)[:40]}, not an object")
+        raise DataError(f"{path} is {value!r:.40}, not an object")
     return value
 
 
 def parse(text: bytes, where: str):
-    """A JSON value. ValueError, which says where, for what is no JSON in UTF-8 and for more than DEEPEST levels.
+    """Parse a JSON value; DataError, which names `where`, if it is none in UTF-8.
 
-    NaN and Infinity are read, as Python's json writes them; a key that an object has twice counts with its last value.
+    NaN and Infinity are accepted, as Python's json writes them.
     """
     try:
         value = json.loads(text.decode())
-    except UnicodeDecodeError:
-        raise ValueError(f"{where} is not UTF-8") from None
+        # Half of a surrogate pair and very deep nesting can be read, but not written again.
+        json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeError:
+        raise DataError(f"{where} is not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {str(error)[:100]}") from None
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    if level:
-        raise ValueError(
-            f"{where} is not JSON for us: it is nested more than {DEEPEST} levels deep"
-        )
-    return value
+        raise DataError(f"{where} is not JSON: {error!s:.100}") from None
 
 
 def json_lines(path: Path) -> list[tuple[dict, str]]:
-    """(object, line) of a metrics.jsonl, without what a crash of the machine has spoilt and an unfinished last line."""
+    """Return (object, line) for each line of a metrics.jsonl.
+
+    An unfinished last line is left out, and so, with a warning, are lines that a crash has damaged.
+    """
     lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
     rows = []
     for number, line in enumerate(lines, 1):
@@ -181,48 +159,49 @@ def json_lines(path: Path) -> list[tuple[dict, str]]:
     return rows
 
 
-def sealed(info: dict, folder: Path, names, known: dict[str, str] | None = None) -> str:
-    """The text of a data set's info.json: `info`, the checksums of the files that it describes (known: of some, those that
-    they had before), and one of all this."""
+def sealed(
+    info: dict, folder: Path, names: Iterable[str], known: dict[str, str] | None = None
+) -> str:
+    """Return the text of a data set's info.json: `info`, checksums of its files, and one of both.
+
+    names: the files of `folder` to compute checksums of.
+    known: checksums that other files had before.
+    """
     info = info | {"sha256": (known or {}) | {name: checksum(folder / name) for name in names}}
     return json_text(info | {"seal": seal(info)})
 
 
-def seal(info: dict) -> str:
-    return hashlib.sha256(
-        json.dumps({k: v for k, v in info.items() if k != "seal"}).encode()
-    ).hexdigest()
+def seal(content: dict) -> str:
+    """Return the checksum of info.json's own content."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def command(module: str, options: dict, usual: dict) -> str:
-    """`python -m module` as one types it, with the options that are not the usual ones."""
-    words = [
-        word
-        for name, value in options.items()
-        if value != usual.get(name)
-        for word in (f"--{name}", str(value))
-    ]
-    return shlex.join(["python", "-m", module, *words])
+    """Return `python -m module` with those options that differ from the usual ones."""
+    words = ["python", "-m", module]
+    for name, value in options.items():
+        if value != usual.get(name):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
-    """info.json of a data set, where it and the files whose names start so are what they were written as; DataError, with
-    `fix`, the command that makes the set again, where they are not. A set that has no checksums yet is warned of."""
+    """Read info.json of a data set and compare it and some files with their checksums.
+
+    starts: what the names of the files to compare begin with.
+    fix: the command that makes the set again, for the DataError about damage.
+
+    A set that was put together by hand has no checksums, perhaps no info.json either.
+    """
+    file = folder / "info.json"
     try:
-        file = folder / "info.json"
         info = read_json(file) if file.exists() else {}
-        sums = info.get("sha256")
-        if sums is None:
-            warnings.warn(
-                f"{folder} has no checksums, an earlier version made it: {fix} adds them",
-                stacklevel=3,
-            )
-            return info
-        if "seal" in info and info["seal"] != seal(info):
+        said = info.pop("seal", None)
+        if said not in (None, seal(info)):
             raise ValueError(f"{file} is not what its checksum says")
-        for name, wanted in sums.items():
-            if name.startswith(starts) and checksum(folder / name) != wanted:
+        for name, expected in info.get("sha256", {}).items():
+            if name.startswith(starts) and checksum(folder / name) != expected:
                 raise ValueError(f"{folder / name} is not what its checksum says")
         return info
-    except (ValueError, AttributeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise DataError(f"{error}, so the data set is damaged: {fix} makes it again") from None

@@ -1,205 +1,208 @@
-"""Work on other people's input in a process of its own: it can be killed from any thread and holds its memory to a limit.
+"""Work on other people's input in separate processes with limits on CPU time and memory.
 
-Such a process is started as a program, not by multiprocessing: that would import the caller's script, torch and all, again in
-each, and refuses inside a DataLoader's worker.
+A process can be killed at any time and from any thread, also in the middle of a long operation in
+C. The processes are started by `subprocess`, because those of `multiprocessing` would import the
+caller's script, and with it torch, and may not be started by a daemon such as a worker of a
+DataLoader. Requests and answers are lines of JSON.
 """
 
-import atexit
 import contextlib
 import json
 import os
 import queue
-import selectors
+import resource
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
-from select import PIPE_BUF
+from typing import Any
 
-STARTING = 60.0  # seconds of CPU time for the imports of a new process, one as a rule
-WALL = 60.0  # seconds on the clock in which a process must answer or work, or it is taken for dead: it may be stopped
+from maxrl.errors import UsageError
+
+MEMORY = 1 << 30  # bytes of address space of a process
+STARTING = 60.0  # seconds of CPU time for the first request, which imports the libraries
+IDLE = 60.0  # seconds on the clock without any CPU time, after which a process counts as dead
+
+PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from maxrl.io.sandbox import serve
+from {module} import work
+serve(work)
+"""
 
 
-class TooSlow(Exception):
-    """A request has used up the CPU time that it had: it would do so again."""
+class SandboxError(Exception):
+    """A request without an answer."""
 
 
-class Died(Exception):
-    """The process has ended over a request, or stood still: that may have nothing to do with the request."""
+class TooSlow(SandboxError):
+    """The request used up its CPU time. It would do so again."""
+
+
+class Died(SandboxError):
+    """The process ended or stood still, which may have nothing to do with the request."""
+
+
+class Failed(SandboxError):
+    """The work raised an exception."""
 
 
 class Worker:
-    """A process that runs `_work` of a module, which calls `serve`; `said` is its first line, "ready" where all is well."""
+    """A process that answers requests with the function `work` of a module."""
 
     def __init__(self, module: str):
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import _work; _work()"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
-        self.said = self._exchange().decode().strip()
-        if self.said != "ready":
-            self.end()
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(IDLE)
+        program = PROGRAM.format(path=sys.path, module=module)
+        with theirs:
+            end = theirs.fileno()
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", program], stdin=end, stdout=end, stderr=subprocess.DEVNULL
+            )
 
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
+    def ask(self, seconds: float, *arguments: Any) -> Any:
+        """Return work(*arguments), where arguments and result are what JSON can hold.
 
-    def _exchange(self, line: bytes = b"") -> bytes:
-        """Writes a line, if there is one, and reads the next. It has no end where the process ends, or takes nothing,
-        says nothing and does next to nothing for WALL seconds: others may have the machine, and how much it does in all is
-        limited by CPU time. No step waits for longer: a pipe holds 64 KiB, and a process that is stopped empties none."""
-        writing = self.process.stdin.fileno()
-        reading = self.process.stdout.fileno()
-        left = memoryview(line)
-        said = b""
-        worked = cpu_seconds(self.process.pid)
-        with selectors.DefaultSelector() as pipes:
-            pipes.register(reading, selectors.EVENT_READ)
-            if left:
-                pipes.register(writing, selectors.EVENT_WRITE)
-            while not said.endswith(b"\n"):
-                ready = [key.fd for key, _ in pipes.select(WALL)]
-                if not ready:
-                    before = worked
-                    worked = cpu_seconds(self.process.pid)
-                    if worked - before < 0.1:
-                        break
-                if writing in ready:
-                    try:
-                        left = left[
-                            os.write(writing, left[:PIPE_BUF]) :
-                        ]  # so much goes into a pipe that is ready
-                    except BrokenPipeError:  # it has ended, and may have said something before
-                        left = left[:0]
-                    if not left:
-                        pipes.unregister(writing)
-                if reading in ready:
-                    part = os.read(reading, 2**16)
-                    said += part
-                    if not part:
-                        break
-        return said
-
-    def ask(self, seconds: float, *arguments):
-        """What the process makes of the arguments, JSON both. TooSlow where that takes it more than `seconds` of CPU time,
-        which do not go by while others have the machine; Died where it ends otherwise, or stands still. It is killed then:
-        asked again it would give the answer that it owes."""
-        said = b""
+        Raises TooSlow after `seconds` of CPU time, which do not pass while other processes use the
+        machine. Raises Failed or Died if there is no answer for another reason.
+        """
+        request = json.dumps([seconds, *arguments]).encode() + b"\n"
+        answer = bytearray()
         try:
-            said = self._exchange(json.dumps([seconds, *arguments]).encode() + b"\n")
+            self.socket.sendall(request)
+            while not answer.endswith(b"\n"):
+                answer += self._receive()
+        except OSError:
+            pass
         finally:
-            if not said.endswith(b"\n"):
+            # A worker that still owes an answer would give it to the next request.
+            if not answer.endswith(b"\n"):
                 self.end()
-        if said.endswith(b"\n"):
-            return json.loads(said)
-        raise TooSlow if self.process.returncode == -signal.SIGPROF else Died
+        if self.process.returncode == -signal.SIGPROF:
+            raise TooSlow(f"more than {seconds:g} seconds of CPU time")
+        if not answer.endswith(b"\n"):
+            raise Died("the process died, or stood still")
+        result, error = json.loads(answer)
+        if error:
+            raise Failed(error)
+        return result
+
+    def _receive(self) -> bytes:
+        """Return the next part of an answer; OSError if the process has ended or stands still."""
+        used = cpu_seconds(self.process.pid)
+        while True:
+            try:
+                part = self.socket.recv(2**16)
+            except TimeoutError:
+                # Other processes may have had the machine: only one that did nothing is dead.
+                before = used
+                used = cpu_seconds(self.process.pid)
+                if used - before < 0.01:
+                    raise
+                continue
+            if not part:
+                raise ConnectionResetError
+            return part
 
     def end(self):
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.socket.close()
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has used; 0 where the system does not say it (in /proc, as Linux does)."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf(
-                "SC_CLK_TCK"
-            )
-    except (OSError, ValueError):
-        return 0.0
+    """Return the CPU time that a process has used, as clock_getcpuclockid(3) of Linux does."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 class Pool:
-    """The processes that run `_work` of a module, at most size() of them. They start when they are needed, and stay.
+    """At most `size` workers, which start when they are needed and end with this process.
 
-    error(worker): what is raised over a worker that started and is not ready; `said` is "" if it died twice
+    package   the package that the work needs, for error messages
+    module    has the function `work`
+    test      arguments and result of a request that every new worker must answer rightly
     """
 
-    def __init__(
-        self, module: str, error: Callable[[Worker], Exception], size: Callable[[], int] = lambda: 1
-    ):
-        self.module = module
-        self.error = error
-        self.size = size
-        self.queues: dict[
-            int, queue.LifoQueue
-        ] = {}  # by process: a fork gets its own, whatever its parent was doing
-        atexit.register(self.end)
+    places: queue.LifoQueue[Worker | None]
 
-    @property
-    def places(self) -> queue.LifoQueue:
-        """A worker each, or None where none runs; the last used comes first, so few are started."""
-        if os.getpid() not in self.queues:
-            places = queue.LifoQueue(self.size())
-            for _ in range(places.maxsize):
-                places.put(None)
-            self.queues.setdefault(os.getpid(), places)
-        return self.queues[os.getpid()]
+    def __init__(self, package: str, module: str, test: tuple[list, Any], size: int = 1):
+        self.package = package
+        self.module = module
+        self.test = test
+        self.size = size
+        self.faults: list[type[SandboxError]] = []  # since somebody took them
+        self.forget()
+        # After a fork two processes would read from the same sockets.
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self):
+        """Drop all workers, which end when nobody else holds their sockets."""
+        # The worker used last comes first, so that few are started.
+        self.places = queue.LifoQueue()
+        for _ in range(self.size):
+            self.places.put(None)
 
     def start(self) -> Worker:
-        """A worker that is ready. One that dies before it says anything is started once more."""
-        worker = Worker(self.module)
-        if not worker.said:
+        """Return a new worker that has passed the test; UsageError if two of them have not."""
+        arguments, expected = self.test
+        for _ in range(2):
             worker = Worker(self.module)
-        if worker.said != "ready":
-            raise self.error(worker)
-        return worker
+            try:
+                found = worker.ask(STARTING, *arguments)
+                if found == expected:
+                    return worker
+                said = f"it gives {found!r} instead of {expected!r} for {arguments}"
+            except SandboxError as error:
+                said = str(error)
+            worker.end()
+        raise UsageError(
+            f"{self.package} does not work ({said}): pip install -U {self.package}, or see whether "
+            "the machine is out of memory"
+        )
 
-    def ask(self, seconds: float, *arguments, died: Callable = lambda: None):
-        """What a worker makes of the arguments. Where it dies over them, died() is called and a new one is asked, once: the
-        system kills whom it likes. TooSlow and Died as in Worker.ask."""
-        places = self.places
-        worker = places.get()
+    def ask(self, seconds: float, *arguments: Any) -> Any:
+        """Return what a worker makes of the arguments, see Worker.ask.
+
+        A second worker is asked if the first one dies: a system that runs out of memory kills any
+        process. May be called by several threads.
+        """
+        worker = self.places.get()
         try:
-            for again in (True, False):
-                if not (worker and worker.alive):
+            for last in (False, True):
+                if worker is None or worker.process.poll() is not None:
                     worker = self.start()
                 try:
                     return worker.ask(seconds, *arguments)
-                except Died:
-                    died()
-                    if not again:
+                except SandboxError as error:
+                    self.faults.append(type(error))
+                    if last or not isinstance(error, Died):
                         raise
         finally:
-            places.put(worker if worker and worker.alive else None)
-
-    def end(self):
-        """End the workers of this process."""
-        places = self.queues.pop(os.getpid(), None)
-        while places and not places.empty():
-            if worker := places.get():
-                worker.end()
+            self.places.put(worker)
 
 
-def serve(compute: Callable, memory: int, ready: Callable[[], str]):
-    """The life of such a process: until its input ends, which it does when the process that started it has gone. memory:
-    bytes of address space, where the system has such a limit."""
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(name, signal.SIG_IGN)  # meant for the run, which may want to finish its step
+def serve(work: Callable):
+    """Answer requests with `work` until the process that asks has gone."""
+    # These signals are meant for the run, which may want to finish its step.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    # What a library prints is not an answer.
     answers = sys.stdout
-    sys.stdout = sys.stderr  # nobody else's print is an answer
-    with contextlib.suppress(ImportError, OSError, ValueError):  # not on every system
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    signal.setitimer(signal.ITIMER_PROF, STARTING)
-    try:
-        said = ready()
-    except Exception as error:  # said aloud: a worker that is never right would look like a policy that is never right
-        said = f"{type(error).__name__}: {error}".replace("\n", " ")
-    print(said, file=answers, flush=True)
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.stdout = sys.stderr
     for line in sys.stdin:
         seconds, *arguments = json.loads(line)
-        signal.setitimer(
-            signal.ITIMER_PROF, seconds
-        )  # CPU time; its signal ends the process, also within C and if nobody is
-        print(json.dumps(compute(*arguments)), file=answers, flush=True)  # left to kill it
+        # The timer's signal ends the process, also within C and if nobody is left to kill it.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        result = None
+        error = ""
+        try:
+            result = work(*arguments)
+        except Exception as raised:  # whatever other people's input leads to
+            error = f"{type(raised).__name__}: {' '.join(str(raised).split())[:300]}"
+        print(json.dumps([result, error]), file=answers, flush=True)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,8 +1,7 @@
-"""Data sets as rows: JSONL, JSON, CSV and parquet files, whose errors name the file and the place in it."""
+"""Data sets as rows: JSONL, JSON, CSV and parquet files, with errors that name the place."""
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ from maxrl.io.files import DataError, parse
 
 
 def read_table(file: Path) -> Iterator[tuple[dict, str]]:
-    """The rows of a file, each with its place: {"prompt": ...}, "FILE, line 3".
+    """Yield the rows of a file, each with its place: {"prompt": ...}, "FILE, line 3".
 
-    A CSV is known by its name, anything else by how it begins. Blank lines are passed over, a key that a row has twice counts
-    with its last value. FileNotFoundError, or DataError where something is wrong.
+    A CSV file is recognised by its name, the other formats by their first bytes. Blank lines are
+    skipped. FileNotFoundError if there is no such file, DataError for what cannot be read.
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
@@ -23,54 +22,44 @@ def read_table(file: Path) -> Iterator[tuple[dict, str]]:
     for place, row in placed_rows(file):
         where = f"{file}, {place}"
         if not isinstance(row, dict):
-            raise DataError(f"{where} is {repr(row)[:40]}, not an object")
-        try:
-            json.dumps(row, ensure_ascii=False, default=str).encode()
-        except UnicodeError:  # half of a surrogate pair, which no tokenizer takes
-            raise DataError(f"{where} is not UTF-8") from None
+            raise DataError(f"{where} is {row!r:.40}, not an object")
         yield row, where
     if not where:
         raise DataError(f"{file} holds no rows")
 
 
 def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
-    """What stands in a file, row by row, after its place in it."""
+    """Yield the place of each row within a file, and what stands there."""
+    if file.suffix == ".csv":
+        yield from csv_rows(file)
+        return
     with open(file, "rb") as opened:
         parquet = opened.read(4) == b"PAR1"
-    data = b"" if parquet else file.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if file.suffix == ".parquet" and not parquet:
-        raise DataError(
-            f"{file} is no parquet file: give it the name of what it is, .jsonl, .json or .csv"
-        )
-    if file.suffix == ".csv":
-        yield from csv_rows(data, file)
-    elif parquet or data.lstrip().startswith(b"["):
-        for number, row in enumerate(parquet_rows(file) if parquet else parsed(data, f"{file}"), 1):
+    if parquet or file.suffix == ".parquet":
+        for number, row in enumerate(parquet_rows(file), 1):
             yield f"row {number}", row
-    else:
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if line.strip():
-                yield f"line {number}", parsed(line, f"{file}, line {number}")
+        return
+    data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    if data.lstrip().startswith(b"["):
+        for number, row in enumerate(parse(data, f"{file}"), 1):
+            yield f"row {number}", row
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            yield f"line {number}", parse(line, f"{file}, line {number}")
 
 
-def parsed(text: bytes, where: str):
-    """A JSON value; DataError, which says where, for anything else."""
+def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
+    """Yield the rows of a CSV file, each with the names in the first line as keys."""
+    data = file.read_bytes()
     try:
-        return parse(text, where)
-    except ValueError as error:
-        raise DataError(str(error)) from None
-
-
-def csv_rows(data: bytes, file: Path) -> Iterator[tuple[str, dict]]:
-    """Texts by the names in the first line; one in quotation marks may have several lines."""
-    try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(f"{file}, line {line} is not UTF-8") from None
-    csv.field_size_limit(sys.maxsize)  # of a cell
+    csv.field_size_limit(sys.maxsize)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = filter(None, reader)  # without blank lines
+    rows = filter(None, reader)  # skips blank lines
     try:
         names = next(rows, [])
         for values in rows:
@@ -85,7 +74,11 @@ def csv_rows(data: bytes, file: Path) -> Iterator[tuple[str, dict]]:
 
 
 def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
-    """The rows of a parquet file, with these columns or with all; a.b is the field b of the column a."""
+    """Yield the rows of a parquet file, with all columns or only these.
+
+    a.b is the field b of the column a. UsageError without pyarrow, DataError for a file that cannot
+    be read or lacks a column.
+    """
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -105,10 +98,9 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
             yield from batch.to_pylist()
     except DataError:
         raise
-    # The last two: of values that become none of Python's.
+    # ValueError and OverflowError come from values that Python has no type for.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]
         raise DataError(
-            f"{file} cannot be read ({reason}): it is damaged, no parquet file, or has "
-            "values that Python has not"
+            f"{file} cannot be read ({reason}): it is damaged or is not parquet"
         ) from None

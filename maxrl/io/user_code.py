@@ -1,8 +1,8 @@
-"""The user's own functions and classes, by name."""
+"""The user's own functions and classes, imported by name."""
 
-import difflib
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -11,21 +11,27 @@ from types import ModuleType
 
 from maxrl.errors import FAULTS, UsageError
 
-used = False  # whether any was imported: it may have threads, open files and plans for the end
+used = False  # whether any was imported: it may have threads, open files and exit handlers
 
 
 @functools.cache
 def executed(file: Path) -> ModuleType:
-    """A file as a module, which is run once, however many things in it are named."""
-    spec = importlib.util.spec_from_file_location(f"user_{file.stem}", file)
+    """Return a file as a module; it is run once, however many of its functions are named."""
+    name = f"user_{file.stem}"
+    loader = importlib.machinery.SourceFileLoader(name, str(file))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look there
-    spec.loader.exec_module(module)
+    sys.modules[name] = module  # dataclasses and pickle look there
+    loader.exec_module(module)
     return module
 
 
 def imported(spec: str, option: str) -> Callable:
-    """The user's function or class that "package.module:name" or "FILE.py:name" names; UsageError where there is none."""
+    """Return the function or class that "package.module:name" or "FILE.py:name" names.
+
+    option   the option that named it, for the UsageError if there is no such thing
+    """
     global used
     where, _, name = spec.rpartition(":")
     if not (where and name):
@@ -36,17 +42,11 @@ def imported(spec: str, option: str) -> Callable:
             module = executed(Path(where).resolve())
         else:
             module = importlib.import_module(where)
-    except FAULTS as error:  # whatever the file does when it is run
+    except FAULTS as error:
         raise UsageError(
             f"{option} {spec} cannot be imported: {type(error).__name__}: {error}"
         ) from None
     found = getattr(module, name, None)
     if not callable(found):
-        near = difflib.get_close_matches(
-            name, [n for n in dir(module) if callable(getattr(module, n))], n=1
-        )
-        raise UsageError(
-            f"{option} {spec}: {where} has no function or class {name}"
-            + (f"; did you mean {near[0]}?" if near else "")
-        )
+        raise UsageError(f"{option} {spec}: {where} has no function or class {name}")
     return found

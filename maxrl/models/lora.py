@@ -1,10 +1,13 @@
-"""LoRA (Hu et al., arXiv 2106.09685): W x becomes W x + (alpha / rank) B A x, and only A and B are trained.
+"""LoRA (Hu et al., arXiv 2106.09685): W x becomes W x + (alpha / rank) B A x.
 
-A (rank, in) and B (out, rank) carry PEFT's names, `q_proj.lora_A.weight` and `q_proj.lora_B.weight`; the adapter is not
-there at first, because B starts at 0. checkpoint.py reads and writes PEFT's directories.
+Only A (rank, in) and B (out, rank) are trained. They carry PEFT's names, `q_proj.lora_A.weight` and
+`q_proj.lora_B.weight`. B starts at 0, so that the model is at first the one without the adapter.
+checkpoint.py reads and writes PEFT's directories.
 """
 
 import math
+from collections.abc import Collection
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,18 +15,12 @@ from torch import nn
 
 from maxrl.models.cpu import Linear
 
-PROJECTIONS = (
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-)  # what can have an adapter
+# The layers that can have an adapter.
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PREFIX = "base_model.model."  # of every name in a PEFT file
-# Keys of an adapter_config.json that change nothing here: which modules have an adapter is read off the tensors' names,
-# and dropout is for training with PEFT. Every other key must be empty or have one of the values in IMPLEMENTED.
+# Keys of an adapter_config.json that need no attention: the tensors' names tell which modules have
+# an adapter, and dropout is for training with PEFT. Any other key must be empty or have a value in
+# IMPLEMENTED.
 READ = {
     "r",
     "lora_alpha",
@@ -49,16 +46,17 @@ IMPLEMENTED = {
 
 
 class Frozen(Linear):
-    """A Linear that is not trained and keeps its weight in autocast's precision from one forward to the next.
+    """A Linear that is not trained and keeps a copy of its weight in autocast's precision.
 
-    Autocast itself keeps such a copy only of a weight that needs a gradient, and would cast this one for every token.
+    Autocast itself only caches weights that need a gradient, and would cast this one per token.
     """
 
     def __init__(self, linear: nn.Linear):
         super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight = linear.weight
         self.bias = linear.bias
-        self.copy = self.copy_of = None
+        self.copy: torch.Tensor | None = None
+        self.copy_of: tuple | None = None
 
     def forward(self, x):
         device = x.device.type
@@ -67,18 +65,21 @@ class Frozen(Linear):
         weight = self.weight
         dtype = torch.get_autocast_dtype(device)
         now = (dtype, weight.device, weight._version)
-        if self.copy_of != now:
+        if self.copy is None or self.copy_of != now:
             self.copy = weight.detach().to(dtype)
             self.copy_of = now
         return F.linear(x, self.copy, self.bias)
 
 
 class LoRALinear(Frozen):
-    """W x + (alpha / rank) B A x, in which only A and B are trained."""
+    """W x + (alpha / rank) B A x, in which only A and B are trained.
 
-    def __init__(self, linear: nn.Linear, rank: int, alpha: float):
+    device: of A and B, if not that of the weight.
+    """
+
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float, device: str | None = None):
         super().__init__(linear)
-        like = {"device": self.weight.device, "dtype": self.weight.dtype}
+        like: dict = {"device": device or self.weight.device, "dtype": self.weight.dtype}
         self.lora_A = nn.Linear(self.in_features, rank, bias=False, **like)
         self.lora_B = nn.Linear(rank, self.out_features, bias=False, **like)
         self.scale = alpha / rank
@@ -95,12 +96,20 @@ class LoRALinear(Frozen):
 
 
 def add_lora(
-    model: nn.Module, rank: int, alpha: float, projections=PROJECTIONS, base: str = ""
-) -> nn.Module:
-    """Give the projections an adapter, in place, and freeze everything that was there.
+    model: Any,
+    rank: int,
+    alpha: float,
+    projections: Collection[str] = PROJECTIONS,
+    base: str = "",
+    device: str | None = None,
+) -> Any:
+    """Add an adapter to the projections of a model, in place, and freeze everything else.
 
-    projections are named as in PROJECTIONS, for every layer, or in full; base is the checkpoint that the model came from,
-    for the adapter's config. ValueError for a model that has one already, an unknown projection, a rank below 1.
+    projections: names as in PROJECTIONS, for every layer, or full names of modules.
+    base: the checkpoint of the model, for adapter_config.json.
+    device: of the adapter, if not the model's.
+
+    ValueError for a model that has an adapter, an unknown projection or a rank below 1.
     """
     if has_lora(model):
         raise ValueError(
@@ -109,17 +118,20 @@ def add_lora(
     linears = {
         name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
     }
-    known = {alias for name in linears if last(name) in PROJECTIONS for alias in (name, last(name))}
-    unknown = [projection for projection in projections if projection not in known]
-    if unknown or not projections or rank < 1:
+    asked = set(projections)
+    chosen = {name for name in linears if last(name) in PROJECTIONS and asked & {name, last(name)}}
+    unknown = asked - chosen - set(map(last, chosen))
+    if unknown or not chosen or rank < 1:
         raise ValueError(
-            f"LoRA of rank {rank} on {', '.join(unknown or projections) or 'no projection'} is not possible: "
-            f"the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
+            f"LoRA of rank {rank} on {', '.join(unknown or asked) or 'no projection'} is not "
+            f"possible: the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
         )
     model.requires_grad_(False)
     for name, linear in linears.items():
-        chosen = name in projections or last(name) in projections
-        model.set_submodule(name, LoRALinear(linear, rank, alpha) if chosen else Frozen(linear))
+        if name in chosen:
+            model.set_submodule(name, LoRALinear(linear, rank, alpha, device))
+        else:
+            model.set_submodule(name, Frozen(linear))
     model.adapter_config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -143,11 +155,11 @@ def last(name: str) -> str:
     return name.split(".")[-1]
 
 
-def drop_casts(model: nn.Module):
+def drop_casts(model: nn.Module) -> None:
     """Drop the low-precision copies of frozen weights; the next forward makes them again."""
     for module in model.modules():
         if isinstance(module, Frozen):
-            module.copy = module.copy_of = None
+            module.copy = None
 
 
 def has_lora(model: nn.Module) -> bool:
@@ -155,62 +167,47 @@ def has_lora(model: nn.Module) -> bool:
     return any(isinstance(module, LoRALinear) for module in model.modules())
 
 
-def lora_state(model: nn.Module) -> dict:
+def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
     return {
         PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name
     }
 
 
-def from_adapter(model: nn.Module, config: dict, tensors: dict) -> nn.Module:
-    """Add an adapter of PEFT's to `model`, from its parsed adapter_config.json and its tensors.
+def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> Any:
+    """Add an adapter of PEFT's to `model`, in place.
 
-    ValueError if it is not a plain LoRA of these projections.
+    config: its parsed adapter_config.json.
+    tensors: of its file, by their names there.
+
+    ValueError if it is not a plain LoRA of projections of this model; a RuntimeError of torch for
+    tensors of the wrong shape.
     """
     for key, value in config.items():
         if key not in READ and value and value not in IMPLEMENTED.get(key, ()):
             raise ValueError(
-                f"adapter_config.json asks for {key[:40]} = {repr(value)[:40]}, which is not implemented"
+                f"adapter_config.json asks for {key} = {value!r:.40}, which is not implemented"
             )
-    lacking = [key for key in ("peft_type", "r", "lora_alpha") if not config.get(key)]
-    if lacking:
-        raise ValueError(f"adapter_config.json lacks {', '.join(lacking)}")
-    rank = config["r"]
-    alpha = config["lora_alpha"]
-    if type(rank) is not int or type(alpha) not in (int, float) or not 0 < alpha < 1e9:
-        raise ValueError(
-            f"adapter_config.json has r = {repr(rank)[:40]} and lora_alpha = {repr(alpha)[:40]}: no "
-            "rank and scale"
-        )
+    for key in ("peft_type", "r", "lora_alpha"):
+        if not config.get(key):
+            raise ValueError(f"adapter_config.json lacks {key}")
+    given = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
     A = ".lora_A.weight"
-    names = {
-        name.removeprefix(PREFIX).removesuffix(A): 0 for name in tensors if name.endswith(A)
-    }  # in their order
-    shapes = {}
-    for name, linear in model.named_modules():
-        if name in names and last(name) in PROJECTIONS:
-            shapes[PREFIX + name + A] = (rank, linear.in_features)
-            shapes[f"{PREFIX}{name}.lora_B.weight"] = (linear.out_features, rank)
-    wrong = [
-        name
-        for name in shapes | tensors
-        if name not in tensors or tensors[name].shape != shapes.get(name)
-    ]
-    if (
-        wrong and len(shapes) == 2 * len(names) > 0
-    ):  # before there is memory for them; add_lora refuses other names
-        raise ValueError(
-            f"the adapter does not fit the model and its rank {rank}: {wrong[0]}"
-            + f", the first of {len(wrong)} tensors that do not" * (len(wrong) > 1)
-        )
-    for name, own in lora_state(add_lora(model, rank, alpha, list(names))).items():
-        own.copy_(tensors[name])
+    projections = [name.removesuffix(A) for name in given if name.endswith(A)]
+    # On the meta device no memory is taken for a rank that the tensors do not have.
+    add_lora(model, config["r"], config["lora_alpha"], projections, device="meta")
+    weight = model.lm_head.weight
+    state = {name: tensor.to(weight, copy=True) for name, tensor in given.items()}
+    keys = model.load_state_dict(state, strict=False, assign=True)
+    wrong = [*keys.unexpected_keys, *(name for name in keys.missing_keys if ".lora_" in name)]
+    if wrong:
+        raise ValueError(f"the adapter's tensors do not fit the model: {wrong[0]}")
     model.adapter_config = dict(config)
     return model
 
 
-def merged_state(model: nn.Module) -> dict:
-    """Return the state_dict of the plain model that computes the same; without LoRA the model's own."""
+def merged_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the state_dict of the plain model that computes the same."""
     state = {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
     for name, module in model.named_modules():
         if isinstance(module, LoRALinear):
@@ -219,7 +216,7 @@ def merged_state(model: nn.Module) -> dict:
 
 
 def merge(model: nn.Module) -> nn.Module:
-    """Add the adapters to the weights, in place: the plain model again, and all of it can be trained."""
+    """Add the adapters to the weights, in place: the plain model again, and all of it trainable."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LoRALinear):
             module.weight.data.copy_(module.merged())

@@ -1,6 +1,7 @@
-"""ResNet (He et al. 2015) with the stride in the 3x3 convolution, as published checkpoints of torchvision have it.
+"""ResNet (He et al. 2015) with the stride in the 3x3 convolution, as in torchvision's checkpoints.
 
-Modules carry torchvision's names: its weights load with strict=True. resnet50 has 25,557,032 parameters for 1,000 classes.
+Modules carry torchvision's names, so that its weights load with strict=True. resnet50 has
+25,557,032 parameters for 1,000 classes.
 """
 
 from dataclasses import asdict, dataclass
@@ -8,71 +9,58 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import nn
 
-MODEL_TYPE = (
-    "torchvision_resnet"  # of our config.json; transformers' "resnet" names its tensors otherwise
-)
+# In our config.json; the tensors of transformers' "resnet" have other names.
+MODEL_TYPE = "torchvision_resnet"
+BLOCKS = {"basic": 1, "bottleneck": 4}  # channels of the result, in widths
+STEMS = ("imagenet", "small")
 
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """resnet50 is the default; resnet18 has block="basic" and depths (2, 2, 2, 2)."""
+    """resnet50 is the default; resnet18 has block="basic" and depths (2, 2, 2, 2).
+
+    num_labels: number of classes.
+    block: "bottleneck" (convolutions 1x1, 3x3, 1x1) or "basic" (two 3x3).
+    depths: blocks of each stage; every stage but the first halves the image.
+    width: channels of the first stage; each further one has twice as many.
+    stem: "imagenet" (7x7 with stride 2, max-pooling) or "small" (3x3), for images of few pixels.
+    mean, std: of pixels in [0, 1]; ImageNet's by default.
+    """
 
     num_labels: int
-    block: str = "bottleneck"  # three convolutions 1x1, 3x3, 1x1; or "basic", two 3x3
-    depths: tuple[int, ...] = (
-        3,
-        4,
-        6,
-        3,
-    )  # blocks of each stage; every stage but the first halves the image
-    width: int = 64  # channels of the first stage; each further one has twice as many
-    stem: str = "imagenet"  # 7x7 of stride 2 and max-pooling; or "small", 3x3 of stride 1, for images of few pixels
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of ImageNet's pixels in [0, 1]
+    block: str = "bottleneck"
+    depths: tuple[int, ...] = (3, 4, 6, 3)
+    width: int = 64
+    stem: str = "imagenet"
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __post_init__(self):
-        if self.block not in tuple(BLOCKS) or self.stem not in (
-            "imagenet",
-            "small",
-        ):  # tuples take what has no hash
+        if self.block not in list(BLOCKS) or self.stem not in STEMS:
             raise ValueError(
-                f"no ResNet has block {repr(self.block)[:40]} and stem {repr(self.stem)[:40]}; use basic or "
-                "bottleneck, and imagenet or small"
+                f"there is no ResNet with block {self.block!r:.40} and stem {self.stem!r:.40}; use "
+                f"{' or '.join(BLOCKS)}, and {' or '.join(STEMS)}"
             )
-        for name, largest in (("num_labels", 2**24), ("width", 2**16), ("depths", 100)):
-            value = getattr(self, name)
-            sizes = value if name == "depths" else [value]
-            few = (
-                isinstance(sizes, (list, tuple)) and 0 < len(sizes) <= 8
-            )  # every stage doubles the width
-            if not (few and all(type(size) is int and 0 < size <= largest for size in sizes)):
-                raise ValueError(
-                    f"no ResNet has {name} = {str(value)[:40]}: whole numbers from 1 to {largest}"
-                )
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            three = isinstance(values, (list, tuple)) and len(values) == 3
-            least = 0 if name == "std" else -1e6
-            if not (three and all(type(v) in (int, float) and least < v < 1e6 for v in values)):
-                raise ValueError(
-                    f"no ResNet has {name} = {str(values)[:40]}: three numbers, those of std above 0"
-                )
+        sizes = (self.num_labels, self.width, *self.depths)
+        # The modules of a block take time and memory even on the meta device.
+        if not all(type(size) is int and size > 0 for size in sizes) or sum(self.depths) > 1000:
+            raise ValueError(
+                f"there is no ResNet with num_labels {self.num_labels!s:.40}, width "
+                f"{self.width!s:.40} and depths {self.depths!s:.40}"
+            )
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
-        """Read a parsed config.json; ValueError for keys that are unknown or missing."""
-        given = {}
-        for key, value in config.items():
-            if key != "model_type":
-                given[key] = tuple(value) if isinstance(value, list) else value
-        unknown = given.keys() - cls.__dataclass_fields__.keys()
-        if unknown:
-            raise ValueError(
-                f"config.json of a {MODEL_TYPE} has unknown keys: {', '.join(sorted(unknown))[:80]}"
-            )
-        if "num_labels" not in given:
-            raise ValueError(f"config.json of a {MODEL_TYPE} lacks num_labels")
-        return cls(**given)
+        """Read a parsed config.json; ValueError for unknown or missing keys."""
+        given: dict = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in config.items()
+            if key != "model_type"
+        }
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise ValueError(f"config.json is not one of a {MODEL_TYPE}: {error}") from None
 
     def to_hf(self) -> dict:
         """Return the config.json of this model."""
@@ -80,15 +68,15 @@ class ResNetConfig:
 
 
 def convolution(before: int, after: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution that keeps the image's size up to the stride; batch-norm follows, so it needs no bias."""
+    """Return a convolution that keeps the image's size up to the stride.
+
+    It has no bias, as batch-norm follows.
+    """
     return nn.Conv2d(before, after, size, stride, padding=size // 2, bias=False)
 
 
-BLOCKS = {"basic": 1, "bottleneck": 4}  # how many times the width its result has
-
-
 class Block(nn.Module):
-    """x + f(x), f two 3x3 convolutions ("basic") or a 3x3 between two 1x1 ("bottleneck"), each with batch-norm."""
+    """x + f(x), where f is two or three convolutions with batch-norm."""
 
     def __init__(self, kind: str, before: int, width: int, stride: int):
         super().__init__()
@@ -101,11 +89,11 @@ class Block(nn.Module):
             self.add_module(f"bn{i}", nn.BatchNorm2d(shape[1]))
         self.kind = kind
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = nn.Identity()
-        if stride > 1 or before != after:  # brings x to the shape of f(x)
-            self.downsample = nn.Sequential(
-                convolution(before, after, 1, stride), nn.BatchNorm2d(after)
-            )
+        # Brings x to the shape of f(x).
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1 or before != after:
+            shortcut = convolution(before, after, 1, stride)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(after))
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))
@@ -116,15 +104,15 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Logits (B, C) of images (B, 3, H, W): uint8 pixels, or floats that are normalised already."""
+    """Logits (B, C) of images (B, 3, H, W): uint8 pixels, or floats already normalised."""
 
     def __init__(self, config: ResNetConfig):
         super().__init__()
         self.config = config
-        for name in ("mean", "std"):  # not in the state_dict
-            self.register_buffer(
-                name, torch.tensor(getattr(config, name)).view(-1, 1, 1), persistent=False
-            )
+        # They are not in the state_dict, so they have numbers also in a model on the meta device.
+        for name in ("mean", "std"):
+            values = torch.tensor(getattr(config, name), device="cpu").view(3, 1, 1)
+            self.register_buffer(name, values, persistent=False)
         small = config.stem == "small"
         width = channels = config.width
         self.conv1 = convolution(3, channels, 3) if small else convolution(3, channels, 7, 2)
@@ -143,10 +131,9 @@ class ResNet(nn.Module):
             stride = 2
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, config.num_labels)
+        # As in torchvision the rest keeps torch's defaults.
         for module in self.modules():
-            if isinstance(
-                module, nn.Conv2d
-            ):  # He initialisation; the rest keeps torch's defaults, as torchvision does
+            if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, images):

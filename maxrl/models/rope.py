@@ -1,4 +1,4 @@
-"""Rotary positions: the frequencies that a config.json asks for, and the rotation of queries and keys."""
+"""Rotary positions: the frequencies that a config.json asks for, and the rotation."""
 
 import functools
 import math
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-# What each rope_type reads besides rope_theta. A value without a default in `Rope` must be given.
+# What each rope_type reads besides rope_theta.
 TYPES = {
     "default": (),
     "linear": ("factor",),
@@ -20,43 +20,49 @@ TYPES = {
         "truncate",
     ),
 }
+OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "truncate")
 
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary positions, by the names of Hugging Face's `rope_parameters`. hf_config.py reads and checks them."""
+    """Rotary positions, by the names of Hugging Face's `rope_parameters`.
+
+    hf_config.py reads and checks them.
+    """
 
     rope_theta: float = 10000.0
     rope_type: str = "default"
-    factor: float | None = None
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
-    original_max_position_embeddings: int | None = None
-    attention_factor: float | None = None  # of yarn; None: its default
+    factor: float = 0.0
+    low_freq_factor: float = 0.0
+    high_freq_factor: float = 0.0
+    original_max_position_embeddings: int = 0
+    attention_factor: float = 0.0  # 0: yarn's default
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     truncate: bool = True
 
-    @functools.lru_cache(maxsize=32)  # noqa: B019 (of a frozen value; decoding asks for every token)
-    def frequencies(self, D: int, dtype, device) -> tuple[torch.Tensor, float]:
-        """Return the radians per position of each pair, (D / 2,), and the factor of cosines and sines."""
+    # The cache is for decoding, which asks for the same frequencies at every token.
+    @functools.lru_cache(maxsize=32)  # noqa: B019 (a frozen value is small)
+    def frequencies(self, D: int, dtype: torch.dtype, device) -> tuple[torch.Tensor, float]:
+        """Return radians per position of each pair (D / 2,), and a factor of cosines and sines."""
         plain = self.rope_theta ** -(torch.arange(0, D, 2, device=device, dtype=dtype) / D)
         if self.rope_type == "linear":
             return plain / self.factor, 1.0
         if self.rope_type == "llama3":
             return self.llama3(plain), 1.0
         if self.rope_type == "yarn":
-            default = 0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0
-            return self.yarn(
-                plain
-            ), default if self.attention_factor is None else self.attention_factor
+            default = 0.1 * math.log(max(self.factor, 1)) + 1
+            return self.yarn(plain), self.attention_factor or default
         return plain, 1.0
 
     @functools.lru_cache(maxsize=32)  # noqa: B019 (as above)
-    def step_parts(self, D: int, H: int, Hk: int, dtype, device):
-        """Return radians per position, and what their cosines and sines are multiplied by in `turn`: (H + 2 Hk, D) each.
+    def step_parts(
+        self, D: int, H: int, Hk: int, dtype: torch.dtype, device
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return radians per position and the factors of their cosines and sines in `turn`.
 
-        Of H queries, which are divided by the root of D on this way, Hk keys, and Hk values, which are not turned.
+        All three are (H + 2 Hk, D), for H queries, Hk keys and Hk values. The factors divide the
+        queries by the square root of D as well, and leave the values as they are.
         """
         frequencies, scale = self.frequencies(D, dtype, device)
         radians = torch.cat([frequencies, frequencies]).repeat(H + 2 * Hk, 1)
@@ -68,21 +74,25 @@ class Rope:
         sin_factor[:, : D // 2] *= -1
         return radians, cos_factor, sin_factor
 
-    def llama3(self, plain):
-        """Keep short waves, stretch long ones by `factor`, and change linearly between them."""
+    def llama3(self, plain: torch.Tensor) -> torch.Tensor:
+        """Keep short waves, stretch long ones by `factor`, and interpolate between them."""
         low = self.low_freq_factor
         length = 2 * math.pi / plain  # of a wave, in positions
         turns = self.original_max_position_embeddings / length
         smooth = ((turns - low) / (self.high_freq_factor - low)).clamp(0, 1)
         return (1 - smooth) * plain / self.factor + smooth * plain
 
-    def yarn(self, plain):
-        """Keep pairs that turn more than `beta_fast` times within the original length, stretch those that turn less
-        than `beta_slow` times by `factor`, and change linearly between them."""
+    def yarn(self, plain: torch.Tensor) -> torch.Tensor:
+        """Stretch by `factor` the pairs that turn seldom within the original length.
+
+        Pairs that turn more than `beta_fast` times keep their frequency, those that turn less than
+        `beta_slow` times are stretched, and the ones between are interpolated.
+        """
         D = 2 * len(plain)
         length = self.original_max_position_embeddings
 
-        def pair(turns):  # the one that turns so many times within the original length
+        def pair(turns: float) -> float:
+            """Return the index of the pair that turns so many times."""
             return D * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(self.rope_theta))
 
         first = pair(self.beta_fast)
@@ -98,7 +108,9 @@ class Rope:
         stretched = ((pairs - first) / (last - first)).clamp(0, 1)
         return plain / self.factor * stretched + plain * (1 - stretched)
 
-    def rotation(self, positions, D: int, dtype):
+    def rotation(
+        self, positions: torch.Tensor, D: int, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and sines (*positions.shape, D)."""
         frequencies, scale = self.frequencies(D, dtype, positions.device)
         angles = positions[..., None] * frequencies  # (..., D / 2)
@@ -106,16 +118,19 @@ class Rope:
         return angles.cos() * scale, angles.sin() * scale
 
 
-def rotate(x, rotation):
-    """Rotary embedding of x (..., L, D); the pairs are (i, i + D/2), as in the published checkpoints."""
+def rotate(x: torch.Tensor, rotation) -> torch.Tensor:
+    """Rotate the pairs (i, i + D/2) of x (..., L, D), as the published checkpoints do."""
     cos, sin = rotation
     a, b = x.chunk(2, -1)
-    # Low precision times float32 is float32, which the flash kernels refuse: back to what the projection gave.
+    # Low precision times float32 is float32, which the flash kernels refuse.
     return (x * cos + torch.cat([-b, a], -1) * sin).to(x.dtype)
 
 
-def turn(x, rotation):
-    """`rotate` with sines whose first half is negative, as in `Rope.step_parts`: x cos + (x with its halves swapped) sin."""
+def turn(x: torch.Tensor, rotation) -> torch.Tensor:
+    """Rotate like `rotate`, with the factors of `Rope.step_parts` in cosines and sines.
+
+    As the first half of the sines is negative, x cos + (x with its halves swapped) sin is enough.
+    """
     cos, sin = rotation
     swapped = x.roll(x.shape[-1] // 2, -1)
     return torch.addcmul(x * cos, swapped, sin).to(x.dtype)

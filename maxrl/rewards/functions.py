@@ -1,11 +1,14 @@
-"""Reward functions of the user, in TRL's convention: f(prompts, completions, **columns) -> list[float | None].
+"""Rewards from the user's functions or from the task, and what happens when these fail.
 
-Such a function is called once per step for all rollouts of this process, prompt by prompt. Prompts that are chat messages
-get completions [{"role": "assistant", "content": text}]; a column of the data is handed over where the function has an
-argument of its name, all of them where it takes **kwargs; so is completion_ids. Several functions are added up with weights.
+A reward function follows TRL's convention: f(prompts, completions, **columns), which returns a list
+of numbers or None. It is called once per step for all rollouts of this process, prompt by prompt.
+Completions of chat prompts are [{"role": "assistant", "content": text}]. A function gets the
+columns of the data, and `completion_ids` and `max_response`, if it has an argument of that name or
+**kwargs. Several functions are added up with weights.
 
-None says that there is no verdict. From one of several functions: its term is left out of the sum. From all of them for one
-rollout: its reward is NaN and it is left out of the step, alone or with its group (maxrl/README.md says what that changes).
+None means that there is no verdict. If one of several functions returns it, its term is left out of
+the sum. If all of them do, the reward is NaN and the rollout is left out of the step, alone or with
+its group (maxrl/README.md says what that changes).
 """
 
 import asyncio
@@ -13,252 +16,225 @@ import faulthandler
 import inspect
 import json
 import math
-import numbers
 import os
-import re
 import sys
 import threading
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from maxrl.errors import FAULTS, RunError, UsageError
 from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
-from maxrl.tasks import Task
+from maxrl.tasks.base import Example, Task, fault
 
-GRACE = 1.0  # seconds after which a call that lets no other thread run is ended all the same
+GRACE = 1.0  # seconds after which a call that lets no other thread run is ended as well
+
+
+class WrongAnswer(Exception):
+    """Says what is wrong with what a function returned."""
 
 
 class Rewards:
-    """Called with P prompts, P lists of N completions and columns of P values: rewards (P, N) and their statistics.
+    """Makes rewards (P_local, N) of rollouts, and their statistics.
 
-    functions: callables, names of READY, or where they are ("FILE.py:name", "package.module:name"). weights: one for each, or
-    none for 1; one of weight 0 is only looked at. no_verdict: "group" or "rollout", what is left out where none has a verdict.
-    errors: "stop", an exception or an answer that is no list of numbers ends the run with one sentence (UsageError), and the
-    batch is in `directory`; "drop", the groups of that call are left out (NaN) and counted. timeout: seconds that one call
-    may take, 0 for no limit; after that the process ends with the stack of the call. max_response: the longest response, a
-    column like those of the data.
+    functions     callables, names of READY, "FILE.py:name" or "package.module:name"
+    weights       one for each function, none for 1; a function of weight 0 is only logged
+    errors        "stop": a call that raises or returns no list of numbers ends the run with one
+                  sentence (RunError) and its batch in `directory`; "drop": the groups of that call
+                  are left out (NaN) and counted
+    timeout       seconds that a call may take, 0 for no limit; after that the process ends with
+                  the stack of the call
+    no_verdict    what is left out with a rollout that has no verdict: "group" or "rollout"
+    max_response  the length limit of responses, passed on to functions that ask for it
     """
 
-    judges = "the reward function"  # who speaks in a sentence
+    judges = "the reward function"  # the subject of error messages
 
     def __init__(
         self,
-        functions,
-        weights=(),
+        functions: Sequence[str | Callable],
+        weights: Sequence[float] = (),
         errors: str = "stop",
         timeout: float = 0.0,
-        directory=".",
+        directory: str | Path = ".",
         no_verdict: str = "group",
         max_response: int = 0,
     ):
-        self.functions = {}
-        seen = Counter()
-        for function in functions:
-            if isinstance(function, str):
-                if ":" not in function and function not in READY:
-                    raise UsageError(
-                        f"--reward {function} is not written package.module:name or FILE.py:name, and is none of "
-                        f"{', '.join(READY)}"
-                    )
-                function = READY.get(function) or imported(function, "--reward")
-            name = getattr(function, "__name__", type(function).__name__)
-            seen[name] += 1
-            # The second function of a name is called name_2.
-            self.functions[f"{name}_{seen[name]}" if seen[name] > 1 else name] = function
+        self.functions = named(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
         self.errors = errors
         self.timeout = timeout
         self.directory = Path(directory)
         self.no_verdict = no_verdict
         self.max_response = max_response
-        self.sums = {}  # of the calls since over_ranks() was asked, see `metrics`
+        self.failed_calls = 0.0  # of the latest step or round
+        self.sums: dict[str, float] = {}  # since over_ranks() was called, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
-                f"{len(self.functions)} reward functions and {len(self.weights)} weights: there must be one "
-                "weight for each function, and at least one function"
+                f"{len(self.functions)} reward functions and {len(self.weights)} weights: there "
+                "must be one weight for each function, and at least one function"
             )
-        if not all(math.isfinite(w) for w in self.weights) or not any(self.weights):
-            raise UsageError(
-                f"reward weights must be finite numbers and not all 0, not {', '.join(map(str, self.weights))}"
-            )
-        if errors not in ("stop", "drop"):
-            raise UsageError(f"--reward-errors {errors} is not one of stop, drop")
+        if not all(map(math.isfinite, self.weights)) or not any(self.weights):
+            given = ", ".join(map(str, self.weights))
+            raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
         if not 0 <= timeout < threading.TIMEOUT_MAX:
-            raise UsageError(
-                f"--reward-timeout {timeout} must be a number of seconds, 0 for no limit"
-            )
+            raise UsageError(f"--reward-timeout {timeout} must be seconds, or 0 for no limit")
 
-    def judge(self, examples, rollouts) -> torch.Tensor:
-        """Rewards (P_local, N) of rollouts, on their device: what a task's rewards() gives, for its place."""
-        N = rollouts.lengths.shape[1]
-        prompts = []
-        completions = []
-        ids = []
-        columns = {name: [] for example in examples for name in example.columns}
-        for i, example in enumerate(examples):
-            prompts.append(example.prompt)
-            completions.append([rollouts.completion(i, j) for j in range(N)])
-            ids.append([rollouts.response(i, j) for j in range(N)])
-            for name, column in columns.items():
-                column.append(example.columns.get(name))
-        return self(prompts, completions, columns, ids)[0].to(rollouts.lengths.device)
-
-    def __call__(
-        self,
-        prompts: list,
-        completions: list[list[str]],
-        columns: dict | None = None,
-        completion_ids=None,
-    ):
-        P = len(prompts)
-        N = len(completions[0]) if completions else 0
-        columns = columns or {}
-        wrong = [name for name, column in columns.items() if len(column) != P]
-        if len(completions) != P or wrong or any(len(group) != N for group in completions):
-            raise ValueError(
-                f"{P} prompts need as many equally long lists of completions, and columns as long as they; got "
-                f"{len(completions)} lists and columns {wrong} of another length"
-            )
-        batch = {}
-        for name, column in columns.items():
-            if name not in ("prompt", "prompts", "completions", "completion_ids"):
-                batch[name] = each(column, N)
-        batch["prompts"] = each(prompts, N)
-        batch["completions"] = []
-        for prompt, group in zip(prompts, completions):
-            for text in group:
-                message = [{"role": "assistant", "content": text}]
-                batch["completions"].append(text if isinstance(prompt, str) else message)
-        if self.max_response:
-            batch["max_response"] = [self.max_response] * (P * N)
-        if completion_ids is not None:
-            batch["completion_ids"] = [ids for group in completion_ids for ids in group]
+    def judge(self, examples: list[Example], rollouts) -> Tensor:
+        """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
+        P, N = rollouts.lengths.shape
         self.failed_calls = 0.0
+        batch = self.batch(examples, rollouts)
         results = [self.call(name, function, batch) for name, function in self.functions.items()]
-        stacked = torch.tensor(results, dtype=torch.float64).view(
-            len(results), P, N
-        )  # NaN: no verdict
-        weights = torch.tensor(self.weights, dtype=torch.float64)[:, None, None]
-        rewards = (weights * stacked).nansum(0)  # (P, N)
-        # A verdict of a function that does not count is none, and after a failed call there is none at all.
-        judged = ~stacked[weights.flatten() != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
+        # One (P, N) for each function, NaN without a verdict.
+        values = torch.tensor(results, dtype=torch.float64).view(len(results), P, N)
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        rewards = (weights[:, None, None] * values).nansum(0)  # (P, N)
+        # After a failed call there is no verdict at all.
+        judged = ~values[weights != 0].isnan().all(0) & (not self.failed_calls)  # (P, N)
         # A rollout by itself has nothing that it is better or worse than.
         least = N if self.no_verdict == "group" else min(2, N)
         judged &= judged.sum(1, keepdim=True) >= least
         rewards[~judged] = torch.nan
+        self.count(values, judged)
+        return rewards.float().to(rollouts.lengths.device)
+
+    def batch(self, examples: list[Example], rollouts) -> dict[str, list]:
+        """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
+        P, N = rollouts.lengths.shape
+        batch: dict[str, list] = {}
+        for name in dict.fromkeys(name for example in examples for name in example.columns):
+            batch[name] = [example.columns.get(name) for example in examples for _ in range(N)]
+        # The task's own reading of a column of this name.
+        batch.pop("prompt", None)
+        batch["prompts"] = [example.prompt for example in examples for _ in range(N)]
+        batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
+        batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
+        if self.max_response:
+            batch["max_response"] = [self.max_response] * (P * N)
+        for place, prompt in enumerate(batch["prompts"]):
+            if not isinstance(prompt, str):
+                message = {"role": "assistant", "content": batch["completions"][place]}
+                batch["completions"][place] = [message]
+        return batch
+
+    def count(self, values: Tensor, judged: Tensor):
+        """Add to the statistics what the functions said, values (functions, P, N)."""
         sums = {
             "rollouts_left_out": float((~judged).sum()),
             "groups_left_out": float((~judged.any(1)).sum()),
             "failed_calls": self.failed_calls,
         }
-        named = dict(zip(self.functions, stacked))
-        if len(named) > 1:
-            right = stacked == 1
+        found = dict(zip(self.functions, values))
+        if len(found) > 1:
+            right = values == 1
             differ = (right.any(0) & ~right.all(0)).double()  # (P, N)
-            named["disagreement"] = differ.where(~stacked.isnan().any(0), torch.nan)
-        for name, values in named.items():
-            known = values[~values.isnan()]
-            sums |= {
-                f"{name}/count": known.numel(),
-                f"{name}/sum": float(known.sum()),
-                f"{name}/squares": float((known**2).sum()),
-            }
+            found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
+        for name, column in found.items():
+            known = column[~column.isnan()]
+            sums[f"{name}/count"] = known.numel()
+            sums[f"{name}/sum"] = float(known.sum())
+            sums[f"{name}/squares"] = float((known**2).sum())
         self.add(sums)
-        return rewards.float(), metrics(sums)
 
-    def add(self, sums: dict):
-        """Add up the sums of one call, of which a step in rounds has several."""
+    def add(self, sums: dict[str, float]):
+        """Add the sums of a call; a step in rounds has several."""
         self.sums = {name: self.sums.get(name, 0.0) + value for name, value in sums.items()}
 
-    def faults(self) -> dict:
-        """Of verifiers in processes of their own; reward functions have none."""
-        return {}
-
-    def over_ranks(self) -> dict:
-        """The statistics since the last time over the rollouts of all ranks, which all must ask for them."""
+    def over_ranks(self) -> dict[str, float]:
+        """Return the statistics since the last time, over all ranks, which must all ask."""
         sums = self.sums
         self.sums = {}
         return metrics(distributed.all_reduce(sums))
 
-    def call(self, name: str, function, batch: dict) -> list[float]:
-        """One number for each rollout, NaN for None; all are NaN where the call has failed."""
+    def faults(self) -> dict[str, float]:
+        """Return what went wrong in the verifiers of a task; reward functions have none."""
+        return {}
+
+    def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
+        """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
+        size = len(batch["completions"])
         arguments = own(self.arguments(name, function, batch))
-        count = len(batch["prompts"])
+
+        def run() -> list[float]:
+            result = function(**arguments)
+            if inspect.iscoroutine(result):
+                result = asyncio.run(result)
+            return checked(result, size)
+
+        values = self.attempt(name, run, lambda: batch)
+        return [math.nan] * size if values is None else values
+
+    def arguments(self, name: str, function: Callable, batch: dict) -> dict:
+        """Return what a function takes of the batch; UsageError if it needs something else."""
+        parameters = inspect.signature(function).parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return batch
+        for parameter in parameters:
+            if parameter.name not in batch and parameter.default is parameter.empty:
+                raise UsageError(
+                    f"the reward function {name} takes {parameter.name!r}, which the data does not "
+                    f"have; there are {', '.join(sorted(batch))}"
+                )
+        return {p.name: batch[p.name] for p in parameters if p.name in batch}
+
+    def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
+        """Return run(), which calls other people's code, or None if it fails.
+
+        A failure is named, counted and its batch saved. With errors "stop" it ends the run.
+        """
         try:
             with self.watchdog(name, batch):
-                result = function(**arguments)
-                if inspect.iscoroutine(result):
-                    result = asyncio.run(result)
-            values, error = checked(result, count)
-        except (*FAULTS, asyncio.CancelledError, GeneratorExit) as caught:
-            error = raised(caught)
-        if error:
-            self.failed(name, batch, error)
-            values = [math.nan] * count
-        return values
-
-    def failed(self, name: str, batch: dict, error: str):
-        """Counts the call and saves the batch; then the run ends, or goes on without the groups of this call."""
+                return run()
+        except UsageError:
+            raise
+        except WrongAnswer as wrong:
+            error = f"returned {wrong}"
+        except FAULTS as raised:
+            error = fault(raised)
         self.failed_calls += 1
-        sentence = f"{self.judges} {name} {error}; its batch is in {self.save(name, batch, error)}"
+        file = self.save(name, error, batch())
+        said = f"{self.judges} {name} {error}; its batch is in {file}"
         if self.errors == "stop":
-            raise RunError(
-                f"{sentence} (--reward-errors drop leaves the groups of such a call out)"
-            )
-        warnings.warn(f"{sentence}; the groups of this call are left out", stacklevel=3)
-
-    def arguments(self, name: str, function, batch: dict) -> dict:
-        """What of the batch a function takes; UsageError where it needs what is not there."""
-        try:
-            parameters = inspect.signature(function).parameters
-        except (TypeError, ValueError):  # some functions in C do not say
-            return {key: batch[key] for key in ("prompts", "completions")}
-        everything = False
-        for key, parameter in parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                everything = True
-            elif (
-                key not in batch
-                and parameter.default is parameter.empty
-                and parameter.kind is not parameter.VAR_POSITIONAL
-            ):
-                raise UsageError(
-                    f"the reward function {name} takes {key!r}, which the data does not have; there are "
-                    f"{', '.join(sorted(batch))}"
-                )
-        return {key: values for key, values in batch.items() if everything or key in parameters}
+            raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
+        warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
+        return None
 
     @contextmanager
-    def watchdog(self, name: str, batch: dict):
-        """Ends the process, with the stacks of its threads, when the block takes longer than the limit.
+    def watchdog(self, name: str, batch: Callable[[], dict]) -> Iterator[None]:
+        """End the process, with the stacks of its threads, if the block takes too long.
 
-        A timer's thread does it, which can say why and save the batch. Where the call lets no other thread run (code in C
-        that keeps Python's lock) faulthandler does it a second later, by a thread that needs no Python.
+        A timer's thread saves the batch and says why. If the call lets no other thread run (code in
+        C that keeps Python's lock), faulthandler ends the process a second later.
         """
         if not self.timeout:
             yield
             return
+        assert sys.__stderr__ is not None
+        stderr = sys.__stderr__
 
         def end():
             faulthandler.cancel_dump_traceback_later()
-            say(
-                f"the reward function {name} took longer than --reward-timeout {self.timeout:g} seconds; this is where it is:"
-            )
-            faulthandler.dump_traceback(sys.__stderr__)
+            limit = f"--reward-timeout {self.timeout:g} seconds"
+            print(f"{self.judges} {name} took longer than {limit}; it is here:", file=stderr)
+            faulthandler.dump_traceback(stderr)
             try:
-                say(f"its batch is in {self.save(name, batch, 'took too long')}")
+                file = self.save(name, "took too long", batch())
+                print(f"its batch is in {file}", file=stderr, flush=True)
             finally:
                 os._exit(1)
 
         timer = threading.Timer(self.timeout, end)
         timer.daemon = True
-        faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=stderr)
         timer.start()
         try:
             yield
@@ -266,16 +242,16 @@ class Rewards:
             timer.cancel()
             faulthandler.cancel_dump_traceback_later()
 
-    def save(self, name: str, batch: dict, error: str) -> Path:
-        """The batch as JSONL, one rollout a line, in a new file; the first of a run where errors are dropped."""
+    def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
+        """Write the batch as JSONL, one rollout a line, and return the file.
+
+        No file is overwritten. A run that drops errors only saves the first batch.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
-        file = (
-            self.directory
-            / f"reward_error_{re.sub('[^A-Za-z0-9_]', '', name)}_rank{distributed.rank()}.jsonl"
-        )
-        if file.exists() and self.errors == "drop":
-            return file
+        file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
         taken = len(list(self.directory.glob(f"{file.stem}*")))
+        if taken and self.errors == "drop":
+            return file
         if taken:
             file = file.with_stem(f"{file.stem}_{taken + 1}")
         with open(file, "x", encoding="utf-8") as out:
@@ -286,91 +262,70 @@ class Rewards:
 
 
 class Verdicts(Rewards):
-    """A task's own verdicts, whose faults are treated as those of reward functions."""
+    """A task's own rewards, whose failures are treated as those of reward functions."""
 
     judges = "the task"
 
-    def __init__(self, task, errors: str = "stop", directory="."):
-        super().__init__([task.rewards], errors=errors, directory=directory)
-        self.task = task
+    def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
+        # The method as it is now: setup.py puts this judge in its place.
         self.rewards = task.rewards
+        super().__init__([self.rewards], errors=errors, directory=directory)
+        self.task = task
 
-    def judge(self, examples, rollouts) -> torch.Tensor:
-        """task.rewards(examples, rollouts), (P_local, N)."""
+    def judge(self, examples: list[Example], rollouts) -> Tensor:
+        """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
         lengths = rollouts.lengths
         P, N = lengths.shape
-        self.failed_calls = 0.0
-        error = ""
-        try:
+
+        def run() -> Tensor:
             rewards = self.rewards(examples, rollouts)
-            if not isinstance(rewards, torch.Tensor) or rewards.shape != lengths.shape:
+            if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
                 shape = tuple(getattr(rewards, "shape", ()))
-                error = (
-                    f"gave {type(rewards).__name__} {shape} for {P} prompts with {N} responses each"
-                )
-            elif not rewards.isfinite().all():
-                error = "gave a reward that is not a finite number"
-        except (UsageError, torch.OutOfMemoryError):  # says what to do
-            raise
-        except FAULTS as caught:
-            error = raised(caught)
-        if error:
-            batch = {
-                "prompts": each([example.prompt for example in examples], N),
-                "answers": each([example.answer for example in examples], N),
-                "completions": [rollouts.completion(i, j) for i in range(P) for j in range(N)],
-            }
-            self.failed(kind(self.task).__name__, batch, error)
-            rewards = torch.full((P, N), math.nan, device=lengths.device)
+                kind = type(rewards).__name__
+                raise WrongAnswer(f"{kind} {shape} for {P} prompts with {N} responses each")
+            if not rewards.isfinite().all():
+                raise WrongAnswer("a reward that is not a finite number")
+            return rewards
+
+        self.failed_calls = 0.0
+        name = kind(self.task).__name__
+        rewards = self.attempt(name, run, lambda: self.batch(examples, rollouts))
         self.add({"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls})
+        if rewards is None:
+            return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
 
-    def faults(self) -> dict:
-        """What has gone wrong in judging since the last call, by metric, over all ranks."""
-        return distributed.all_reduce(faults(self.task))
+    def faults(self) -> dict[str, float]:
+        """Return what went wrong in judging since the last call, by metric, over all ranks."""
+        return distributed.all_reduce(self.task.faults())
 
 
-def kind(task) -> type:
-    """The class of a task, also of one that is behind `Within`."""
-    return type(getattr(task, "task", task))
+def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
+    """Return the functions by name; the second one of a name is called name_2."""
+    result: dict[str, Callable] = {}
+    seen: Counter[str] = Counter()
+    for function in functions:
+        if isinstance(function, str):
+            if ":" not in function and function not in READY:
+                raise UsageError(
+                    f"--reward {function} is not written package.module:name or FILE.py:name, and "
+                    f"is none of {', '.join(READY)}"
+                )
+            function = READY.get(function) or imported(function, "--reward")
+        name = getattr(function, "__name__", type(function).__name__)
+        seen[name] += 1
+        result[f"{name}_{seen[name]}" if seen[name] > 1 else name] = function
+    return result
 
 
-def each(values, N: int) -> list:
-    """What belongs to prompts, once for each of their N rollouts."""
-    return [value for value in values for _ in range(N)]
+def kind(task: Task) -> type[Task]:
+    """Return the class of a task, also of one behind `Within`."""
+    inner: Task = getattr(task, "task", task)
+    return type(inner)
 
 
-def probe(task, errors: str = "stop"):
-    """UsageError where the task cannot judge an empty response, before there is any other. A task with rewards() of its own
-    need not have verdicts on texts."""
-    if kind(task).rewards is not Task.rewards:
-        return
-    try:
-        task.verify_all([""], [task[0]])
-    except UsageError:
-        raise
-    except FAULTS as error:
-        if errors == "stop":
-            raise UsageError(
-                f"the task {kind(task).__name__} {raised(error)} over an empty response; a verdict is 0.0 or 1.0 "
-                "for any text"
-            ) from None
-
-
-def faults(task) -> dict:
-    """task.faults() as numbers; UsageError where it gives anything else."""
-    try:
-        return {str(name): float(value) for name, value in task.faults().items()}
-    except FAULTS as error:
-        raise RunError(
-            f"the task {kind(task).__name__} {raised(error)} in faults(), which must return "
-            "numbers by metric"
-        ) from None
-
-
-def own(value):
-    """A copy of lists and objects, however deep: each call has its own, so that a function that writes into them spoils
-    nothing, neither for the next function nor for the data."""
+def own(value: Any) -> Any:
+    """Copy lists and dictionaries at all depths, so that a function may write into its copy."""
     if isinstance(value, dict):
         return {key: own(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -378,56 +333,61 @@ def own(value):
     return value
 
 
-def raised(error: BaseException) -> str:
-    """An exception in a sentence, whatever its text may do."""
+def probe(task: Task, errors: str = "stop"):
+    """UsageError if a task cannot judge an empty response and a boxed one.
+
+    This names a mistake or a missing package before any sampling. A task with rewards() of its own
+    need not have verdicts on texts.
+    """
+    if kind(task).rewards is not Task.rewards:
+        return
     try:
-        said = " ".join(str(error).split())[:200]
-    except Exception:
-        said = ""
-    return f"raised {type(error).__name__}" + (f": {said}" if said else "")
+        task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
+    except UsageError:
+        raise
+    except FAULTS as error:
+        if errors == "stop":
+            raise UsageError(
+                f"the task {kind(task).__name__} {fault(error)}: a verdict must be 0.0 or 1.0 for "
+                "any text, also for an empty one"
+            ) from None
 
 
-def say(sentence: str):
-    print(f"rewards: {sentence}", file=sys.__stderr__, flush=True)
-
-
-def metrics(sums: dict) -> dict:
-    """From sums, added over ranks or not: rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
+def metrics(sums: dict[str, float]) -> dict[str, float]:
+    """Return rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
     result = {f"rewards/{name}": count for name, count in sums.items() if "/" not in name}
     for key, n in sums.items():
         name, _, part = key.rpartition("/")
         if part != "count":
             continue
-        total = sums[f"{name}/sum"]
-        squares = sums[f"{name}/squares"]
-        result[f"rewards/{name}/mean"] = total / n if n else math.nan
+        mean = sums[f"{name}/sum"] / n if n else math.nan
+        squares = sums[f"{name}/squares"] - n * mean**2
+        result[f"rewards/{name}/mean"] = mean
         result[f"rewards/{name}/std"] = (
-            math.sqrt(max(0.0, squares - total**2 / n) / (n - 1)) if n > 1 else math.nan
+            math.sqrt(max(0.0, squares) / (n - 1)) if n > 1 else math.nan
         )
     return result
 
 
-def checked(result, count: int) -> tuple[list, str]:
-    """A function's result as numbers (NaN for None), and what is wrong with it ("" = nothing)."""
+def checked(result: Any, size: int) -> list[float]:
+    """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
     if hasattr(result, "tolist"):  # an array or a tensor
         result = result.tolist()
-    if not isinstance(result, (list, tuple)):
-        return [], f"returned {type(result).__name__} instead of a list of numbers"
-    if len(result) != count:
-        return [], f"returned {len(result)} rewards for {count} completions"
+    if not isinstance(result, list | tuple):
+        raise WrongAnswer(f"{type(result).__name__} instead of a list of numbers")
+    if len(result) != size:
+        raise WrongAnswer(f"{len(result)} rewards for {size} completions")
     values = []
     for i, value in enumerate(result):
-        if getattr(value, "shape", None) == ():  # a number of numpy's or torch's
+        if hasattr(value, "item"):  # a number of NumPy or torch
             value = value.item()
         if value is None:
             values.append(math.nan)
-        elif not isinstance(value, numbers.Real):
-            return (
-                [],
-                f"returned {str(value)[:40]!r} ({type(value).__name__}) for completion {i} instead of a number or None",
-            )
+        elif not isinstance(value, int | float):
+            said = f"{str(value)[:40]!r} ({type(value).__name__})"
+            raise WrongAnswer(f"{said} for completion {i} instead of a number or None")
         elif not abs(value) <= torch.finfo(torch.float32).max:
-            return [], f"returned {value} for completion {i} instead of a finite number or None"
+            raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
         else:
             values.append(float(value))
-    return values, ""
+    return values

@@ -1,43 +1,54 @@
-r"""Reward functions that --reward knows by name, in the convention of maxrl/rewards/functions.py. TRL has some like them.
+r"""Reward functions that --reward knows by name, some of them as TRL has them.
 
 python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init MODEL
 """
 
+from collections.abc import Callable
+
 from maxrl.verifiers import last_boxed, readable_batch, verify_math_batch, verify_published_batch
 
-
-def texts(completions: list) -> list[str]:
-    """Completions as texts: one of chat messages is its last message's."""
-    return [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+Completions = list[str] | list[list[dict]]  # texts or chat messages
+Column = list | None
 
 
-def accuracy_reward(completions, answer=None, solution=None) -> list[float | None]:
-    r"""1.0 where math-verify finds the last \boxed{...} equal to the reference, else 0.0; None where it reads no reference.
+def accuracy_reward(
+    completions: Completions, answer: Column = None, solution: Column = None
+) -> list[float | None]:
+    r"""1.0 if math-verify finds the last \boxed{...} equal to the reference, otherwise 0.0.
 
-    The reference is the column `answer`, or `solution` where a prompt has none; of a worked solution it is the last box.
+    The reference is the column `answer`, or `solution` for a prompt without an answer; of a worked
+    solution it is the last box. None if math-verify reads no value in the reference.
     """
     return verdicts(verify_math_batch, completions, answer, solution)
 
 
-def published_reward(completions, answer=None, solution=None) -> list[float | None]:
-    """accuracy_reward by the verdict of the paper's code: math-verify on the whole response, with or without a box."""
+def published_reward(
+    completions: Completions, answer: Column = None, solution: Column = None
+) -> list[float | None]:
+    """The same by the paper's code: math-verify on the whole response, with or without a box."""
     return verdicts(verify_published_batch, completions, answer, solution)
 
 
-def verdicts(judge, completions, answers, solutions) -> list[float | None]:
-    """judge(texts, references), None where a reference cannot be read; ValueError where the data has neither column."""
+def verdicts(
+    judge: Callable, completions: Completions, answers: Column, solutions: Column
+) -> list[float | None]:
+    """Return judge(texts, references), None for a reference that cannot be read.
+
+    ValueError if the data has neither column.
+    """
     if not (answers or solutions):
         raise ValueError("the data has no column 'answer' and no 'solution'")
     golds = []
-    for pair in zip(answers or solutions, solutions or answers):
+    for pair in zip(answers or solutions or (), solutions or answers or ()):
         gold = next((str(value) for value in pair if value is not None), "")
         golds.append(last_boxed(gold) or gold)
     rewards = judge(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 
-def format_reward(completions) -> list[float]:
-    """1.0 for a completion that begins with <think>, has no second one and has a </think>: TRL's think_format_reward."""
+def format_reward(completions: Completions) -> list[float]:
+    """1.0 for a completion with one <think>, at its beginning, and a </think> (TRL's
+    think_format_reward)."""
     rewards = []
     for text in texts(completions):
         thinks = text.startswith("<think>") and text.count("<think>") == 1
@@ -45,13 +56,26 @@ def format_reward(completions) -> list[float]:
     return rewards
 
 
-def length_penalty(completion_ids, max_response) -> list[float]:
-    """0 up to four fifths of --max-response, from there in a line down to -1 at the limit (DAPO, Eq. 13; TRL's
-    get_soft_overlong_punishment). Negative, so it goes with rloo and grpo and not with maxrl."""
+def length_penalty(completion_ids: list[list[int]], max_response: list[int]) -> list[float]:
+    """0 up to four fifths of --max-response, then linearly down to -1 at the limit.
+
+    This is DAPO's Eq. 13 and TRL's get_soft_overlong_punishment. It is negative, so it goes with
+    rloo and grpo but not with maxrl.
+    """
     rewards = []
     for ids, limit in zip(completion_ids, max_response):
         rewards.append(min(0.0, 4 - 5 * len(ids) / limit))
     return rewards
 
 
-READY = {f.__name__: f for f in (accuracy_reward, published_reward, format_reward, length_penalty)}
+def texts(completions: Completions) -> list[str]:
+    """Return completions as texts: of chat messages the last one."""
+    return [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+
+
+READY: dict[str, Callable] = {
+    "accuracy_reward": accuracy_reward,
+    "published_reward": published_reward,
+    "format_reward": format_reward,
+    "length_penalty": length_penalty,
+}

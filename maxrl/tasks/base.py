@@ -4,29 +4,34 @@ import random
 import textwrap
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from maxrl import verifiers
 from maxrl.errors import FAULTS, UsageError
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-CLONE = (
-    ROOT / "data/common.py"
-).exists()  # otherwise the package is installed, without the commands that make data sets
+# An installed package comes without the commands that make data sets.
+CLONE = (ROOT / "data/common.py").exists()
 DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
-WIDTH = 60  # columns of a shown text: two of them stand side by side in sample.py
+WIDTH = 60  # columns of a shown text: sample.py puts two of them side by side
+COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
 
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt of a task: a text, or chat messages [{"role": ..., "content": ...}, ...] that the tokenizer's template
-    turns into one. `answer` is a reference solution: the demonstration of the supervised warm-up. `columns` are whatever
-    else is known of it: reward functions get them by name.
+    """One prompt of a task.
+
+    prompt   a text, or chat messages [{"role": ..., "content": ...}, ...] for the template of the
+             tokenizer
+    answer   a reference solution, the demonstration of the supervised warm-up
+    columns  whatever else is known; reward functions get it by name
     """
 
     prompt: str | list[dict]
@@ -35,31 +40,29 @@ class Example:
 
 
 class NoSplit(UsageError):
-    """Nobody has named where a task finds this split."""
+    """Nobody has said where a task finds this split."""
 
 
 class Task:
-    """A task gives `len(task)`, `task[i] -> Example` and `verify(response, example) -> float`.
+    """A task has `len(task)`, `task[i] -> Example` and `verify(response, example) -> float`.
 
-    A new task is one file with a subclass and one line in `TASKS`. Its constructor takes `split` ("train",
-    "validation" or "test") and whatever `--task.NAME VALUE` may set.
+    A new task is a file with a subclass and a line in `TASKS`. Its constructor takes `split`
+    ("train", "validation" or "test") and whatever `--task.NAME VALUE` may set.
     """
 
-    vocabulary: tuple[
-        str, ...
-    ] = ()  # words of a model trained from scratch; a checkpoint brings its own tokenizer
-    tokenizer: Path | None = (
-        None  # directory of the tokenizer of a model trained from scratch, instead of `vocabulary`
-    )
-    stop_tokens: tuple[
-        str, ...
-    ] = ()  # tokens that end a response, by name; the checkpoint's when empty
-    source: str = ""  # where the split is from, for eval.py to say, if that is not plain
-    classes: tuple[
-        str, ...
-    ] = ()  # labels of a classification task, whose policy is a classifier; empty for texts
-    digest: str = ""  # of the data that the examples are made of, by which a resumed run knows them again; "": not known
-    # A method final(response) -> str | None of tasks whose responses end in an answer: what a majority vote counts.
+    # For a model trained from scratch: its words, or instead the directory of its tokenizer.
+    vocabulary: tuple[str, ...] = ()
+    tokenizer: Path | None = None
+    # Names of the tokens that end a response, if they are not those of the checkpoint.
+    stop_tokens: tuple[str, ...] = ()
+    # Where the split comes from, for eval.py to print.
+    source: str = ""
+    # Labels of a classification task, whose policy is a classifier; empty for a task of texts.
+    classes: tuple[str, ...] = ()
+    # Identifies the data, so that a resumed run notices other data; "" if unknown.
+    digest: str = ""
+    # A method final(response) -> str | None that returns what a majority vote counts, for tasks
+    # whose responses end in an answer.
     final: Callable[[str], str | None] | None = None
 
     def __len__(self) -> int:
@@ -72,22 +75,25 @@ class Task:
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
 
-    def batch(self, indices, seeds=None):
-        """The examples of a step: a list, or of a classification task an ImageBatch (maxrl/tasks/images.py). `seeds`, one
-        for each, are for what is random in them (augmentation)."""
+    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
+        """Return the examples of a step: a list, or an ImageBatch (maxrl/tasks/images.py).
+
+        seeds   one for each example, for what is random in it (augmentation)
+        """
         return [self[int(i)] for i in indices]
 
     def verify(self, response: str, example: Example) -> float:
-        """1.0 or 0.0, for any text at all."""
+        """Return 1.0 or 0.0, for any text at all."""
         raise NotImplementedError
 
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
-        """Verdicts on many responses, each beside its example; for a verifier that is faster in batches."""
+        """Return the verdict on each response, for a verifier that is faster in batches."""
         return [self.verify(response, example) for response, example in zip(responses, examples)]
 
-    def rewards(self, examples: list[Example], rollouts) -> torch.Tensor:
-        """Rewards of all rollouts, (P_local, N), on their device: decode every response and verify it; of a classifier,
-        1 where the class drawn is the label.
+    def rewards(self, examples: Any, rollouts: Any) -> Tensor:
+        """Return the rewards (P_local, N) of rollouts, on their device.
+
+        Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
         """
         if self.classes:
             return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
@@ -97,57 +103,62 @@ class Task:
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
     def faults(self) -> dict[str, float]:
-        """By metric, what has gone wrong in judging since the last call, on this rank; of a verifier of processes only."""
+        """Return what went wrong in judging since the last call, on this rank, by metric."""
         return {}
 
-    def responses(self, rollouts) -> list[list[str]]:
-        """The texts that are judged, P_local lists of N."""
+    def responses(self, rollouts: Any) -> list[list[str]]:
+        """Return the texts that are judged, P_local lists of N."""
         P, N = rollouts.lengths.shape
         return [[self.response(rollouts, i, j) for j in range(N)] for i in range(P)]
 
-    def response(self, rollouts, i: int, j: int) -> str:
-        """One of them: of a task that names its stop tokens with these, otherwise without end token and special tokens."""
+    def response(self, rollouts: Any, i: int, j: int) -> str:
+        """Return one of them: with its end token only if the task names its stop tokens."""
         return (rollouts.text if self.stop_tokens else rollouts.completion)(i, j)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
-        """A rollout for people to look at, WIDTH columns wide; `colour` allows ANSI escapes. Where the task has `final`, the
-        last line says what was read in the response and whether it is right."""
+        """Return a rollout for people to look at, WIDTH columns wide.
+
+        If the task has `final`, the last line says what was read in the response and whether it is
+        right. `colour` allows ANSI escapes.
+        """
         parts = [wrapped(prompt_text(example.prompt)), "--- response", wrapped(response)]
         if self.final:
             verdict = "right" if self.verify(response, example) == 1 else "wrong"
             gold = example.columns.get("answer", example.answer)
-            parts.append(
-                wrapped(f"read {self.final(response) or 'no answer'}, answer {gold}: {verdict}")
-            )
+            read = self.final(response) or "no answer"
+            said = wrapped(f"read {read}, answer {gold}: {verdict}")
             if colour:
-                parts[-1] = f"{parts[-1].removesuffix(verdict)}{COLOURS[verdict]}{verdict}\x1b[0m"
+                said = f"{said.removesuffix(verdict)}{COLOURS[verdict]}{verdict}\x1b[0m"
+            parts.append(said)
         return "\n".join(parts)
 
 
 class Within:
-    """The examples of a task whose prompts have at most `limit` tokens, in their order; `left_out` counts the others, and
-    `left_out_words` says so in words if there are any; `longest` is the length of the longest one here."""
+    """The examples of a task whose prompts have at most `limit` tokens, in their order.
+
+    left_out        how many have more
+    left_out_words  says so, if there are any
+    longest         the length of the longest prompt here
+    """
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
-        try:
-            lengths = []
-            for i in range(len(task)):
-                lengths.append(len(tokenizer.encode_prompt(example_of(task, i).prompt)))
-        except (UsageError, ValueError):
-            raise
-        except FAULTS as error:
-            raise UsageError(
-                f"example {len(lengths)} of the task {type(task).__name__} {fault(error)}"
-            ) from None
+        lengths = []
+        for i in range(len(task)):
+            lengths.append(len(tokenizer.encode_prompt(example_of(task, i).prompt)))
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        said = f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt {limit} tokens"
-        self.left_out_words = said if self.left_out else ""
+        self.left_out_words = ""
+        if self.left_out:
+            self.left_out_words = (
+                f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
+                f"{limit} tokens"
+            )
 
-    def __getattr__(self, name: str):
-        if name == "task":  # not there yet, where a loader's worker unpickles it
+    def __getattr__(self, name: str) -> Any:
+        # Missing while a worker of a loader unpickles this object.
+        if name == "task":
             raise AttributeError(name)
         return getattr(self.task, name)
 
@@ -157,33 +168,30 @@ class Within:
     def __getitem__(self, index: int) -> Example:
         return self.task[self.places[index]]
 
-    def batch(self, indices, seeds=None):
+    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
         return self.task.batch([self.places[int(i)] for i in indices], seeds)
 
 
 def example_of(task: Task, index: int) -> Example:
-    """task[index]; UsageError where somebody's code raises what its author did not mean, or gives something else."""
+    """Return task[index]; UsageError if the task's code fails or returns something else."""
+    name = f"example {index} of the task {type(task).__name__}"
     try:
         example = task[index]
     except (UsageError, ValueError):
         raise
     except FAULTS as error:
+        raise UsageError(f"{name} {fault(error)}") from None
+    if not isinstance(example, Example) or not isinstance(example.prompt, str | list):
         raise UsageError(
-            f"example {index} of the task {type(task).__name__} {fault(error)}"
-        ) from None
-    if not isinstance(example, Example) or not isinstance(example.prompt, (str, list)):
-        raise UsageError(
-            f"example {index} of the task {type(task).__name__} is {str(example)[:80]}: __getitem__ must return "
-            "an Example(prompt, answer), its prompt a text or a list of messages"
+            f"{name} is {str(example)[:80]}: __getitem__ must return an Example(prompt, answer), "
+            "its prompt a text or a list of messages"
         )
     return example
 
 
-def finished_only(rewards):
-    """A task's rewards(), but 0 for responses that were cut by the length limit."""
-    return lambda examples, rollouts: (
-        rewards(examples, rollouts) * rollouts.finished
-    )  # (P_local, N)
+def finished_only(rewards: Callable) -> Callable:
+    """Return a task's rewards() with 0 for responses that were cut by the length limit."""
+    return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished
 
 
 def check_split(split: str):
@@ -192,16 +200,19 @@ def check_split(split: str):
 
 
 def check_verdict(verdict: str) -> str:
-    """Of the tasks that may be judged by the last box or by the published code's rule."""
+    """Check the option of tasks with BoxedAnswers."""
     if verdict not in ("boxed", "published"):
         raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
     return verdict
 
 
-def drawn(make, split: str, seed: int, index: int):
-    """Example `index` of a generated split: the first result of make(rng) whose checksum belongs to the split.
+def drawn(make: Callable, split: str, seed: int, index: int) -> Any:
+    """Return example `index` of a generated split, a function of the arguments alone.
 
-    A function of the arguments alone. The splits share no example; within one an example may occur again.
+    make   make(rng) returns a text that identifies an example, and the example
+
+    The splits share no example, because the checksum of the text decides where an example belongs.
+    Within a split an example may occur again.
     """
     rng = random.Random(f"{seed} {split} {index}")
     shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
@@ -215,11 +226,18 @@ def drawn(make, split: str, seed: int, index: int):
 
 
 class Generated(Task):
-    """A task of `size` examples that a seed decides: drawn(self.draw, ...) gives what self.example makes an example of."""
+    """A task of `size` examples that a seed decides, see `drawn`."""
 
     split: str
     seed: int
     size: int
+
+    def draw(self, rng: random.Random) -> tuple[str, Any]:
+        """Return a text that identifies an example, and its parts."""
+        raise NotImplementedError
+
+    def example(self, parts: Any) -> Example:
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return self.size
@@ -230,10 +248,17 @@ class Generated(Task):
 
 
 class BoxedAnswers(Task):
-    """What the tasks share whose `rows` {"problem", "answer", perhaps "solution"} are answered within a box. `verdict` is
-    "boxed", judge() on the last box, or "published", what the paper's code says of the whole response."""
+    """Tasks whose `rows` {"problem", "answer", maybe "solution"} are answered within a box.
+
+    `verdict` is "boxed", judge() on the last box, or "published", that of the paper's code on the
+    whole response.
+    """
 
     verdict: str
+
+    def judge(self, responses: list[str], answers: list[str]) -> list[float]:
+        """Return the verdict on the last box of each response."""
+        raise NotImplementedError
 
     def read(self, name: str | Path, split: str):
         self.rows, self.digest = read_rows(
@@ -243,21 +268,19 @@ class BoxedAnswers(Task):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def asked(self, row: dict, request: str, system=()) -> list[dict]:
-        """The problem and the request as a user's message, after those of the system; chat messages ask as they are."""
+    def asked(self, row: dict, request: str, system: Sequence[dict] = ()) -> list[dict]:
+        """Return problem and request as a user's message; chat messages ask as they are."""
         problem = row["problem"]
-        return (
-            problem
-            if isinstance(problem, list)
-            else [*system, {"role": "user", "content": problem + request}]
-        )
+        if isinstance(problem, list):
+            return problem
+        return [*system, {"role": "user", "content": problem + request}]
 
     def demonstration(self, row: dict) -> str:
+        boxed = f"\\boxed{{{row['answer']}}}"
         # TRL calls the answer itself a solution.
-        solution = (
-            f"{row['solution']}\n" if row.get("solution") not in (None, "", row["answer"]) else ""
-        )
-        return f"{solution}\\boxed{{{row['answer']}}}"
+        if row.get("solution") in (None, "", row["answer"]):
+            return boxed
+        return f"{row['solution']}\n{boxed}"
 
     def verify(self, response: str, example: Example) -> float:
         return self.verify_all([response], [example])[0]
@@ -270,40 +293,39 @@ class BoxedAnswers(Task):
         return verifiers.take_counts()
 
     def final(self, response: str) -> str | None:
-        r"""What a majority vote counts: the number in the last box, exactly (0.50 and \frac12 are both 1/2), else normal().
-        Under the published verdict, what math-verify reads in the whole response."""
+        r"""Return what a majority vote counts.
+
+        This is the number in the last box, exactly (0.50 and \frac12 are both 1/2), or else
+        normal(). Under the published verdict it is what math-verify reads in the whole response.
+        """
         if self.verdict == "published":
             return verifiers.read_published(response)
         number = verifiers.final_number(response)
         return self.normal(response) if number is None else str(number)
 
     def normal(self, response: str) -> str | None:
-        """What a majority vote counts of a response whose last box holds no number: nothing."""
+        """Return what a majority vote counts if the last box holds no number: nothing."""
         return None
 
 
 def prompt_text(prompt: str | list[dict]) -> str:
-    """A prompt for people to read, messages as "role: content"."""
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
-    )
-
-
-COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
+    """Return a prompt for people to read, messages as "role: content"."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in prompt)
 
 
 def wrapped(text: str) -> str:
-    """A text in lines of at most WIDTH columns; what is no character to print, such as an escape, is shown as a dot."""
-    lines = (
-        "".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4))
-        for line in text.split("\n")
-    )
-    return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
+    """Return a text in lines of WIDTH columns, with a dot for what cannot be printed."""
+    lines = []
+    for line in text.split("\n"):
+        shown = "".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4))
+        lines.append(textwrap.fill(shown, WIDTH))
+    return "\n".join(lines)
 
 
 def fault(error: BaseException) -> str:
-    """What somebody's code has raised, and where, in a sentence."""
+    """Say in part of a sentence what other people's code has raised, and where."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"raised {type(error).__name__}: {' '.join(str(error).split())[:200]} ({last.filename}, line {last.lineno})"
+    said = " ".join(str(error).split())[:200]
+    return f"raised {type(error).__name__}: {said} ({last.filename}, line {last.lineno})"

@@ -1,10 +1,11 @@
-"""A data set of one's own: JSONL, JSON, CSV or parquet, or one on the hub, with `prompt` and any further columns.
+"""A data set of one's own, in a file or on the hub, with `prompt` and any further columns.
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-A prompt is a text or chat messages; TRL's `messages` are one too, with the assistant's last as the answer. The reward
-functions (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`, if it is text,
-is also the demonstration of the supervised warm-up.
+A file is JSONL, JSON, CSV or parquet. A prompt is a text or chat messages; TRL's `messages` are
+prompts too, with the assistant's last message as the answer. Reward functions
+(maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`,
+is also the demonstration of the supervised warm-up if it is text.
 """
 
 from maxrl.errors import UsageError
@@ -13,15 +14,15 @@ from maxrl.tasks.rows import read_rows
 
 
 class Prompts(Task):
-    """One file or data set a split."""
+    """The rows of one data set for each split."""
 
     def __init__(self, split: str = "train", train: str = "", validation: str = "", test: str = ""):
         check_split(split)
         name = {"train": train, "validation": validation, "test": test}[split]
         if not name:
             raise NoSplit(
-                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) or a data set of the hub: "
-                f"--task.{split} FILE"
+                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
+                f"or a data set of the hub: --task.{split} FILE"
             )
         self.rows, self.digest = read_rows(str(name), split, {"prompt": (str, list)})
 
@@ -35,5 +36,6 @@ class Prompts(Task):
 
     def verify(self, response: str, example: Example) -> float:
         raise UsageError(
-            "the task prompts judges nothing by itself: name a reward function with --reward FILE.py:FUNCTION"
+            "the task prompts judges nothing by itself: "
+            "name a reward function with --reward FILE.py:FUNCTION"
         )

@@ -1,4 +1,4 @@
-"""Data sets of one's own as tasks have them: rows whose columns have the names and types that the task needs."""
+"""Data sets of one's own: rows with the columns that a task needs, under the names it knows."""
 
 import warnings
 
@@ -6,7 +6,7 @@ from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
 from maxrl.io.tables import read_table
 
-# What stands for a column that a row lacks: other tasks, TRL and data sets on the hub call it so.
+# What other tasks, TRL and data sets on the hub call these columns.
 OTHERS = {
     "prompt": ("problem", "question"),
     "problem": ("prompt", "question"),
@@ -15,10 +15,14 @@ OTHERS = {
 
 
 def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tuple[list[dict], str]:
-    """The rows of a file (JSONL, JSON, CSV, parquet) or of a split of a data set on the hub, and the checksum of all that.
+    """Read a data set and return its rows and the checksum of its files.
 
-    Every row has the needed columns, of these types; a list is chat messages. DataError with the place where something is
-    wrong, FileNotFoundError where there is no such set.
+    name: a file (JSONL, JSON, CSV, parquet), or a data set on the hub.
+    split: of a data set on the hub.
+    needed: columns that every row must have, with their types; a list is chat messages.
+
+    DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
+    such data set.
     """
     files = data_files(name, split)
     found = [
@@ -28,17 +32,19 @@ def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tup
     return [row for row, _ in found], " ".join(map(checksum, files))
 
 
-def check_answers(found: list[tuple[dict, str]]):
-    """Warn of rows without an answer where others have one: its name may be misspelt, and then no response is right."""
+def check_answers(found: list[tuple[dict, str]]) -> None:
+    """Warn if only some rows have an answer, as the name of its column may be misspelt."""
     without = [where for row, where in found if row.keys().isdisjoint(["answer", "solution"])]
     if 0 < len(without) < len(found):
         warnings.warn(
-            f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', the first is {without[0]}",
+            f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', "
+            f"the first is {without[0]}",
             stacklevel=2,
         )
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
+    """Return a row with the needed columns; DataError if it lacks one."""
     row = with_prompt(row, where)
     for name, types in needed.items():
         for other in OTHERS.get(name, ()):
@@ -48,28 +54,31 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             raise DataError(
                 f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}"
             )
-        if not isinstance(row[name], types):
-            wanted = " or ".join({str: "text", list: "a list"}[t] for t in types)
-            raise DataError(f"{where}: {name!r} must be {wanted}, not {str(row[name])[:40]!r}")
-        if not row[name]:
+        value = row[name]
+        if not isinstance(value, types):
+            wanted = " or ".join("text" if kind is str else "a list" for kind in types)
+            raise DataError(f"{where}: {name!r} must be {wanted}, not {str(value)[:40]!r}")
+        if not value:
             raise DataError(f"{where}: {name!r} is empty")
-        if isinstance(row[name], list):
-            check_messages(row[name], where)
-        elif row[name].lstrip().startswith('[{"role"'):
+        if isinstance(value, list):
+            check_messages(value, where)
+        elif str(value).lstrip().startswith('[{"role"'):
             raise DataError(
-                f"{where}: {name!r} has chat messages written as a text: a CSV file cannot have them, JSONL can"
+                f"{where}: {name!r} has chat messages written as a text: "
+                "a CSV file cannot have them, JSONL can"
             )
     return row
 
 
 def with_prompt(row: dict, where: str) -> dict:
-    """A row of whole conversations as a prompt: its messages up to the assistant's last, which is the answer if it has none."""
+    """Return a row with a prompt, if it has whole conversations as `messages` instead.
+
+    The prompt is the messages up to the assistant's last one, which is the answer unless the row
+    has one.
+    """
     messages = row.get("messages")
-    if (
-        not isinstance(messages, list)
-        or not messages
-        or not row.keys().isdisjoint(["prompt", *OTHERS["prompt"]])
-    ):
+    others = ["prompt", *OTHERS["prompt"]]
+    if not (messages and isinstance(messages, list) and row.keys().isdisjoint(others)):
         return row
     check_messages(messages, where)
     *before, last = messages
@@ -78,12 +87,13 @@ def with_prompt(row: dict, where: str) -> dict:
     return {"answer": row.get("solution", last["content"])} | row | {"prompt": before}
 
 
-def check_messages(messages: list, where: str):
+def check_messages(messages: list, where: str) -> None:
     """DataError unless these are chat messages with a role and a text each."""
     for message in messages:
         if not isinstance(message, dict) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise DataError(
-                f"{where}: a message must have a role and a content, both text, unlike {str(message)[:60]!r}"
+                f"{where}: a message must have a role and a content, both text, "
+                f"unlike {message!s:.60}"
             )

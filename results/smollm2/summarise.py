@@ -69,7 +69,12 @@ def table_of_runs() -> list[str]:
 def solutions(file: Path) -> list[str]:
     """A right and a wrong solution of the first problems that have both."""
     problems = read(FOLDER / "test.jsonl")
-    lines = ["# Right and wrong solutions", "", f"From {file.name}, of GSM8K's first test problems.", ""]
+    lines = [
+        "# Right and wrong solutions",
+        "",
+        f"From {file.name}, of GSM8K's first test problems.",
+        "",
+    ]
     for line in read(file):
         if line.get("right") and line.get("wrong"):
             problem = problems[line["prompt"]]

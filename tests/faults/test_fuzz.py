@@ -1,10 +1,10 @@
-"""Arbitrary texts, files and arguments: verifiers give 0.0 or 1.0, everything else works or refuses in one sentence."""
+"""Arbitrary texts, files and arguments work, or are refused in one sentence."""
 
 import json
-import random
+from functools import partial
 
-import pytest
-from hostile import NUMBERS, TEXTS, TIMES, VALUES, Clock, many, nested
+import torch
+from hostile import NUMBERS, TEXTS, VALUES, Clock, many, nested
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import CORRIDOR, OPEN
@@ -12,7 +12,6 @@ from pictures import CORRIDOR, OPEN
 import eval as evaluation
 import sample
 from data import text_sets as converter
-from maxrl import verifiers
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
 from maxrl.config import Config, holds
@@ -23,63 +22,13 @@ from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import draw, verify
 from maxrl.tasks.rows import read_rows
-from maxrl.verifiers import verify_math_batch, verify_number
-
-LATEX = [r"\boxed{", "}", "{", "\\", "$", r"\frac", r"\text{", "1", "23", ",", ".", "/", "=", "^", "-", " ", "½", "%", "\0",
-         "\n", r"\sqrt", "x", "π", r"\times", "^{2}", "9" * 60, r"\left(", ")", "{,}", "\ud800", "٣", "²"]  # fmt: skip
-FORMULA = st.lists(st.sampled_from(LATEX), max_size=14).map("".join)
-BOXED = st.one_of(
-    FORMULA, FORMULA.map(r"so \boxed{{{}}}.".format), st.text(max_size=40), st.sampled_from(TEXTS)
-)
-
-
-def test_verify_number():
-    clock = Clock("verify_number")
-
-    @many(400)
-    @given(BOXED, BOXED)
-    def fuzz(response, answer):
-        assert clock.run((response, answer), lambda: verify_number(response, answer)) in (0.0, 1.0)
-
-    fuzz()
-    for unit in LATEX:  # long ones of every kind: the time must not grow with the square
-        clock.run(unit, lambda unit=unit: verify_number(unit * 20_000, r"\boxed{" + unit * 20_000))
-    clock.report()
-    assert clock.slowest < 20, "not linear"
-
-
-def test_verify_math(monkeypatch):
-    """In batches, as training does; what takes long counts as wrong after SECONDS."""
-    pytest.importorskip("math_verify")
-    monkeypatch.setattr(verifiers, "SECONDS", 0.5)
-    clock = Clock("verify_math, batches of 8")
-
-    @many(6)
-    @given(st.lists(st.tuples(BOXED, BOXED), min_size=8, max_size=8))
-    def fuzz(pairs):
-        verdicts = clock.run(pairs, lambda: verify_math_batch(*map(list, zip(*pairs))))
-        assert len(verdicts) == 8 and {*verdicts} <= {0.0, 1.0}
-
-    fuzz()
-    clock.report()
 
 
 def test_mazes():
     """Prompts and responses with any token anywhere."""
     clock = Clock("maze.verify, draw")
-    words = [
-        "DONE",
-        "UP",
-        "RIGHT",
-        "WALL",
-        "PATH",
-        "GOAL",
-        "START",
-        "NEWLINE",
-        "GRID_END",
-        "",
-        "\n",
-    ]
+    tokens = "DONE UP RIGHT WALL PATH GOAL START NEWLINE GRID_END"
+    words = ["", "\n", *tokens.split(" ")]
 
     @many(300)
     @given(
@@ -103,21 +52,46 @@ def test_mazes():
     clock.report()
 
 
-ROWS = [b'{"prompt": "a", "answer": "1"}', b'{"prompt": [{"role": "user", "content": "b"}]}',
-        b'{"problem": "a", "answer": 2.0}',
-        b"[" * 100_000, b'{"a":' * 50_000, b'{"prompt": NaN}', b'{"prompt": "a", "prompt": 3}', b'{"prompt": "\\ud800"}',
-        b"9" * 5000,
-        b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}", b"null", b"[]", b"3", b'"a"', b"\xff\xfe", b"\0", b"", b" ", b"PAR1",
-        b'{"prompt": "' + b"a" * 10**6 + b'"}', json.dumps({"prompt": "a", "deep": nested(200)}).encode(),
-        b'{"prompt": [{"role": "user", "content": 3}]}', b'{"prompt": [[]]}', b"\xef\xbb\xbf{}"]  # fmt: skip
+ROWS = [
+    b'{"prompt": "a", "answer": "1"}',
+    b'{"prompt": [{"role": "user", "content": "b"}]}',
+    b'{"problem": "a", "answer": 2.0}',
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b'{"prompt": NaN}',
+    b'{"prompt": "a", "prompt": 3}',
+    b'{"prompt": "\\ud800"}',
+    b"9" * 5000,
+    b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}",
+    b"null",
+    b"[]",
+    b"3",
+    b'"a"',
+    b"\xff\xfe",
+    b"\0",
+    b"",
+    b" ",
+    b"PAR1",
+    b'{"prompt": "' + b"a" * 10**6 + b'"}',
+    json.dumps({"prompt": "a", "deep": nested(200)}).encode(),
+    b'{"prompt": [{"role": "user", "content": 3}]}',
+    b'{"prompt": [[]]}',
+    b"\xef\xbb\xbf{}",
+]
 
 
 def test_jsonl_files(tmp_path, capsys):
-    """Lines of every kind and bytes of any value, for training and for the converters: file and line are named."""
+    """Lines of every kind and bytes of any value, for training and for the converters: file and
+    line are named."""
     clock, file = Clock("JSONL"), tmp_path / "x.jsonl"
-    row = st.one_of(st.sampled_from(ROWS[:3]), st.sampled_from(ROWS), st.binary(max_size=20),
-                    st.dictionaries(st.sampled_from(["prompt", "problem", "answer"]), VALUES).map(
-                        lambda value: json.dumps(value).encode()))  # fmt: skip
+    row = st.one_of(
+        st.sampled_from(ROWS[:3]),
+        st.sampled_from(ROWS),
+        st.binary(max_size=20),
+        st.dictionaries(st.sampled_from(["prompt", "problem", "answer"]), VALUES).map(
+            lambda value: json.dumps(value).encode()
+        ),
+    )
 
     @many(200)
     @given(st.lists(row, max_size=4), st.integers(0, 60), st.binary(max_size=2))
@@ -133,7 +107,13 @@ def test_jsonl_files(tmp_path, capsys):
                 assert str(file) in str(error)
                 assert any(
                     words in str(error)
-                    for words in (", line ", ", row ", " is not ", "holds no rows")
+                    for words in (
+                        ", line ",
+                        ", row ",
+                        " is not ",
+                        "holds no rows",
+                        " cannot be read ",
+                    )
                 )
                 raise
 
@@ -155,26 +135,15 @@ def test_jsonl_files(tmp_path, capsys):
     clock.report()
 
 
-NAMES = [f"--{name.replace('_', '-')}" for name in Config.__dataclass_fields__] + [
-    "--task.size",
-    "--task.",
-    "--estimator.order",
-    "--",
-    "---",
-    "--=",
-    "--model=",
-    "--gpus",
-    "-h",
-    "--lr=",
-    "x",
-    "--a.b.c",
-    "--temperature",
-    "--top-k",
-    "--top-p",
-]
-ARGUMENTS = st.lists(st.one_of(st.sampled_from(NAMES), st.sampled_from([*map(str, NUMBERS), *TEXTS, "true", "1,2", "yes", "cpu",
-                                                                         "grpo", "cosine", "1_0", "1e5", "٣", ",", "-"]),
-                               st.text(max_size=6)), max_size=5)  # fmt: skip
+ODD = "--task.size --task. --estimator.order -- --- --= --model= --gpus -h --lr= x --a.b.c --top-p"
+NAMES = [f"--{name.replace('_', '-')}" for name in Config.__dataclass_fields__] + ODD.split(" ")
+VALUE = st.sampled_from(
+    [*map(str, NUMBERS), *TEXTS, "true", "1,2", "yes", "cpu", "grpo", "1_0", "1e5", "٣", ",", "-"]
+)
+ARGUMENTS = st.lists(
+    st.one_of(st.sampled_from(NAMES), VALUE, st.text(max_size=6).filter(str.isprintable)),
+    max_size=5,
+)
 
 
 def test_the_command_line():
@@ -197,30 +166,12 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     """argparse itself ends with code 2 and its own words."""
     monkeypatch.chdir(tmp_path)
     clock = Clock("eval.py, sample.py")
-    options = [
-        "--samples",
-        "--k",
-        "--prompts",
-        "--split",
-        "--task",
-        "--task.size",
-        "--top-p",
-        "--seed",
-        "--json",
-        "--plot",
-        "--against",
-        "--gradient-norms",
-        "--rollouts",
-        "--estimators",
-        "--temperature",
-        "--workers",
-    ]
-    words = st.one_of(
-        st.sampled_from(options), ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
+    options = (
+        "--samples --k --prompts --split --task --task.size --top-p --seed --json --plot --against "
+        "--gradient-norms --rollouts --estimators --temperature --workers"
     )
-    words = words.filter(
-        lambda word: word.isprintable()
-    )  # argparse repeats them, which pytest's capturing must be able to
+    first = ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
+    words = st.one_of(st.sampled_from(options.split(" ")), first).filter(str.isprintable)
 
     @many(150)
     @given(st.lists(words, max_size=6))
@@ -271,26 +222,71 @@ def test_recipe_json(tmp_path):
     )
 
 
-PIECES = ["{{", "}}", "{%", "%}", "for i in range(99)", "endfor", "if", "endif", "messages", "[0]", ".content", "|", " ", "1",
-          "attr('x')", "''.__class__", ".__mro__", "cycler.__init__.__globals__", "raise_exception('x')", "self", "loop",
-          "set ns = namespace(a=1)", "ns.a", "* 10 ** 9", "~", "'a' * 10 ** 10", "| center(10 ** 10)", "macro f(x)", "f(f)",
-          "endmacro", "range(10 ** 12)", "'{0.__class__}'.format(1)", "| map('x')", "| list", "| tojson(indent=10**9)",
-          "(", ")",
-          "\ud800", "#}", "{#", "generation", "include '/etc/passwd'", "dict(a=1)", "joiner", "lipsum(10 ** 9)", "| join",
-          "break"]  # fmt: skip
+# Parts of templates, some of which do harm.
+PIECES = """{{
+}}
+{%
+%}
+for i in range(99)
+endfor
+if
+endif
+messages
+[0]
+.content
+|
+1
+attr('x')
+''.__class__
+.__mro__
+cycler.__init__.__globals__
+raise_exception('x')
+self
+loop
+set ns = namespace(a=1)
+ns.a
+* 10 ** 9
+~
+'a' * 10 ** 10
+| center(10 ** 10)
+macro f(x)
+f(f)
+endmacro
+range(10 ** 12)
+'{0.__class__}'.format(1)
+| map('x')
+| list
+| tojson(indent=10**9)
+(
+)
+#}
+{#
+generation
+include '/etc/passwd'
+dict(a=1)
+joiner
+lipsum(10 ** 9)
+| join
+break"""
 
 
 def test_chat_templates(monkeypatch):
-    """Templates of pieces that do harm, for messages of any text: rendered or refused, within SECONDS."""
+    """Templates of pieces that do harm, for messages of any text: rendered or refused, within
+    SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
     clock, secret = Clock("chat templates"), "root:"
     options = {"add_generation_prompt": True, "bos_token": "<s>"}
 
     @many(250)
-    @given(st.one_of(st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join), st.text(max_size=20),
-                     st.sampled_from(PIECES).map("{{{{ messages {} }}}}".format),
-                     st.sampled_from(PIECES).map("{{{{ {} }}}}".format)),
-           st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]))  # fmt: skip
+    @given(
+        st.one_of(
+            st.lists(st.sampled_from(PIECES.split("\n")), max_size=8).map(" ".join),
+            st.text(max_size=20),
+            st.sampled_from(PIECES.split("\n")).map("{{{{ messages {} }}}}".format),
+            st.sampled_from(PIECES.split("\n")).map("{{{{ {} }}}}".format),
+        ),
+        st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]),
+    )
     def fuzz(template, content):
         messages = [{"role": "user", "content": content}]
         text = clock.run(
@@ -322,13 +318,11 @@ def test_chat_templates(monkeypatch):
 
 
 def test_estimators_options():
-    """--estimator.NAME VALUE of any kind."""
-    import torch
-
-    clock, rng = Clock("estimator options"), random.Random(0)
+    """--estimator.NAME VALUE of any kind: an exception that train.py turns into a sentence."""
+    clock = Clock("estimator options")
     for name, estimator in ADVANTAGES.items():
         for option in [*getattr(estimator, "known", ()), "order", "k", "ddof", "x"]:
-            for value in [*NUMBERS, True, "a", None, [], *(rng.random() for _ in range(TIMES - 1))]:
-                clock.run((name, option, value), lambda: ADVANTAGES[name](torch.ones(2, 4), **{option: value}),
-                          KeyError, ValueError, TypeError)  # what train.py's check turns into a sentence  # fmt: skip
+            for value in [*NUMBERS, True, "a", None, []]:
+                use = partial(estimator, torch.ones(2, 4), **{option: value})
+                clock.run((name, option, value), use, KeyError, ValueError, TypeError)
     clock.report()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (the templates are as they were published)
 """The published chat templates of three families, and conversations to render with them."""
 
 SMOLLM2 = (  # SmolLM2-360M-Instruct

@@ -1,4 +1,5 @@
-"""What the fuzz tests share: how many inputs (MAXRL_FUZZ times as many as usual), hostile values, and the line at the end."""
+"""What the fuzz tests share: how many inputs (MAXRL_FUZZ times as many as usual), hostile
+values, and the line at the end."""
 
 import os
 import time
@@ -33,8 +34,23 @@ NUMBERS = [
     float("nan"),
     float("inf"),
 ]
-TEXTS = ["", "\0", "..", "/", "../../x", "/etc/passwd", "a" * 400, "\ud800", "{{ 1 }}", "%s%n", "é", "-1", "NaN", "1e999",
-         "__class__"]  # fmt: skip
+TEXTS = [
+    "",
+    "\0",
+    "..",
+    "/",
+    "../../x",
+    "/etc/passwd",
+    "a" * 400,
+    "\ud800",
+    "{{ 1 }}",
+    "%s%n",
+    "é",
+    "-1",
+    "NaN",
+    "1e999",
+    "__class__",
+]
 
 
 def nested(depth: int):
@@ -44,27 +60,49 @@ def nested(depth: int):
     return value
 
 
-SCALARS = st.one_of(st.none(), st.booleans(), st.sampled_from(NUMBERS), st.integers(), st.floats(), st.sampled_from(TEXTS),
-                    st.text(max_size=20))  # fmt: skip
-VALUES = st.one_of(SCALARS, st.sampled_from([[], {}, [[]], [{}], nested(99), nested(500), [None], {"a": {}}]),
-                   st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-                       st.text(max_size=5), inner, max_size=3), max_leaves=6))  # fmt: skip
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from(NUMBERS),
+    st.integers(),
+    st.floats(),
+    st.sampled_from(TEXTS),
+    st.text(max_size=20),
+)
+VALUES = st.one_of(
+    SCALARS,
+    st.sampled_from([[], {}, [[]], [{}], nested(99), nested(500), [None], {"a": {}}]),
+    st.recursive(
+        SCALARS,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        ),
+        max_leaves=6,
+    ),
+)
 
 
 def many(examples: int):
     """Settings of a test with so many inputs."""
-    return settings(max_examples=examples * TIMES, deadline=None, derandomize=TIMES == 1, database=None,
-                    suppress_health_check=list(HealthCheck))  # fmt: skip
+    return settings(
+        max_examples=examples * TIMES,
+        deadline=None,
+        derandomize=TIMES == 1,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 class Clock:
-    """Counts inputs and keeps the slowest: `with clock(what): ...`, then clock.report() prints a line."""
+    """Counts inputs and keeps the slowest: `with clock(what): ...`, then clock.report() prints a
+    line."""
 
     def __init__(self, name: str):
         self.name, self.count, self.slowest, self.what, self.refused = name, 0, 0.0, "", 0
 
     def run(self, what, function, *errors):
-        """function() where it may raise `errors`, each with a sentence; anything else is a failure. Its result, or None."""
+        """function() where it may raise `errors`, each with a sentence; anything else is a
+        failure. Its result, or None."""
         start = time.perf_counter()
         try:
             return function()
@@ -81,5 +119,7 @@ class Clock:
                 self.slowest, self.what = seconds, repr(what)[:60]
 
     def report(self):
-        print(f"\n{self.name}: {self.count} inputs, {self.refused} refused in a sentence, "
-              f"the slowest {self.slowest * 1000:.1f} ms ({self.what})")  # fmt: skip
+        print(
+            f"\n{self.name}: {self.count} inputs, {self.refused} refused in a sentence, "
+            f"the slowest {self.slowest * 1000:.1f} ms ({self.what})"
+        )

@@ -32,12 +32,35 @@ def broken(completions):
 
 @pytest.fixture
 def own(warm, mazes, in_a_directory_of_its_own):
-    """rewards.py, and mazes as a JSONL file with a prompt that is too long among them; the arguments of a short run."""
+    """rewards.py, and mazes as a JSONL file with a prompt that is too long among them; the
+    arguments of a short run."""
     task = load_task("maze", "train", size=7, directory=str(mazes))
     rows = [{"prompt": task[i].prompt, "answer": task[i].answer, "number": i} for i in range(24)]
     rows.insert(3, {"prompt": " ".join(["WALL"] * 99), "answer": "", "number": -1})
     Path("rewards.py").write_text(REWARDS)
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return ["prompts", "--task.train", "mine.jsonl", "--task.validation", "mine.jsonl", "--task.test", "mine.jsonl",
-            "--init", warm, "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 20, "--max-prompt", 80,
-            "--precision", "float32", "--lr", 1e-4]  # fmt: skip
+    return [
+        "prompts",
+        "--task.train",
+        "mine.jsonl",
+        "--task.validation",
+        "mine.jsonl",
+        "--task.test",
+        "mine.jsonl",
+        "--init",
+        warm,
+        "--prompts",
+        4,
+        "--rollouts",
+        4,
+        "--steps",
+        2,
+        "--max-response",
+        20,
+        "--max-prompt",
+        80,
+        "--precision",
+        "float32",
+        "--lr",
+        1e-4,
+    ]

@@ -30,7 +30,9 @@ LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes
 
 
 class Table(torch.nn.Module):
-    """The logits of image i are row i of a table: the gradient of the table is the gradient of the logits."""
+    """The logits of image i are row i of a table: the gradient of the table is the gradient of the
+    logits.
+    """
 
     def __init__(self, logits=LOGITS):
         super().__init__()
@@ -76,7 +78,8 @@ def gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-# --------------------------------------------------- expectations ---------------------------------------------------
+# --------------------------------------------------- expectations
+# ---------------------------------------------------
 def outcomes(probabilities, N):
     """All that N draws can give, by counts: (probability, drawn classes (N,))."""
     for drawn in itertools.combinations_with_replacement(range(len(probabilities)), N):
@@ -102,7 +105,9 @@ RULES = [
 @pytest.mark.parametrize("name, options", RULES, ids=str)
 @pytest.mark.parametrize("image, label", [(0, 0), (0, 1), (1, 0), (1, 2)])
 def test_expected_logit_gradient_is_weight_times_grad_p(name, options, N, image, label):
-    """Through backward() itself, for p of .05 to .9: sum over outcomes of P(outcome) gradient = w_N(p) dp/dlogits."""
+    """Through backward() itself, for p of .05 to .9: sum over outcomes of P(outcome) gradient =
+    w_N(p) dp/dlogits.
+    """
     model = Table()
     policy = ClassifierPolicy(model, "abc")
     pi = model.logits[image].softmax(0)
@@ -140,7 +145,9 @@ def test_supervised_is_cross_entropy():
 
 
 def expected_gradient(model, examples, coefficients):
-    """Gradient of -mean_i w_i p_i with the weights w_i held fixed: an estimator's expectation over draws."""
+    """Gradient of -mean_i w_i p_i with the weights w_i held fixed: an estimator's expectation over
+    draws.
+    """
     p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
     model.zero_grad()
     (-(coefficients(p.detach()) * p).mean()).backward()
@@ -148,7 +155,9 @@ def expected_gradient(model, examples, coefficients):
 
 
 def test_maxrl_becomes_cross_entropy():
-    """The gradient of a whole network over images of many pass rates: direction and length against cross-entropy's."""
+    """The gradient of a whole network over images of many pass rates: direction and length against
+    cross-entropy's.
+    """
     model, examples = Plain(classes=5), batch(40)
     with torch.no_grad():  # pass rates from 4e-4 to .99, as in the middle of training
         model.net[-1].weight *= 12
@@ -182,7 +191,9 @@ def test_maxrl_becomes_cross_entropy():
 
 
 def test_draws_estimate_the_expectation():
-    """rollout, rewards, maxrl, backward with 16,384 real draws: within sampling error of the enumerated weight."""
+    """rollout, rewards, maxrl, backward with 16,384 real draws: within sampling error of the
+    enumerated weight.
+    """
     model, examples = Plain(), batch(6)
     policy = ClassifierPolicy(model, "abcde")
     rollouts = policy.rollout(examples, 16_384, step=3)
@@ -193,7 +204,8 @@ def test_draws_estimate_the_expectation():
     assert (sampled - exact).norm() < 0.03 * exact.norm()
 
 
-# ------------------------------------------------------- draws -------------------------------------------------------
+# ------------------------------------------------------- draws
+# -------------------------------------------------------
 def test_a_draw_depends_on_seed_step_place_and_logits_alone():
     model, examples = Plain(), batch(6)
     policy = ClassifierPolicy(model, "abcde", seed=5)
@@ -210,7 +222,9 @@ def test_a_draw_depends_on_seed_step_place_and_logits_alone():
 
 
 def test_frequencies_equal_probabilities():
-    """Chi-square over 100,000 draws of each image, 5 standard deviations; a temperature changes them as it should."""
+    """Chi-square over 100,000 draws of each image, 5 standard deviations; a temperature changes
+    them as it should.
+    """
     model = Table()
     policy = ClassifierPolicy(model, "abc")
     images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
@@ -235,7 +249,9 @@ def test_statistics_are_exact():
 
 
 def test_exact_pass_at_k(set_of_glyphs):
-    """Against one image at a time in eval mode; more images than a batch of the evaluation, the last one uneven."""
+    """Against one image at a time in eval mode; more images than a batch of the evaluation, the
+    last one uneven.
+    """
     task = Images("validation", set_of_glyphs, 12)
     torch.manual_seed(0)
     model = ResNet(ResNetConfig(12, "basic", (1, 1), 8))
@@ -265,7 +281,9 @@ def test_exact_pass_at_k(set_of_glyphs):
 
 
 def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
-    """`--estimator supervised` is SGD on F.cross_entropy with a cosine, written here without anything of the loop's."""
+    """`--estimator supervised` is SGD on F.cross_entropy with a cosine, written here without
+    anything of the loop's.
+    """
     code, said = shell(
         "train.py", "glyphs", "--estimator", "supervised", "--steps", 6, "--out", "ours"
     )
@@ -291,13 +309,16 @@ def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
 
 
 def test_two_objectives_through_the_front_doors(recipe, shell):
-    """The same initial weights and the same images for both; for what they learn see test_maxrl_becomes_cross_entropy."""
+    """The same initial weights and the same images for both; for what they learn see
+    test_maxrl_becomes_cross_entropy.
+    """
     for name in ("supervised", "maxrl"):
         code, said = shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name)
         assert code == 0, said
     first = [metrics(name)[0] for name in ("supervised", "maxrl")]
     assert first[0]["pass_rate"] == first[1]["pass_rate"]
-    # 32 x 64 draws, right with the p of their image: within five standard errors, whose variance p (1 - p) is at most .25
+    # 32 x 64 draws, right with the p of their image: within five standard errors, whose variance p
+    # (1 - p) is at most .25
     assert (
         first[0]["reward"] == 1
         and abs(first[1]["reward"] - first[1]["pass_rate"]) < 5 * 0.5 / (32 * 64) ** 0.5
@@ -344,7 +365,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(recipe, shell, monkeypatch
 
 
 def test_estimators_get_the_recipes_options(recipe):
-    """GRPO divides by N in the image recipes, as the paper's Appendix D says, unless told otherwise."""
+    """GRPO divides by N in the image recipes, as the paper's Appendix D says, unless told
+    otherwise.
+    """
     for name in ("imagenet", "images_laptop"):
         chosen = with_overrides(RECIPES[name](), ["--estimator", "grpo"])
         assert chosen.estimator_options == {"ddof": 0} and chosen.rollouts == 1024
@@ -373,7 +396,9 @@ def test_steps_replace_the_recipes_epochs():
 
 @pytest.fixture(scope="module")
 def jpegs(tmp_path_factory):
-    """What `data.imagenet.prepare` makes of 3 + 2 JPEGs, some of them upright, in each of 4 class folders."""
+    """What `data.imagenet.prepare` makes of 3 + 2 JPEGs, some of them upright, in each of 4 class
+    folders.
+    """
     Image = pytest.importorskip("PIL.Image")
     from data.imagenet import prepare
 
@@ -459,7 +484,9 @@ def test_models_and_tasks_that_do_not_fit(recipe, shell, warm, tmp_path):
 
 
 def test_a_run_that_diverged(recipe, shell):
-    """Not finite logits end training, evaluation and the study of gradients in a sentence, not in an index error."""
+    """Not finite logits end training, evaluation and the study of gradients in a sentence, not in
+    an index error.
+    """
     code, said = shell("train.py", "glyphs", "--lr", "1e30", "--warmup-steps", 0, "--out", "no")
     assert (
         code == 2
@@ -482,7 +509,9 @@ def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
 
 
 def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, monkeypatch):
-    """The forward of a bad image has moved the running averages by then: the run could not even evaluate any more."""
+    """The forward of a bad image has moved the running averages by then: the run could not even
+    evaluate any more.
+    """
     rollout, calls = ClassifierPolicy.rollout, []
 
     def spoilt(self, examples, *arguments, **options):
@@ -503,7 +532,9 @@ def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, m
 
 
 def test_noise_is_that_of_independent_draws():
-    """A function of seed, step and place alone; put in order, numbers of one rollout are uniform, those of two independent."""
+    """A function of seed, step and place alone; put in order, numbers of one rollout are uniform,
+    those of two independent.
+    """
     one, order = noise(1, 2, [5], 6)
     assert (
         one.shape == (1, 6)

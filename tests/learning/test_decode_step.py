@@ -1,4 +1,6 @@
-"""A step of sampling asks the host for nothing, so that a GPU can repeat it, in few kernels; a token is drawn in two levels."""
+"""A step of sampling asks the host for nothing, so that a GPU can repeat it, in few kernels; a
+token is drawn in two levels.
+"""
 
 import pytest
 import tiny
@@ -13,7 +15,9 @@ VIEWS = {"view", "_unsafe_view", "expand", "transpose", "permute", "unsqueeze", 
 
 
 class Kernels(TorchDispatchMode):
-    """Notes every operation that is no view, and refuses those that bring numbers to the host or from it."""
+    """Notes every operation that is no view, and refuses those that bring numbers to the host or
+    from it.
+    """
 
     def __init__(self):
         super().__init__()
@@ -38,12 +42,16 @@ class Kernels(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
     def count(self) -> int:
-        """With a norm as one: it is one kernel on a GPU, and here a power, a mean, a sum, a root and two products."""
+        """With a norm as one: it is one kernel on a GPU, and here a power, a mean, a sum, a root
+        and two products.
+        """
         return len(self.names) - 5 * self.names.count("rsqrt")
 
 
 def step(model, prompts, low):
-    """The kernels of a step of 4 rollouts a prompt, after the first, whose casts of weights are kept."""
+    """The kernels of a step of 4 rollouts a prompt, after the first, whose casts of weights are
+    kept.
+    """
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
         slots = prefill(model, prompts, 4, noise(0, 0, range(len(prompts)), 4, 9))
         slots.cache.reserve(9)
@@ -58,7 +66,10 @@ def step(model, prompts, low):
     (True, "qwen2", 30), (True, "llama", 30), (True, "qwen3", 36),
     (False, "qwen2", 27), (False, "llama", 27), (False, "qwen3", 29)])  # fmt: skip
 def test_a_step_asks_the_host_for_nothing_in_few_kernels(low, family, a_layer):
-    """17x17's model is a qwen2, SmolLM2 a llama. Prompts of different lengths cost nothing; more words than a block do."""
+    """17x17's model is a qwen2, SmolLM2 a llama.
+
+    Prompts of different lengths cost nothing; more words than a block do.
+    """
     for vocabulary, outside in ((32, 29), (2 * BLOCK, 43)):
         counts = []
         for layers in (1, 2, 5):
@@ -83,7 +94,9 @@ def test_a_step_asks_the_host_for_nothing_in_few_kernels(low, family, a_layer):
 
 
 def distributions(V):
-    """Rows (5, V) whose sums are exact in every precision, multiples of 1 / 4096: of random, of rare tokens, of one, of all."""
+    """Rows (5, V) whose sums are exact in every precision, multiples of 1 / 4096: of random, of
+    rare tokens, of one, of all.
+    """
     generator = torch.Generator().manual_seed(V)
     rows = torch.zeros(5, V, dtype=torch.float64)
     for row, tokens in zip(
@@ -109,7 +122,9 @@ def test_two_levels_draw_the_token_of_one(V, count, dtype):
 
 
 def test_two_levels_of_any_probabilities():
-    """Of logits as a model has them: in float64 the same tokens, in float32 their neighbours at most where sums are rounded."""
+    """Of logits as a model has them: in float64 the same tokens, in float32 their neighbours at
+    most where sums are rounded.
+    """
     logits = (
         torch.randn(2000, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 3
     )
@@ -128,7 +143,9 @@ def test_two_levels_of_any_probabilities():
 
 
 def test_at_the_edge_of_a_block():
-    """Sums of blocks are rounded: what is left of a point may be below 0 or past the last token of its block that can be."""
+    """Sums of blocks are rounded: what is left of a point may be below 0 or past the last token of
+    its block that can be.
+    """
     p = torch.rand(4000, 3 * BLOCK, generator=torch.Generator().manual_seed(2)).unflatten(
         -1, (3, BLOCK)
     )

@@ -22,7 +22,9 @@ FAMILIES = ("qwen2", "llama", "qwen3")
 
 
 def watch() -> dict:
-    """In the process with the guard: of each call the copies between host and device, and where and of what type things are."""
+    """In the process with the guard: of each call the copies between host and device, and where and
+    of what type things are.
+    """
     import tiny
     import torch
     from bench_turns import whole_biases
@@ -45,7 +47,9 @@ def watch() -> dict:
         return {"skip": f"no CUDA guard without a compiler and ninja: {str(error).splitlines()[0]}"}
 
     class Attention(TorchFunctionMode):
-        """Notes of which type the queries, keys and values are; what is below is decided otherwise on a GPU."""
+        """Notes of which type the queries, keys and values are; what is below is decided otherwise
+        on a GPU.
+        """
 
         def __init__(self):
             self.types = set()
@@ -80,7 +84,9 @@ def watch() -> dict:
             return result
 
     def fake(value, name=""):
-        """What was made on the host, with all its tensors on the device but a micro-batch's lengths of prompts."""
+        """What was made on the host, with all its tensors on the device but a micro-batch's lengths
+        of prompts.
+        """
         if name == "prefix_lengths":
             return value
         if isinstance(value, torch.Tensor):
@@ -102,7 +108,9 @@ def watch() -> dict:
         }
 
     def on_device(mask_of_the_host):
-        """The mask of a micro-batch is made on the host, from the lengths of prompts that lie there."""
+        """The mask of a micro-batch is made on the host, from the lengths of prompts that lie
+        there.
+        """
 
         def mask(lengths, Lp, L, device="cpu"):
             with _disable_current_modes():
@@ -186,7 +194,9 @@ def test_all_is_on_the_device_in_bfloat16(seen, family, kind):
 @pytest.mark.parametrize("kind", ["one length", "ragged"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_waits_for_the_host(seen, family, kind):
-    """A micro-batch brings the lengths of its prompts, once for all layers; and for ragged ones a mask, which `watch` made."""
+    """A micro-batch brings the lengths of its prompts, once for all layers; and for ragged ones a
+    mask, which `watch` made.
+    """
     assert (
         seen[f"encode, {family}, {kind}"]["copies"]
         == seen[f"step, {family}, {kind}"]["copies"]

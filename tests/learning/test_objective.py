@@ -1,4 +1,6 @@
-"""The terms beside -A log m: importance ratio and clipping, KL to a reference, entropy; log-probs in chunks."""
+"""The terms beside -A log m: importance ratio and clipping, KL to a reference, entropy; log-probs
+in chunks.
+"""
 
 import copy
 import math
@@ -16,10 +18,13 @@ from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 
 
-# ------------------------------------------------------ in chunks ----------------------------------------------------
+# ------------------------------------------------------ in chunks
+# ----------------------------------------------------
 @pytest.mark.parametrize("logits_at_once", [10**9, 50, 150, 151])
 def test_chunks_change_nothing(monkeypatch, logits_at_once):
-    """Values and gradients of log-probs and entropies, in float64, against the whole (tokens, V) at once."""
+    """Values and gradients of log-probs and entropies, in float64, against the whole (tokens, V) at
+    once.
+    """
     torch.manual_seed(0)
     head = torch.nn.Linear(8, 50).double()
     hidden, targets = (
@@ -64,7 +69,9 @@ def test_gradients_of_chunks_meet_in_float32(monkeypatch):
 
 
 def test_chunks_do_not_keep_the_logits(monkeypatch):
-    """What the backward keeps: without chunks (tokens, V) and more, with them only the pieces' inputs."""
+    """What the backward keeps: without chunks (tokens, V) and more, with them only the pieces'
+    inputs.
+    """
     head, hidden = torch.nn.Linear(4, 1000), torch.randn(64, 4, requires_grad=True)
 
     def kept(logits_at_once):
@@ -88,7 +95,8 @@ def test_entropy():
     assert entropy(logits.bfloat16()).dtype == torch.float32
 
 
-# --------------------------------------------------- ratio and clipping ----------------------------------------------
+# --------------------------------------------------- ratio and clipping
+# ----------------------------------------------
 def test_clipping_by_hand():
     """Asymmetric: a good token counts up to ratio 1.4, a bad one down to 0.9; beyond there is no gradient, but a bad
     token that became likelier, or a good one that became less likely, is never let go."""
@@ -125,7 +133,9 @@ def test_the_first_update_is_the_plain_one():
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_clip_ratio_is_a_share_of_all_tokens(beta):
-    """Also of those in groups without an advantage, which are scored with --beta alone: one name, one number."""
+    """Also of those in groups without an advantage, which are scored with --beta alone: one name,
+    one number.
+    """
     policy, rollouts = (
         tiny.policy(tiny.model(), beta=beta, reference=tiny.model(seed=1)),
         tiny.rollouts(),
@@ -159,7 +169,9 @@ def test_recorded_log_probs_do_not_depend_on_micro_batches():
 
 
 def test_minibatches_add_up():
-    """Two halves with their own divisors: with "sequence", half the sum of their gradients is that of the whole."""
+    """Two halves with their own divisors: with "sequence", half the sum of their gradients is that
+    of the whole.
+    """
     policy, rollouts = tiny.policy(tiny.model(), aggregation="sequence"), tiny.rollouts()
     advantages = torch.randn(4, 4, dtype=torch.float64)
     whole, parts = tiny.gradient(policy, rollouts, advantages), 0
@@ -170,7 +182,8 @@ def test_minibatches_add_up():
     assert tiny.distance(parts, whole) < 1e-12
 
 
-# ------------------------------------------------------ KL and entropy -----------------------------------------------
+# ------------------------------------------------------ KL and entropy
+# -----------------------------------------------
 def test_k3_is_the_kl_divergence_in_expectation():
     """Summed over the vocabulary, weighted with m: exactly KL(m || ref); never negative; 0 where they are equal. The
     naive log m - log ref is negative for some tokens."""
@@ -189,7 +202,9 @@ def test_k3_is_the_kl_divergence_in_expectation():
 @pytest.mark.parametrize("budget", [10**6, 20])
 @pytest.mark.parametrize("share", [True, False])
 def test_terms_of_the_loss_against_autograd(budget, share):
-    """beta and entropy bonus on top of the policy gradient, token aggregation, also of groups without advantages."""
+    """beta and entropy bonus on top of the policy gradient, token aggregation, also of groups
+    without advantages.
+    """
     model, reference, rollouts = tiny.model(), tiny.model(seed=1), tiny.rollouts()
     policy = tiny.policy(
         model,
@@ -229,7 +244,8 @@ def test_terms_of_the_loss_against_autograd(budget, share):
     assert all(p.grad is None for p in reference.parameters())
 
 
-# --------------------------------------------------- the front door --------------------------------------------------
+# --------------------------------------------------- the front door
+# --------------------------------------------------
 RUN = ("tiny", "--prompts", 8, "--rollouts", 8, "--steps", 3)
 
 
@@ -252,7 +268,9 @@ def test_several_updates_per_batch(dice, shell):
 
 
 def test_kl_keeps_near_the_start(dice, shell):
-    """kl is 0 in the first step; a large beta keeps it small where the run without drifts away: all that is rewarded is UP."""
+    """kl is 0 in the first step; a large beta keeps it small where the run without drifts away: all
+    that is rewarded is UP.
+    """
     drift, run = {}, (*RUN, "--task", "tiny:Up", "--max-response", 6, "--init", dice)
     for beta in (1e-9, 5.0):
         code, said = shell(

@@ -1,4 +1,6 @@
-"""Micro-batches: every row once, within the budget, little padding, and the gradient of the plain form."""
+"""Micro-batches: every row once, within the budget, little padding, and the gradient of the plain
+form.
+"""
 
 import numpy as np
 import pytest
@@ -120,7 +122,9 @@ def test_every_language_model_recipe_is_simulated():
 
 @pytest.mark.parametrize("budget", [1, 100, 400, 10**6])
 def test_the_gradient_is_that_of_the_plain_form(budget):
-    """Ragged rows in float64, against all of them in their order in one rectangle; also what belongs to each row."""
+    """Ragged rows in float64, against all of them in their order in one rectangle; also what
+    belongs to each row.
+    """
     rng = np.random.default_rng(0)
     model, rollouts = tiny.model(), tiny.rollouts((9, 5, 1, 7), N=8, L=60)
     rollouts.lengths = torch.from_numpy(lognormal(rng, (4, 8), 15, 0.8, 60))
@@ -140,7 +144,9 @@ def test_the_gradient_is_that_of_the_plain_form(budget):
 
 
 def few_rows(dtype=torch.float64):
-    """Rewards (4, 8): a group with one success, one with most, one with half of them, one without any."""
+    """Rewards (4, 8): a group with one success, one with most, one with half of them, one without
+    any.
+    """
     rewards = torch.zeros(4, 8, dtype=dtype)
     rewards[0, 3] = 1
     rewards[1, 1:] = 1
@@ -151,7 +157,9 @@ def few_rows(dtype=torch.float64):
 @pytest.mark.parametrize("setting", ["one update", "several updates", "LoRA"])
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
 def test_rows_without_an_advantage_change_nothing(aggregation, setting):
-    """The gradient of every estimator is that of the whole batch in one rectangle, in which such rows are run."""
+    """The gradient of every estimator is that of the whole batch in one rectangle, in which such
+    rows are run.
+    """
     for name, rule in ADVANTAGES.items():
         options = {"order": 3} if name == "maxrl_order" else {"k": 3} if name == "pkpo" else {}
         if name == "differential_smoothing":

@@ -1,4 +1,6 @@
-"""The policy's gradient: the theorem end to end by enumeration, and nothing that saves work or memory changes it."""
+"""The policy's gradient: the theorem end to end by enumeration, and nothing that saves work or
+memory changes it.
+"""
 
 import itertools
 import math
@@ -39,7 +41,9 @@ def all_responses():
 
 
 def enumerable(seed=4):
-    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by a plain forward."""
+    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by a
+    plain forward.
+    """
     model = tiny.model(seed=seed, vocab_size=V, hidden_size=16, intermediate_size=24)
     responses = all_responses()
     logs = []
@@ -114,7 +118,9 @@ def test_the_theorem_end_to_end(name, options, N):
 
 
 def test_dividing_each_group_by_its_tokens_is_another_objective():
-    """Lengths are random too: a mean over tokens is a ratio estimator, whose expectation is not along grad p."""
+    """Lengths are random too: a mean over tokens is a ratio estimator, whose expectation is not
+    along grad p.
+    """
     gradient, _, grad_p = expected_gradient("maxrl_success", {}, 2, divide_by_tokens=True)
     cosine = float(F.cosine_similarity(gradient, grad_p, dim=0))
     print(f"mean over a group's tokens: cosine with grad p {cosine:.4f}")
@@ -188,7 +194,9 @@ def test_order_of_rows_and_groups_changes_nothing():
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token"])
 def test_groups_without_advantages_are_skipped_but_counted(aggregation, monkeypatch):
-    """Not run, yet part of the divisor: leaving them out of it would train harder the fewer prompts are half solved."""
+    """Not run, yet part of the divisor: leaving them out of it would train harder the fewer prompts
+    are half solved.
+    """
     model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
     policy, seen = tiny.policy(model, aggregation=aggregation), []
     forward = type(model).forward
@@ -214,7 +222,9 @@ def test_groups_without_advantages_are_skipped_but_counted(aggregation, monkeypa
 
 
 def test_no_advantages_no_gradient():
-    """Zero, but there: an optimizer that skips parameters without .grad would also skip their weight decay."""
+    """Zero, but there: an optimizer that skips parameters without .grad would also skip their
+    weight decay.
+    """
     policy = tiny.policy(tiny.model())
     gradient = tiny.gradient(policy, tiny.rollouts(), torch.zeros(4, 4))
     assert (gradient == 0).all() and len(gradient) == sum(
@@ -233,7 +243,9 @@ def test_gradients_accumulate():
 
 
 class Questions(TorchDispatchMode):
-    """Counts what a GPU would have to be waited for: numbers, places of true values, indices that are masks or lists."""
+    """Counts what a GPU would have to be waited for: numbers, places of true values, indices that
+    are masks or lists.
+    """
 
     def __init__(self):
         super().__init__()
@@ -258,7 +270,10 @@ class Questions(TorchDispatchMode):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
-    """Micro-batches are cut of lengths on the host. The one question of each is asked there too: are its prompts full?"""
+    """Micro-batches are cut of lengths on the host.
+
+    The one question of each is asked there too: are its prompts full?
+    """
     policy = tiny.policy(
         tiny.model(),
         beta=0.3,
@@ -289,7 +304,9 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
 
 
 def test_statistics():
-    """The difference between sampler and training forward is 0 where the stored log-probs are the model's, else what it is."""
+    """The difference between sampler and training forward is 0 where the stored log-probs are the
+    model's, else what it is.
+    """
     policy = tiny.policy(tiny.model())
     examples = [Example("UP DOWN LEFT", ""), Example("WALL", "")]
     rollouts = policy.rollout(examples, 5, step=3)
@@ -346,7 +363,9 @@ EXAMPLES = [
 
 
 def test_demonstrations_are_maximum_likelihood():
-    """Advantage 1 on the answers is transformers' language-model loss with the prompts' labels set to -100."""
+    """Advantage 1 on the answers is transformers' language-model loss with the prompts' labels set
+    to -100.
+    """
     model = tiny.model()
     policy = tiny.policy(model, aggregation="token", micro_batch_tokens=12)
     rollouts = policy.demonstrate(EXAMPLES)
@@ -378,7 +397,9 @@ def test_demonstrations_are_maximum_likelihood():
 
 
 def test_demonstrations_equal_cross_entropy():
-    """The same without transformers' float32: to 1e-12, by "sequence" too, whose divisor is the number of answers."""
+    """The same without transformers' float32: to 1e-12, by "sequence" too, whose divisor is the
+    number of answers.
+    """
     model = tiny.model()
     total, tokens = 0.0, 0
     for example in EXAMPLES:
@@ -415,7 +436,9 @@ class Parity(Task):
 
 @pytest.mark.parametrize("rows", [1, 12, 4096])
 def test_count_successes(rows):
-    """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the place in `indices`."""
+    """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the
+    place in `indices`.
+    """
     policy, task, indices = tiny.policy(tiny.model(), wave_rows=rows), Parity(), [4, 0, 6, 2]
     told = []
     counts = count_successes(policy, task, indices, 6, seed=9, progress=told.append)
@@ -428,7 +451,9 @@ def test_count_successes(rows):
 
 
 def test_what_has_no_verdict_is_not_wrong():
-    """A fault under --reward-errors drop, or None: NaN, which counted as wrong answers in the evaluation."""
+    """A fault under --reward-errors drop, or None: NaN, which counted as wrong answers in the
+    evaluation.
+    """
 
     class Faulty(Parity):
         def rewards(self, examples, rollouts):
@@ -458,7 +483,9 @@ def test_a_policy_without_stop_tokens_is_refused():
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")]
 )
 def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
-    """A device with room for so many rows: whole groups, then slices of a group, and what was learned is remembered."""
+    """A device with room for so many rows: whole groups, then slices of a group, and what was
+    learned is remembered.
+    """
     expected = tiny.policy(tiny.model(), wave_rows=8).rollout(
         [Example("UP " * n + "UP", "") for n in range(5)], 4, step=3
     )

@@ -1,4 +1,6 @@
-"""Sampling: the same tokens as the plainest loop, whatever leaves, waits or is batched; from the right distribution."""
+"""Sampling: the same tokens as the plainest loop, whatever leaves, waits or is batched; from the
+right distribution.
+"""
 
 import math
 
@@ -22,7 +24,9 @@ STOP = [2, 7, 20]
 
 
 def plain_loop(model, prompts, N, max_tokens, stop, uniforms, temperature=1.0, top_k=0, top_p=1.0):
-    """One row at a time, the whole sequence again for every token, probabilities cut by sorting in python."""
+    """One row at a time, the whole sequence again for every token, probabilities cut by sorting in
+    python.
+    """
     responses = []
     for i, prompt in enumerate(prompts):
         for j in range(N):
@@ -233,7 +237,9 @@ def test_noise_is_uniform():
 
 
 def test_inverse_cdf_is_exact_on_a_grid():
-    """1,000 uniforms in the middles of equal steps hit every token as often as its probability says."""
+    """1,000 uniforms in the middles of equal steps hit every token as often as its probability
+    says.
+    """
     p = torch.tensor([0.0, 0.25, 0.0, 0.003, 0.247, 0.5, 0.0], dtype=torch.float64)
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     drawn = inverse_cdf(p, grid)
@@ -243,13 +249,17 @@ def test_inverse_cdf_is_exact_on_a_grid():
 
 @pytest.mark.parametrize("V", [100, 256, 300])
 def test_a_token_of_nan_is_one_of_the_vocabulary(V):
-    """Weights that have diverged are the loss's to report: a token beyond the vocabulary would end the process."""
+    """Weights that have diverged are the loss's to report: a token beyond the vocabulary would end
+    the process.
+    """
     drawn = drawing.draw(torch.full((5, V), torch.nan), torch.rand(5, dtype=torch.float64))
     assert (drawn >= 0).all() and (drawn < V).all()
 
 
 def test_frequencies_equal_probabilities():
-    """First tokens of 20,000 rollouts by chi-square (5 standard deviations), through generate itself."""
+    """First tokens of 20,000 rollouts by chi-square (5 standard deviations), through generate
+    itself.
+    """
     model, prompts = tiny.model(), tiny.prompts((6,))
     samples = generate(model, prompts, 20_000, 1, STOP, noise(7, 0, [0], 20_000, 1))
     with torch.no_grad():
@@ -291,7 +301,9 @@ def test_distribution_equals_the_warpers_of_transformers(options):
 @pytest.mark.parametrize("kept", [1, 700, 1024, 1025, 3000])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_nucleus_of_a_large_vocabulary_is_that_of_sorting_all_of_it(kept, ties, monkeypatch):
-    """Rows whose nucleus ends after `kept` tokens, or among equals: the first 1,024 are looked at before the rest."""
+    """Rows whose nucleus ends after `kept` tokens, or among equals: the first 1,024 are looked at
+    before the rest.
+    """
     generator = torch.Generator().manual_seed(kept)
     p = torch.rand(7, 4000, generator=generator, dtype=torch.float64) + 0.1
     if ties:

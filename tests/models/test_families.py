@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3 are what transformers makes of the same directory; the rest is refused by name."""
+"""Llama, Qwen2 and Qwen3 compute what transformers computes; anything else is refused by name."""
 
 import copy
 import functools
@@ -47,46 +47,29 @@ CASES = {
     "llama": ("llama", {}, "float32", False),
     "llama, 1 key-value head, untied, head_dim": (
         "llama",
-        dict(num_key_value_heads=1, tie_word_embeddings=False, head_dim=16, rms_norm_eps=0.01),
+        {"num_key_value_heads": 1, "tie_word_embeddings": False, "head_dim": 16},
         "float32",
         True,
     ),
     "llama, 4 key-value heads, bias": (
         "llama",
-        dict(num_key_value_heads=4, attention_bias=True),
+        {"num_key_value_heads": 4, "attention_bias": True, "rms_norm_eps": 0.01},
         "float32",
         False,
     ),
-    "llama3": ("llama", dict(head_dim=32, rope_parameters=LLAMA3), "bfloat16", False),
-    "llama, linear": (
-        "llama",
-        dict(rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.5}),
-        "float16",
-        False,
-    ),
-    "qwen2": ("qwen2", dict(tie_word_embeddings=False), "bfloat16", True),
-    "qwen2, 4 key-value heads, yarn": (
-        "qwen2",
-        dict(num_key_value_heads=4, head_dim=32, rope_parameters=YARN),
-        "float32",
-        False,
-    ),
-    "qwen3": ("qwen3", dict(head_dim=16), "float32", False),
-    "qwen3, 1 key-value head, untied": (
+    "llama3": ("llama", {"head_dim": 32, "rope_parameters": LLAMA3}, "bfloat16", False),
+    "qwen2": ("qwen2", {"tie_word_embeddings": False}, "bfloat16", True),
+    "qwen2, yarn": ("qwen2", {"head_dim": 32, "rope_parameters": YARN}, "float16", False),
+    "qwen3, 1 key-value head": (
         "qwen3",
-        dict(num_key_value_heads=1, tie_word_embeddings=False, head_dim=16),
+        {"num_key_value_heads": 1, "head_dim": 16},
         "bfloat16",
         True,
     ),
-    "qwen3, 4 key-value heads, bias, yarn": (
+    "qwen3, bias, untied": (
         "qwen3",
-        dict(
-            num_key_value_heads=4,
-            attention_bias=True,
-            head_dim=16,
-            rope_parameters=YARN | {"beta_fast": 4.0, "attention_factor": 1.3},
-        ),
-        "float16",
+        {"attention_bias": True, "head_dim": 16, "tie_word_embeddings": False},
+        "float32",
         False,
     ),
 }
@@ -94,7 +77,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """directory(case): what transformers wrote for it, all of whose parameters are random; written once."""
+    """directory(case): a checkpoint that transformers wrote, with random parameters."""
 
     @functools.cache
     def write(case):
@@ -132,9 +115,11 @@ def close(ours, theirs):
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_logits_equal_transformers(case, directory):
-    """On ragged rows that stand alone, behind a shared prefix, and token by token with a cache."""
-    model, theirs = checkpoint.load_model(directory(case))[0], read_by_transformers(directory(case))
+    """Ragged rows that stand alone, behind a shared prefix, and token by token with a cache."""
+    model, tokenizer, stop = checkpoint.load_model(directory(case))
+    theirs = read_by_transformers(directory(case))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert stop == [2] and tokenizer.encode("<bos> DONE") == [1, 7]
     tokens, lengths = pad(tiny.prompts((17, 1, 9, 100)), "cpu")
     mask = torch.arange(100) < lengths[:, None]
     expected = theirs(tokens, attention_mask=mask.long()).logits
@@ -168,22 +153,21 @@ def test_greedy_tokens_equal_transformers(case, directory):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("case", CASES)
-def test_transformers_reads_what_was_read_and_saved(case, dtype, directory, tmp_path):
+def test_transformers_reads_what_was_read_and_saved(case, directory, tmp_path):
     model, tokenizer, stop = checkpoint.load_model(directory(case))
-    checkpoint.save(tmp_path / "a", model, tokenizer, stop, recipe={}, dtype=dtype)
+    checkpoint.save(tmp_path / "a", model, tokenizer, stop)
     again, theirs = checkpoint.load_model(tmp_path / "a")[0], read_by_transformers(tmp_path / "a")
     for (name, p), q in zip(model.state_dict().items(), again.state_dict().values()):
-        assert torch.equal(p.to(getattr(torch, dtype)).float(), q), name
+        assert torch.equal(p, q), name
     tokens = torch.stack(tiny.prompts((100,)))
     close(again.lm_head(again(tokens[:, None])).squeeze(1), theirs(tokens).logits)
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == getattr(torch, dtype)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == torch.float32
 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_bfloat16_autocast(family):
-    """Norms of the heads give what attention multiplies: queries, keys and values of one dtype, and a cache of it."""
+    """Queries, keys and values have one dtype, and so does their cache; gradients are float32."""
     model = tiny.model(torch.float32, model_type=family, head_dim=16)
     (prefix, lengths), rows = (
         pad(tiny.prompts((9, 4)), "cpu"),
@@ -208,7 +192,7 @@ def test_bfloat16_autocast(family):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs(name):
-    """The hub's dialect and transformers 5's give one config, and the modules that transformers makes of it."""
+    """The hub's dialect and transformers 5's give one config, and the modules of transformers."""
     published, count = PUBLISHED[name]
     theirs = CONFIGS[published["model_type"]](**published)
     written = theirs.to_dict()
@@ -226,7 +210,6 @@ def test_published_configs(name):
     assert config.rms_norm_eps == theirs.rms_norm_eps and config.to_hf() == published | {
         "torch_dtype": "float32"
     }
-    assert config.to_hf("bfloat16")["torch_dtype"] == "bfloat16"
     assert TransformerConfig.from_hf(written).to_hf() == written | {"dtype": "float32"}
 
 
@@ -237,68 +220,35 @@ def test_maze_recipe_is_the_published_model():
     )
 
 
+def scaled(kind, **parameters):
+    """rope_scaling in the dialect of the hub."""
+    return {"rope_theta": 1e6, "rope_scaling": {"rope_type": kind, **parameters}}
+
+
 ROPES = [
+    {},
     {"rope_theta": 1e6},
-    {
-        "rope_theta": 5e5,
-        "rope_scaling": {
-            "factor": 32.0,
-            "high_freq_factor": 4.0,
-            "low_freq_factor": 1.0,
-            "original_max_position_embeddings": 8192,
-            "rope_type": "llama3",
-        },
-    },  # Llama 3.2
-    {"rope_theta": 1e6, "rope_scaling": YARN | {"original_max_position_embeddings": 32768}},
-    {
-        "rope_theta": 1e6,
-        "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
-    },
-    {
-        "rope_scaling": {
-            "type": "yarn",
-            "rope_type": "yarn",
-            "factor": 0.5,
-            "beta_fast": 16,
-            "beta_slow": 2,
-        }
-    },
-    {"rope_scaling": {"rope_type": "yarn", "factor": 3.3, "truncate": False}},
-    {
-        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0},
-        "rope_theta": 100.0,
-    },
-    {
-        "rope_scaling": {
-            "rope_type": "yarn",
-            "factor": 4.0,
-            "beta_fast": 1,
-            "beta_slow": 1,
-            "original_max_position_embeddings": 6,
-        },
-        "rope_theta": 1e6,
-    },  # all pairs: an empty ramp
-    {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    scaled("linear", factor=4.0),
     {"rope_parameters": LLAMA3},
     {"rope_parameters": LLAMA3 | {"factor": 3.3, "high_freq_factor": 2.2}},
     {"rope_parameters": {"rope_type": "default"}, "rope_theta": 3e4},
-    {
-        "rope_parameters": LLAMA3,
-        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
-        "rope_theta": 3e4,
-    },
+    {"rope_parameters": LLAMA3} | scaled("linear", factor=2.0),
     {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
-    {},
+    scaled("yarn", factor=4.0, original_max_position_embeddings=32768),
+    {"rope_scaling": {"type": "yarn", "factor": 0.5, "beta_fast": 16, "beta_slow": 2}},
+    scaled("yarn", factor=3.3, truncate=False),
+    scaled("yarn", factor=4.0, attention_factor=1.0),
+    # An empty ramp.
+    scaled("yarn", factor=4, beta_fast=1, beta_slow=1, original_max_position_embeddings=6),
 ]
 
 
 @pytest.mark.parametrize("rope", ROPES, ids=str)
 def test_frequencies_equal_transformers(rope):
-    """To the last digits, and with them the cosines and sines of far positions, as far as float32 knows them."""
+    """Frequencies to the last digits, cosines and sines of far positions as float32 allows."""
     config = {k: v for k, v in SMOLLM2.items() if k not in ("rope_theta", "rope_scaling")} | rope
-    theirs = LlamaRotaryEmbedding(
-        LlamaConfig(**copy.deepcopy(config))
-    )  # it writes into the dictionary
+    # LlamaConfig writes into the dictionary.
+    theirs = LlamaRotaryEmbedding(LlamaConfig(**copy.deepcopy(config)))
     ours = TransformerConfig.from_hf(config).rope
     frequencies, scale = ours.frequencies(64, torch.float32, torch.device("cpu"))
     torch.testing.assert_close(frequencies, theirs.inv_freq, atol=0, rtol=5e-7)
@@ -309,7 +259,7 @@ def test_frequencies_equal_transformers(rope):
 
 
 def test_head_dim_and_bias_are_the_familys():
-    """Qwen3 without a head_dim has 128, whatever hidden_size says; Qwen2 knows no attention_bias."""
+    """Qwen3 without a head_dim has 128, whatever hidden_size is; Qwen2 has no attention_bias."""
     sizes = {k: v for k, v in QWEN3_4B.items() if k != "head_dim"}
     assert TransformerConfig.from_hf(sizes).head_dim == CONFIGS["qwen3"](**sizes).head_dim == 128
     assert TransformerConfig.from_hf(SMOLLM2).head_dim == 64
@@ -322,60 +272,31 @@ def test_head_dim_and_bias_are_the_familys():
             assert ours.state_dict().keys() == theirs.state_dict().keys()
 
 
-ROPE = "rope_scaling"
-
-
 @pytest.mark.parametrize(
     "change, words",
     [
         ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"model_type": "llama", "sliding_window": 4096}, "sliding_window = 4096"),
-        (
-            {"layer_types": ["full_attention", "sliding_attention"]},
-            "layer_types .*sliding_attention",
-        ),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types .*sliding"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
-        ({"attention_dropout": 0.1}, "attention_dropout = 0.1"),
-        ({"model_type": "llama", "mlp_bias": True}, "mlp_bias = True"),
-        ({"model_type": "llama", "pretraining_tp": 2}, "pretraining_tp = 2"),
-        ({"model_type": "llama", "rope_interleaved": True}, "rope_interleaved = True"),
-        ({"is_causal": False}, "is_causal = False"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
         ({"num_experts": 8}, "num_experts = 8"),
-        ({"num_local_experts": 8}, "num_local_experts = 8"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config = .*awq"),
-        ({"compression_config": {"format": "dense"}}, "compression_config"),
-        ({"dual_chunk_attention_config": {"chunk_size": 1}}, "dual_chunk_attention_config"),
         ({"original_max_position_embeddings": 64}, "original_max_position_embeddings = 64"),
-        (
-            {"architectures": ["Qwen2ForSequenceClassification"]},
-            "architectures = .*SequenceClassification",
-        ),
-        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
-        ({"model_type": "qwen3_moe"}, "model_type 'qwen3_moe'"),
+        ({"architectures": ["Qwen2ForTokenClassification"]}, "architectures = .*Classification"),
         ({"model_type": "mistral"}, "model_type 'mistral' .* llama, qwen2, qwen3"),
         ({"model_type": None}, "model_type None"),
         ({"head_dim": 7}, "4 heads of size 7"),
         ({"num_attention_heads": 5}, "5 heads of size 6.4"),
         ({"num_key_value_heads": 3}, "3 key-value heads"),
-        ({ROPE: {"rope_type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic'"),
-        (
-            {ROPE: {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
-            "rope_type 'longrope'",
-        ),
-        ({ROPE: {"type": "mrope", "mrope_section": [2, 1, 1]}}, "rope_type 'mrope'"),
-        ({ROPE: {"mrope_section": [2, 1, 1]}}, "mrope_section of rope_type 'default'"),
-        ({ROPE: {"rope_type": "linear"}}, "rope_type 'linear' without factor"),
-        (
-            {ROPE: {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
-            "'llama3' without high_freq_factor",
-        ),
-        ({ROPE: {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0}}, "mscale of rope_type 'yarn'"),
-        (
-            {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
-            "partial_rotary_factor of",
-        ),
-        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention of"),
+        ({"vocab_size": None}, "lacks vocab_size"),
+        ({"hidden_size": 0}, "hidden_size = 0"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1"),
+        (scaled("dynamic", factor=2.0), "rope_type 'dynamic'"),
+        (scaled("default", mrope_section=[2, 1, 1]), "mrope_section of rope_type 'default'"),
+        (scaled("linear"), "rope_type 'linear' without factor"),
+        (scaled("linear", factor=-1), "factor = -1"),
+        (scaled("yarn", factor=4.0, mscale=1.0), "mscale of rope_type 'yarn'"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
     ],
 )
 def test_refuses_by_name_what_is_not_implemented(change, words):
@@ -384,7 +305,7 @@ def test_refuses_by_name_what_is_not_implemented(change, words):
 
 
 def test_harmless_keys_pass():
-    """Null, or a value that asks for what is there: as good as absent."""
+    """null, or a value that asks for what is implemented, counts as absent."""
     plain = TransformerConfig.from_hf(tiny.SIZES)
     for change in (
         {"quantization_config": None},
@@ -399,11 +320,3 @@ def test_harmless_keys_pass():
         {"_name_or_path": "x"},
     ):
         assert TransformerConfig.from_hf(tiny.SIZES | change) == plain
-
-
-@pytest.mark.parametrize(
-    "name", ["vocab_size", "hidden_size", "num_key_value_heads", "max_position_embeddings"]
-)
-def test_refuses_a_config_without_a_size(name):
-    with pytest.raises(ValueError, match=f"lacks {name}"):
-        TransformerConfig.from_hf({k: v for k, v in tiny.SIZES.items() if k != name})

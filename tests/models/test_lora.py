@@ -19,13 +19,11 @@ from transformers import AutoModelForCausalLM
 from maxrl import checkpoint
 from maxrl.config import PROJECTIONS
 from maxrl.errors import UsageError
-from maxrl.io import hub_files
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy, TokenLogProbs
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
-from maxrl.sampling.prompts import pad
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
 
@@ -33,27 +31,14 @@ CASES = {
     "llama": ("llama", {}, PROJECTIONS),
     "llama, untied, bias": (
         "llama",
-        dict(tie_word_embeddings=False, attention_bias=True),
+        {"tie_word_embeddings": False, "attention_bias": True},
         ("o_proj", "down_proj"),
     ),
     "qwen2": ("qwen2", {}, ("q_proj", "v_proj")),
-    "qwen3": ("qwen3", dict(head_dim=16), PROJECTIONS),
+    "qwen3": ("qwen3", {"head_dim": 16}, PROJECTIONS),
 }
-RL = (
-    "tiny",
-    "--prompts",
-    4,
-    "--rollouts",
-    4,
-    "--steps",
-    2,
-    "--lora-rank",
-    3,
-    "--lora-alpha",
-    5,
-    "--lr",
-    0.02,
-)
+SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
+RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +88,9 @@ def logits(model, tokens=TOKENS):
 
 
 def close(ours, theirs, atol=None):
-    """Up to 128 roundings of the largest number: sums of some 40 products, through two layers and two ways of adding."""
-    atol = (
-        128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max())
-        if atol is None
-        else atol
-    )
+    """Allow 128 roundings of the largest number, for sums of some 40 products in two layers."""
+    if atol is None:
+        atol = 128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max())
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
 
 
@@ -132,9 +114,8 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
         "the adapter does something"
     )
     for result in both:
-        result[..., :-1, :].flatten(0, 1).log_softmax(-1).gather(
-            -1, TOKENS[:, 1:].reshape(-1, 1)
-        ).mean().backward()
+        log_probs = result[..., :-1, :].flatten(0, 1).log_softmax(-1)
+        log_probs.gather(-1, TOKENS[:, 1:].reshape(-1, 1)).mean().backward()
     own = {name: p for name, p in model.named_parameters() if p.grad is not None}
     assert own.keys() == {name.removeprefix(lora.PREFIX) for name in lora.lora_state(model)}
     assert own.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
@@ -185,7 +166,7 @@ def test_we_read_peft_with_equal_logits(case, base, tmp_path):
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_merged_equals_unmerged(case, base, tmp_path):
-    """In the model, in the written directory (which leaves the model as it is) and in transformers."""
+    """In the model, in the written directory and in transformers; writing changes nothing."""
     model = adapted(base(case), CASES[case][2])
     expected, before = logits(model), {name: t.clone() for name, t in model.state_dict().items()}
     write(tmp_path / "merged", model, merge=True)
@@ -228,7 +209,7 @@ def test_without_training_it_is_the_base(base):
 
 
 def test_prefix_cache_and_autocast(base):
-    """The ways through the layers agree; a frozen weight is cast once, and again when it changes."""
+    """The ways through the layers agree; a frozen weight is cast once, until it changes."""
     model = adapted(base("qwen3"))
     policy, given = tiny.policy(model, autocast=True), tiny.rollouts()
     batch = tiny.whole(given)
@@ -249,6 +230,10 @@ def test_prefix_cache_and_autocast(base):
             head.weight.mul_(2)
         assert (policy.module(batch)[0] - first).abs().max() > 0.1
         assert torch.equal(head.copy, head.weight.bfloat16())
+        lora.drop_casts(model)
+        assert head.copy is None and adapter.copy is None
+        policy.module(batch)
+        assert torch.equal(head.copy, head.weight.bfloat16())
     assert adapter.lora_A.weight.grad.dtype == torch.float32 and head.weight.grad is None
 
 
@@ -263,7 +248,7 @@ def test_sampler_and_training_forward_agree(base):
 
 
 def test_a_rank_with_nothing_to_train(base):
-    """One process as a group of ranks: DDP reduces A and B alone, and zero advantages give zero gradients."""
+    """DDP reduces A and B alone, and zero advantages give zero gradients."""
     model = adapted(base("qwen2"))
     assert TokenLogProbs(model)(None).requires_grad
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -276,13 +261,14 @@ def test_a_rank_with_nothing_to_train(base):
         policy.backward(tiny.rollouts(), torch.ones(4, 4))
         assert all(p.grad.any() for p in model.parameters() if p.requires_grad)
     finally:
-        policy = None  # before its process group: DDP, outliving that, waits with the GIL for a thread that needs it
+        # A DDP that outlives its process group can deadlock.
+        policy = None
         gc.collect()
         dist.destroy_process_group()
 
 
 def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
-    """Trained weights are A and B; the optimizer has no others; the base is named by its own directory."""
+    """Only A and B are trained and saved, and the base is named by its own directory."""
     code, said = shell(
         "train.py", *RL, "--init", warm, "--out", "rl", "--lora-projections", "q_proj,down_proj"
     )
@@ -319,7 +305,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
 
 
 def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
-    """An interrupted and resumed run is the uninterrupted one, whether the checkpoints are merged or not."""
+    """A resumed run equals the uninterrupted one, whether its checkpoints are merged or not."""
     run = (*RL, "--init", warm, "--steps", 4, "--save-every", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
     for name, options in (("cut", ()), ("cut-merged", ("--lora-merge",))):
@@ -345,7 +331,6 @@ def test_merged_checkpoints_and_resume_bit_for_bit(warm, shell, monkeypatch):
 
 
 def test_resume_may_merge_from_now_on_but_not_change_the_adapter(warm, shell):
-    """And a run of before the fields were there goes on."""
     run = (*RL, "--init", warm, "--out", "rl")
     assert shell("train.py", *run)[0] == 0
     refused(shell("train.py", *run, "--resume", "--lora-rank", 4), "lora_rank = 3, not 4")
@@ -353,16 +338,10 @@ def test_resume_may_merge_from_now_on_but_not_change_the_adapter(warm, shell):
     code, said = shell("train.py", *run, "--resume", "--lora-merge", "--steps", 3)
     assert code == 0 and (checkpoint.find("rl") / "model.safetensors").exists(), said
     assert shell("train.py", *run, "--resume", "--steps", 4)[0] == 0 and len(metrics("rl")) == 4
-    assert shell("train.py", *RL[:7], "--init", warm, "--out", "old")[0] == 0
-    recipe = json.loads(Path("old/recipe.json").read_text())
-    recipe["config"] = {k: v for k, v in recipe["config"].items() if "lora" not in k}
-    Path("old/recipe.json").write_text(json.dumps(recipe))
-    code, said = shell("train.py", *RL[:6], 3, "--init", warm, "--out", "old", "--resume")
-    assert code == 0 and len(metrics("old")) == 3, said
 
 
 def test_an_adapter_as_init(warm, shell):
-    """Without --lora-rank the merged model is trained, all of it; an adapter of an adapter is refused."""
+    """Without --lora-rank all of the merged model is trained; a second adapter is refused."""
     assert shell("train.py", *RL, "--init", warm, "--out", "first")[0] == 0
     code, said = shell(
         "train.py", *RL[:7], "--lr", 0, "--weight-decay", 0, "--init", "first", "--out", "second"
@@ -392,21 +371,14 @@ def test_the_base_is_gone(warm, shell):
 @pytest.mark.parametrize(
     "options, words",
     [
-        (("--lora-rank", 2), "--lora-rank 2 needs --init"),
-        (("--lora-rank", -1, "--init", "x"), "--lora-rank -1 must not be negative"),
-        (("--lora-rank", 2, "--init", "x", "--lora-alpha", 0), "--lora-alpha 0.0 must be above 0"),
-        (
-            ("--lora-rank", 2, "--init", "x", "--lora-projections", "q_proj,qproj"),
-            "'qproj' is not one of q_proj, k_proj",
-        ),
-        (("--lora-rank", 2, "--init", "x", "--lora-projections", ""), "'' is not one of q_proj"),
-        (("--lora-merge",), "--lora-merge means nothing without --lora-rank"),
-        (("--lora-alpha", 2), "--lora-alpha means nothing without --lora-rank"),
-        (("--lora-projections", "q_proj"), "--lora-projections means nothing without --lora-rank"),
+        ("--lora-rank 2", "--lora-rank 2 needs --init"),
+        ("--lora-rank 2 --init x --lora-alpha 0", "--lora-alpha 0.0 must be above 0"),
+        ("--lora-rank 2 --init x --lora-projections qproj", "'qproj' is not one of q_proj"),
+        ("--lora-merge", "--lora-merge means nothing without --lora-rank"),
     ],
 )
 def test_options_that_are_refused(shell, options, words):
-    refused(shell("train.py", "tiny", *options, "--out", "rl"), words)
+    refused(shell("train.py", "tiny", *options.split(), "--out", "rl"), words)
     assert not Path("rl").exists()
 
 
@@ -421,22 +393,21 @@ def test_a_classifier_refuses():
     "change, words",
     [
         ({"use_dora": True}, "use_dora = True, which is not implemented"),
-        ({"use_rslora": True}, "use_rslora = True"),
         ({"bias": "all"}, "bias = 'all'"),
         ({"peft_type": "IA3"}, "peft_type = 'IA3'"),
         ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights = 'pissa'"),
         ({"lora_alpha": None}, "lacks lora_alpha"),
-        (
-            {"r": 4},
-            "does not fit the model and its rank 4: base_model.*lora_A.weight, the first of 28",
-        ),
+        # No memory is taken for these ranks.
+        ({"r": 4}, "size mismatch for .*lora_A.weight"),
+        ({"r": 10**12}, "size mismatch for .*lora_A.weight"),
         ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+        ({"base_model_name_or_path": "a"}, "is a LoRA adapter of a, which is an adapter too"),
     ],
 )
-def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path):
-    path = write(tmp_path / "a", adapted(base("qwen2")))
+def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(Path("a"), adapted(base("qwen2")))
     config = json.loads((path / "adapter_config.json").read_text())
     (path / "adapter_config.json").write_text(json.dumps(config | change))
     with pytest.raises(ValueError, match=words):
@@ -445,37 +416,26 @@ def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path):
 
 def test_tensors_that_do_not_fit(base, tmp_path):
     path = write(tmp_path / "a", adapted(base("qwen2"), ("q_proj",)))
-    file, tensors = (
-        path / "adapter_model.safetensors",
-        load_file(path / "adapter_model.safetensors"),
-    )
-    first = next(iter(tensors))
-    other = first.replace("q_proj", "k_proj").replace("lora_B", "lora_A")
+    file = path / "adapter_model.safetensors"
+    tensors = load_file(file)
+    first = next(name for name in tensors if "lora_A" in name)
+    B = first.replace("lora_A", "lora_B")
     for wrong, words in (
-        (
-            {k: v for k, v in tensors.items() if k != first.replace("lora_A", "lora_B")},
-            "does not fit",
-        ),
-        (tensors | {"base_model.model.lm_head.weight": torch.zeros(32, 32)}, "lm_head.weight"),
-        (tensors | {other: torch.zeros(3, 32)}, "k_proj"),
-        (
-            tensors | {"base_model.model.lm_head.lora_A.weight": torch.zeros(3, 32)},
-            "lm_head is not possible",
-        ),
+        ({k: v for k, v in tensors.items() if k != B}, "do not fit the model: .*lora_B"),
+        (tensors | {"base_model.model.x": torch.zeros(32, 32)}, "do not fit the model: x"),
+        (tensors | {first.replace("q_proj", "k_proj"): torch.zeros(3, 32)}, "do not fit"),
+        (tensors | {f"{lora.PREFIX}lm_head.lora_A.weight": torch.zeros(3, 32)}, "on lm_head is"),
         ({}, "no projection is not possible"),
     ):
         save_file(wrong, file)
         with pytest.raises(ValueError, match=words):
             checkpoint.load_model(path)
     file.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="damaged"):
-        checkpoint.load_model(path)
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match="no adapter_model.safetensors"):
+    with pytest.raises(ValueError, match=f"{file} is damaged"):
         checkpoint.load_model(path)
 
 
-def test_add_lora_refuses(base):
+def test_add_lora_refuses():
     for rank, projections, words in (
         (0, PROJECTIONS, "rank 0"),
         (2, ("lm_head",), "on lm_head is not possible"),
@@ -484,37 +444,3 @@ def test_add_lora_refuses(base):
     ):
         with pytest.raises(ValueError, match=words):
             lora.add_lora(tiny.model(), rank, 1.0, projections)
-
-
-def test_a_hub_id_stays_what_it_is(base, monkeypatch):
-    monkeypatch.setattr(hub_files, "download", lambda name: base("qwen2"))
-    assert checkpoint.base_name("org/name") == "org/name"
-    assert checkpoint.base_name(base("qwen2")) == str(base("qwen2").resolve())
-
-
-@torch.no_grad()
-def test_ragged_rows_behind_a_prefix(base):
-    model = adapted(base("qwen3"))
-    (prefix, lengths), rows = pad(tiny.prompts((50, 7)), "cpu"), TOKENS[:2, None, :12]
-    shared = model.lm_head(model(rows, prefix, lengths))
-    for g, n in enumerate(lengths):
-        alone = logits(model, torch.cat([prefix[g : g + 1, :n], rows[g]], 1))
-        close(shared[g], alone[:, n:])
-
-
-def test_casts_of_frozen_weights_can_be_dropped():
-    """Under autocast each frozen weight keeps a bfloat16 copy, made anew where it is gone: a sharded model has no room."""
-    from maxrl.models.lora import Frozen, add_lora, drop_casts
-
-    model = add_lora(tiny.model(torch.float32), 2, 4)
-    tokens = torch.ones(1, 1, 3, dtype=torch.long)
-
-    def copies():
-        return [m.copy is not None for m in model.modules() if isinstance(m, Frozen)]
-
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        first = model(tokens)
-        assert sum(copies()) > 10
-        drop_casts(model)
-        assert not any(copies())
-        assert torch.equal(model(tokens), first)

@@ -1,4 +1,6 @@
-"""Proofs by enumeration: the expected gradient of every estimator over all its outcomes is weight(p) * grad p."""
+"""Proofs by enumeration: the expected gradient of every estimator over all its outcomes is
+weight(p) * grad p.
+"""
 
 import itertools
 import math
@@ -18,7 +20,8 @@ NEEDS_GROUP = {
     "maxrl_centered",
     "differential_smoothing",
 }
-# Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else is proven below.
+# Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else
+# is proven below.
 NO_WEIGHT = {
     "supervised": "its rollouts are demonstrations, not samples of the policy",
     "differential_smoothing": "it depends on the log-probabilities of the rollouts",
@@ -30,7 +33,8 @@ def order_sum(p, order):
     return sum((1 - p) ** k for k in range(order))
 
 
-# name -> closed form of the weight with N rollouts and these options, or None where there is none (GRPO)
+# name -> closed form of the weight with N rollouts and these options, or None where there is none
+# (GRPO)
 CLOSED_FORM = {
     "reinforce": lambda p, N: order_sum(p, 1),
     "reinforce_mean": lambda p, N: (N - 1) / N * order_sum(p, 1),
@@ -101,7 +105,10 @@ def test_expected_gradient_is_weight_times_grad_p(name):
 
 
 def test_algorithm_1_has_order_n_minus_1_and_equations_9_and_10_have_order_n():
-    """Documentation around MaxRL calls (r - mean) / mean the order-N estimator. It is w_{N-1}: short by (1-p)^(N-1)."""
+    """Documentation around MaxRL calls (r - mean) / mean the order-N estimator.
+
+    It is w_{N-1}: short by (1-p)^(N-1).
+    """
     for N in range(2, 9):
         rewards = all_outcomes(N)
         algorithm_1, eq_9, eq_10 = (
@@ -120,7 +127,9 @@ def test_algorithm_1_has_order_n_minus_1_and_equations_9_and_10_have_order_n():
 
 
 def test_grpo_is_far_from_its_limit():
-    """1/sqrt(p(1-p)) is what GRPO weighs with endless rollouts: 10.05 at p = 0.01, but 3.73 with N = 16."""
+    """1/sqrt(p(1-p)) is what GRPO weighs with endless rollouts: 10.05 at p = 0.01, but 3.73 with N
+    = 16.
+    """
     limit = weight("grpo", 0.01)
     assert limit == pytest.approx(10.0504, abs=1e-4)
     for N, ddof, expected in ((16, 0, 3.733), (16, 1, 3.614), (1024, 0, 9.920), (1024, 1, 9.915)):
@@ -140,7 +149,9 @@ RIGHT = torch.tensor([0, 1, 0, 1, 0], dtype=F64)  # two of five outcomes are rig
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
 def test_softmax_policy_against_autograd(name):
-    """Gradient vectors of a softmax over 5 outcomes, all 5^N samples, N <= 5: equal to autograd's grad J_T to 1e-12."""
+    """Gradient vectors of a softmax over 5 outcomes, all 5^N samples, N <= 5: equal to autograd's
+    grad J_T to 1e-12.
+    """
     logits = LOGITS.clone().requires_grad_()
     p = (logits.softmax(0) * RIGHT).sum()
     grad = lambda value: torch.autograd.grad(value, logits, retain_graph=True)[0]  # noqa: E731
@@ -219,7 +230,9 @@ def test_hand_vectors(name, options, rewards, expected):
     "order, expected", [(4, [4.0, 3.6, 2.91217, 1.92307]), (8, [8.0, 6.13333, 3.84615, 1.99983])]
 )
 def test_hand_vectors_of_sixteen_rollouts(order, expected):
-    """c_T of 1, 2, 4, 8 successes among 16, to the digits known: 16 times .25, .225, .18201, .12019 and so on."""
+    """c_T of 1, 2, 4, 8 successes among 16, to the digits known: 16 times .25, .225, .18201, .12019
+    and so on.
+    """
     rewards = torch.tensor([[float(i < K) for i in range(16)] for K in (1, 2, 4, 8)], dtype=F64)
     got = ADVANTAGES["maxrl_success"](rewards, order=order)[:, 0]
     torch.testing.assert_close(got, torch.tensor(expected, dtype=F64), rtol=0, atol=2e-4)
@@ -237,7 +250,8 @@ def test_large_groups_in_float32():
     assert double.max() == pytest.approx(2048)  # c_N of one success is N
 
 
-# ------------------------------------------------------ weights ----------------------------------------------------
+# ------------------------------------------------------ weights
+# ----------------------------------------------------
 def test_limits_and_orders():
     p = torch.tensor([0.01, 0.5, 1.0], dtype=F64)
     for name in ("reinforce", "reinforce_mean", "rloo", "dr_grpo"):
@@ -268,7 +282,9 @@ def test_weight_of_many_rollouts_approaches_the_limit():
 
 @pytest.mark.parametrize("name", CLOSED_FORM)
 def test_ends_are_limits_and_continuous(name):
-    """p = 0 and p = 1 are the limits, and nothing is lost near them: finite-N weights are polynomials in p."""
+    """p = 0 and p = 1 are the limits, and nothing is lost near them: finite-N weights are
+    polynomials in p.
+    """
     for N in (2, 3, 16, 255):
         for options in [any_options(name, 2)]:
             ends = weight(name, torch.tensor([0.0, 1.0], dtype=F64), rollouts=N, **options)
@@ -284,7 +300,9 @@ def test_ends_are_limits_and_continuous(name):
 
 
 def test_w_near_zero():
-    """(1 - (1-p)^T) / p as written gives 0 at p = 1e-17 and misses at 1e-12; expm1 and log1p lose nothing."""
+    """(1 - (1-p)^T) / p as written gives 0 at p = 1e-17 and misses at 1e-12; expm1 and log1p lose
+    nothing.
+    """
     T = 1000
     naive = lambda p: (1 - (1 - p) ** T) / p  # noqa: E731
     assert naive(1e-17) == 0 and abs(naive(1e-12) / T - 1) > 1e-5
@@ -299,7 +317,8 @@ def test_w_near_zero():
     )
 
 
-# --------------------------------------------- shapes, dtypes, refusals --------------------------------------------
+# --------------------------------------------- shapes, dtypes, refusals
+# --------------------------------------------
 def any_options(name, order=3, rewards=None):
     if name == "differential_smoothing" and rewards is not None:
         return {"mean_log_probs": torch.full(rewards.shape, -0.5)}
@@ -307,7 +326,9 @@ def any_options(name, order=3, rewards=None):
 
 
 def test_differential_smoothing():
-    """GRPO with divisor N, then -gamma l for successes and +gamma l for failures; groups without success learn too."""
+    """GRPO with divisor N, then -gamma l for successes and +gamma l for failures; groups without
+    success learn too.
+    """
     rewards, l = (
         torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]),
         torch.tensor([[-0.1, -2, -3, -0.4], [-1, -1, -1, -2]]),
@@ -374,7 +395,9 @@ def test_equal_rewards_give_exactly_zero(name):
 
 @pytest.mark.parametrize("name", ["maxrl", "maxrl_centered"])
 def test_equal_fractional_rewards_give_exactly_zero(name):
-    """A fresh Adam makes a full step of any rounding error, and groups that are exactly 0 are not run."""
+    """A fresh Adam makes a full step of any rounding error, and groups that are exactly 0 are not
+    run.
+    """
     rewards = torch.tensor([0.1, 1 / 3, 0.7, 1.0])[:, None].expand(4, 7)
     assert (rewards - rewards.mean(dim=1, keepdim=True)).abs().max() > 0
     assert ADVANTAGES[name](rewards, allow_fractional=True).eq(0).all()

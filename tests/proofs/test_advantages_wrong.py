@@ -91,7 +91,9 @@ def test_singleton_groups():
 
 
 def test_signed_rewards_flip_every_sign():
-    """(r - mean) / mean with rewards -1 and +1: below half, the mean is negative and the *failures* are reinforced."""
+    """(r - mean) / mean with rewards -1 and +1: below half, the mean is negative and the *failures*
+    are reinforced.
+    """
     rewards = torch.tensor([[1.0, -1, -1, -1]])
     mean = rewards.mean()
     assert ((rewards - mean) / mean).tolist() == [[-3, 1, 1, 1]]
@@ -187,7 +189,9 @@ def test_maclaurin_form_is_unbiased_and_noisy():
 
 
 def test_sum_over_rollouts_in_place_of_their_mean():
-    """Some trainers add the N rollouts up: the same direction, with a learning rate N times as large as stated."""
+    """Some trainers add the N rollouts up: the same direction, with a learning rate N times as
+    large as stated.
+    """
     rewards, p = torch.ones(5, 4, dtype=torch.float64).tril(-1), 0.3
     advantages = ADVANTAGES["maxrl"](rewards) * 4
     summed = exact_weight(lambda K: (advantages[K, 0].item(), advantages[K, -1].item()), 4, p)

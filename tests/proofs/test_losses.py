@@ -1,4 +1,6 @@
-"""The loss: token log-probs, three normalisers, masks; and the wrong means that circulate, which turn the gradient."""
+"""The loss: token log-probs, three normalisers, masks; and the wrong means that circulate, which
+turn the gradient.
+"""
 
 from dataclasses import replace
 
@@ -23,7 +25,9 @@ def test_token_log_probs_are_cross_entropy(dtype):
 
 
 def test_low_precision_logits_are_normalised_in_float32():
-    """A log-softmax in bfloat16 is off by 0.02 and more: log-probs of -8.0625 and -8.125 have nothing in between."""
+    """A log-softmax in bfloat16 is off by 0.02 and more: log-probs of -8.0625 and -8.125 have
+    nothing in between.
+    """
     logits = (torch.randn(50, 1000, generator=torch.Generator().manual_seed(0)) * 3).bfloat16()
     targets = torch.zeros(50, dtype=torch.long)
     ours, exact = token_log_probs(logits, targets), logits.double().log_softmax(-1)[:, 0]
@@ -70,7 +74,9 @@ def test_shapes_that_would_broadcast_are_refused(advantages, mask):
 
 
 def direction(model, rollouts, advantages, mean):
-    """The gradient when each micro-batch (one group each, their log-probs (N, L) and mask) is averaged by `mean`."""
+    """The gradient when each micro-batch (one group each, their log-probs (N, L) and mask) is
+    averaged by `mean`.
+    """
     policy = tiny.policy(model, micro_batch_tokens=1)
     model.zero_grad(set_to_none=True)
     for group in range(len(advantages)):

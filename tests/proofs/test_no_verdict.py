@@ -1,14 +1,14 @@
-"""Reward functions that say None: what each way of leaving them out has as its expectation, by enumeration."""
+"""Reward functions that say None: what each way of leaving them out has as its expectation, by
+enumeration."""
 
 import itertools
 import math
 
 import pytest
 import torch
-from runs import metrics, refused
+from judged import judged
 
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.metrics import group_means, group_sums
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
 
@@ -23,12 +23,14 @@ def judge(completions):
 
 
 def coin(completions):
-    """Right or wrong by the first letter; whether there is a verdict is a coin's, the second letter."""
+    """Right or wrong by the first letter; whether there is a verdict is a coin's, the second
+    letter."""
     return [None if text[1] == "-" else float(text[0] in "ab") for text in completions]
 
 
 def outcomes(texts, chances):
-    """Every group of N responses: its texts, its probability, its scores (N, 4). The first letter of a text is the response."""
+    """Every group of N responses: its texts, its probability, its scores (N, 4). The first
+    letter of a text is the response."""
     scores = torch.eye(4, dtype=torch.float64) - LOGITS.detach().softmax(0)
     groups = list(itertools.product(range(len(texts)), repeat=N))
     chance = torch.stack([math.prod(chances[i] for i in group) for group in groups])
@@ -39,9 +41,11 @@ def outcomes(texts, chances):
 
 
 def expected(name, function, texts, chances, no_verdict):
-    """The mean gradient of a group, the chance that it stays, and the mean of its advantages, over all outcomes."""
+    """The mean gradient of a group, the chance that it stays, and the mean of its advantages,
+    over all outcomes."""
     groups, chance, score = outcomes(texts, chances)
-    rewards, _ = Rewards([function], no_verdict=no_verdict)(["p"] * len(groups), groups)
+    judge = Rewards([function], no_verdict=no_verdict)
+    rewards, _ = judged(judge, ["p"] * len(groups), groups)
 
     class Kept:
         def select(self, kept):
@@ -56,7 +60,8 @@ def expected(name, function, texts, chances, no_verdict):
 
 
 def exact():
-    """Pass rate among the responses with a verdict, chance q of a verdict, and the gradients of the first and of log q."""
+    """Pass rate among the responses with a verdict, chance q of a verdict, and the gradients of
+    the first and of log q."""
     m = LOGITS.softmax(0)
     q = m[:3].sum()
     p = m[:2].sum() / q
@@ -69,8 +74,9 @@ def exact():
 
 @pytest.mark.parametrize("name", [*CENTERED, "reinforce", "maxrl_success", "maxrl_centered"])
 def test_without_the_group_the_estimator_is_what_it_says(name):
-    """Of a group that stays the gradient's mean is w(p) grad p, with the weight of N rollouts. Where advantages do not add up
-    to 0 there is a second term, which moves the chance of a verdict."""
+    """Of a group that stays the gradient's mean is w(p) grad p, with the weight of N rollouts.
+    Where advantages do not add up to 0 there is a second term, which moves the chance of a
+    verdict."""
     p, q, grad_p, grad_log_q = exact()
     gradient, stays, mean = expected(name, judge, "abcd", LOGITS.softmax(0), "group")
     assert stays.item() == pytest.approx(q**N)
@@ -81,7 +87,8 @@ def test_without_the_group_the_estimator_is_what_it_says(name):
 
 @pytest.mark.parametrize("name", CENTERED)
 def test_without_the_rollout_it_is_that_of_fewer_rollouts(name):
-    """n of N have a verdict, and the gradient is that of n, so that MaxRL's order varies. With one verdict there is none."""
+    """n of N have a verdict, and the gradient is that of n, so that MaxRL's order varies. With
+    one verdict there is none."""
     p, q, grad_p, _ = exact()
     gradient, stays, _ = expected(name, judge, "abcd", LOGITS.softmax(0), "rollout")
     some = {n: math.comb(N, n) * q**n * (1 - q) ** (N - n) for n in range(2, N + 1)}
@@ -110,102 +117,3 @@ def test_a_verdict_that_does_not_depend_on_the_response(name, no_verdict):
     }
     mixed = sum(chance * weight(name, p.item(), rollouts=n) for n, chance in some.items())
     torch.testing.assert_close(gradient, mixed * grad_p, rtol=1e-9, atol=1e-12)
-
-
-def test_by_hand():
-    """Two verdicts of three, one of three, and all of them."""
-
-    def some(completions):
-        return [1, None, 0, None, 1, None, 1, 0, 0]
-
-    prompts, texts = ["a", "b", "c"], [["x"] * 3] * 3
-    rewards, stats = Rewards([some], no_verdict="rollout")(prompts, texts)
-    assert rewards.isnan().tolist() == [[False, True, False], [True] * 3, [False] * 3]
-    assert (stats["rewards/rollouts_left_out"], stats["rewards/groups_left_out"]) == (4, 1)
-    A = ADVANTAGES["maxrl"](rewards[[0, 2]], allow_missing=True)
-    torch.testing.assert_close(A, torch.tensor([[1.5, 0, -1.5], [2, -1, -1]]))
-    rewards, stats = Rewards([some])(prompts, texts)
-    assert rewards.isnan().tolist() == [[True] * 3, [True] * 3, [False] * 3]
-    assert (stats["rewards/rollouts_left_out"], stats["rewards/groups_left_out"]) == (6, 2)
-    rewards, _ = Rewards([lambda completions: [1, None]], no_verdict="rollout")(
-        ["a", "b"], [["x"], ["y"]]
-    )
-    assert rewards[0].item() == 1 and rewards[1].isnan()  # of one rollout each
-    with pytest.raises(ValueError, match="every reward must be finite"):
-        ADVANTAGES["maxrl"](torch.tensor([[1.0, math.nan]]))
-
-
-def test_metrics_without_some_rollouts():
-    """The mean reward and its deviation are those of the rollouts with a verdict, shares those of the prompts."""
-    nan = math.nan
-    rewards = torch.tensor([[1, nan, nan, 1], [0, 0, nan, 0], [0, 1, 0, nan]], dtype=torch.float64)
-    means = group_means(group_sums(rewards))
-    known = rewards[~rewards.isnan()]
-    assert means["reward"] == pytest.approx(known.mean().item())
-    assert means["reward_std"] == pytest.approx(known.std().item())
-    shares = [means[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
-    assert shares == pytest.approx([1 / 3, 1 / 3, 2 / 3])
-
-
-SOME = """
-def some(completions):
-    return [None if i % 4 == 3 else float(i % 2) for i in range(len(completions))]
-
-def rare(completions):
-    return [1.0 if i == 5 else None for i in range(len(completions))]
-"""
-
-
-def test_a_run(own, shell):  # noqa: F811
-    """A rollout of each group has no verdict: the run learns from the other three, and the mean is theirs."""
-    with open("some.py", "w") as file:
-        file.write(SOME)
-    ask = ("train.py", *own, "--reward", "some.py:some")
-    code, said = shell(
-        *ask,
-        "--no-verdict",
-        "rollout",
-        "--eval-every",
-        2,
-        "--eval-samples",
-        4,
-        "--eval-k",
-        "1",
-        "--out",
-        "run",
-    )
-    assert code == 0, said
-    rows = metrics("run")
-    assert [row["rewards/rollouts_left_out"] for row in rows] == [4, 4] and rows[0][
-        "rewards/groups_left_out"
-    ] == 0
-    assert rows[0]["reward"] == pytest.approx(1 / 3) and rows[0]["grad_norm"] > 0
-    assert rows[1]["eval/pass@1"] is None and rows[1]["eval/groups_left_out"] == 24
-    code, said = shell(*ask, "--out", "other")
-    assert (
-        code == 0
-        and metrics("other")[0]["rewards/groups_left_out"] == 4
-        and metrics("other")[0]["grad_norm"] == 0
-    ), said
-    code, said = shell(
-        "train.py", *own, "--reward", "some.py:rare", "--no-verdict", "rollout", "--out", "rare"
-    )
-    assert code == 0 and metrics("rare")[0]["rewards/groups_left_out"] == 4, said
-    refused(
-        shell(
-            *ask,
-            "--no-verdict",
-            "rollout",
-            "--estimator",
-            "maxrl_order",
-            "--estimator.order",
-            3,
-            "--out",
-            "no",
-        ),
-        "--no-verdict rollout changes N from group to group, which maxrl_order with order does not take",
-    )
-    refused(
-        shell(*ask, "--no-verdict", "token", "--out", "no"),
-        "--no-verdict token is not one of group, rollout",
-    )

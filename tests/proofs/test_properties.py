@@ -1,4 +1,6 @@
-"""What must hold for any input at all, searched by hypothesis; left out on a machine that does not have it."""
+"""What must hold for any input at all, searched by hypothesis; left out on a machine that does not
+have it.
+"""
 
 import math
 
@@ -37,7 +39,9 @@ def test_verify_and_draw_never_raise(prompt, response):
     st.sampled_from([torch.float32, torch.float64]),
 )
 def test_a_token_of_probability_zero_is_never_drawn(logits, u, dtype):
-    """At u = 0 a search to the left gives token 0; near u = 1 a sum of 0.9999999 gives a token behind the last one."""
+    """At u = 0 a search to the left gives token 0; near u = 1 a sum of 0.9999999 gives a token
+    behind the last one.
+    """
     logits = torch.tensor(logits, dtype=dtype)
     if not logits.isfinite().any():
         return

@@ -1,4 +1,6 @@
-"""Rounds (maxrl/rounds.py): sampling until a round has a success has the order of all rounds together, by enumeration."""
+"""Rounds (maxrl/rounds.py): sampling until a round has a success has the order of all rounds
+together, by enumeration.
+"""
 
 import itertools
 import json
@@ -27,7 +29,9 @@ RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
 
 
 def rounds_of(outcomes, sizes):
-    """Cut all rollouts (..., total) of a prompt into its rounds and return the first with a success, or the last."""
+    """Cut all rollouts (..., total) of a prompt into its rounds and return the first with a
+    success, or the last.
+    """
     for group in outcomes.split(sizes):
         if RIGHT[group].any():
             return group
@@ -42,7 +46,9 @@ def majority_of_all(rewards):
 
 
 def expected_gradient(rule, sizes):
-    """The sum over all 3^total outcomes of probability times gradient (3,), each of the round that is used alone."""
+    """The sum over all 3^total outcomes of probability times gradient (3,), each of the round that
+    is used alone.
+    """
     probabilities = LOGITS.softmax(0)
     total = torch.zeros(3, dtype=F64)
     for z in itertools.product(range(3), repeat=sum(sizes)):
@@ -80,7 +86,9 @@ def test_expected_gradient_of_rounds_is_that_of_the_sum_of_their_sizes(name, siz
 
 @pytest.mark.parametrize("name", ["maxrl", "maxrl_centered", "rloo", "majority_of_all"])
 def test_others_have_another_weight_in_rounds(name):
-    """So that they are refused: Algorithm 1 has order m - 1 in each round, a centred form pushes failed rounds down."""
+    """So that they are refused: Algorithm 1 has order m - 1 in each round, a centred form pushes
+    failed rounds down.
+    """
     rule = ADVANTAGES.get(name, majority_of_all)
     difference = expected_gradient(rule, (2, 2)) - grad_J(4)
     assert difference.abs().max() > 1e-3
@@ -127,7 +135,8 @@ def test_the_noise_and_rows_of_the_rare_side():
     assert f"is {noise['maxrl_rare']} instead of {noise['maxrl']}" in page
 
 
-# ------------------------------------------------- what rounds sample ----------------------------------------------
+# ------------------------------------------------- what rounds sample
+# ----------------------------------------------
 CLOCK = SimpleNamespace(lap=lambda part: None)
 PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 
@@ -229,7 +238,9 @@ def test_verdicts_may_be_whole_numbers(sizes, dtype):
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
 @pytest.mark.parametrize("options", [{}, {"beta": 0.2, "entropy_bonus": 0.1}])
 def test_every_prompt_counts_once(aggregation, options):
-    """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its divisor."""
+    """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its
+    divisor.
+    """
     more = options | ({"reference": tiny.model(seed=1)} if options else {})
     policy = tiny.policy(
         tiny.model(), seed=5, aggregation=aggregation, micro_batch_tokens=50, **more
@@ -274,7 +285,9 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
 
 
 def test_a_classifier_in_rounds():
-    """All draws are there at once; those of other rounds than the image's have no reward, and no gradient."""
+    """All draws are there at once; those of other rounds than the image's have no reward, and no
+    gradient.
+    """
     torch.manual_seed(0)
     policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
     images = Dots().batch(range(7))
@@ -310,7 +323,8 @@ def test_a_classifier_in_rounds():
     assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
 
 
-# ------------------------------------------------------- train.py --------------------------------------------------
+# ------------------------------------------------------- train.py
+# --------------------------------------------------
 RUN = (
     "train.py",
     "tiny",
@@ -339,7 +353,9 @@ def timeless(run):
 
 
 def test_a_run_in_rounds(dice, shell):
-    """The model is measured by the first round; what was sampled, and who is left without a success, by all of them."""
+    """The model is measured by the first round; what was sampled, and who is left without a
+    success, by all of them.
+    """
     code, said = shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl")
     assert code == 0 and "4 prompts x 1 + 1 + 2 rollouts" in said
     for row in rows("rl"):

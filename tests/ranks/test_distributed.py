@@ -47,7 +47,9 @@ def test_gradient_equals_the_single_process(ranks, alone, case):
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks):
-    """They are held once: before every micro-batch, from the first on, they lie where the last backward leaves them."""
+    """They are held once: before every micro-batch, from the first on, they lie where the last
+    backward leaves them.
+    """
     expected = worker_ddp.three_steps(0, 1)
     for rank in (rank["three steps"] for rank in ranks):
         assert len(rank["places"]) >= 6 and all(
@@ -63,7 +65,9 @@ def test_gradients_stay_in_the_buckets_of_ddp(ranks):
 
 
 def test_averaging_the_ranks_own_means_is_another_gradient(alone):
-    """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own tokens."""
+    """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own
+    tokens.
+    """
     expected = alone[worker_ddp.CASES[0]][0]
     halves = [
         worker_ddp.compute(rank, 2)[worker_ddp.CASES[0]][0] for rank in (0, 1)
@@ -87,7 +91,9 @@ def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
 
 
 def test_metrics_equal_the_single_process(ranks, alone):
-    """Every one that is a function of the rollouts, and none of them trivial; of memory both ranks log the larger one."""
+    """Every one that is a function of the rollouts, and none of them trivial; of memory both ranks
+    log the larger one.
+    """
     expected = alone["metrics"]
     assert {"kl", "clip_ratio/low_mean", "clip_ratio/high_mean", "entropy", "completions/clipped_ratio", "reward_std",
             "frac_reward_zero_mean", "rewards/even/std", "rewards/second_letter/mean", "tokens"} < set(expected)  # fmt: skip
@@ -121,7 +127,9 @@ def test_rounds_are_the_single_process(ranks, alone):
 
 @pytest.mark.parametrize("name", ["plain", "residual, eval mode"])
 def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
-    """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be another gradient."""
+    """Four images on rank 0 and three on rank 1: an average of the ranks' own means would be
+    another gradient.
+    """
     for estimator in ("supervised", "maxrl", "nobody right"):
         expected, stats = alone[name, estimator]
         assert (
@@ -142,7 +150,9 @@ def test_a_classifier_on_two_ranks_is_the_single_process(ranks, alone, name):
 
 
 def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
-    """Batch-norm's running averages are per rank while training; the checkpoint has rank 0's, and so has the evaluation."""
+    """Batch-norm's running averages are per rank while training; the checkpoint has rank 0's, and
+    so has the evaluation.
+    """
     assert ranks[0]["by this rank alone"] != ranks[1]["by this rank alone"]
     for rank in ranks:
         assert rank["pass rates after training"] == pytest.approx(
@@ -231,7 +241,10 @@ FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     [((True, True), "AMX"), ((False, True), "AVX512-BF16"), ((False, False), ""), ((), "")],
 )
 def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, unit, monkeypatch):
-    """A torch that does not ask for a flag (the last case) takes float32. What is asked for by name is never changed."""
+    """A torch that does not ask for a flag (the last case) takes float32.
+
+    What is asked for by name is never changed.
+    """
     for name, value in zip(FLAGS, has or (None, None)):
         monkeypatch.setattr(torch.cpu, name, lambda value=value: value, raising=False)
         if not has:
@@ -377,7 +390,10 @@ with cli.script("x.py"):
     ],
 )
 def test_a_reader_that_has_seen_enough(line, said, tmp_path):
-    """`sample.py RUN | head -1` ends without a word, as other programs do. Other pipes that break are errors."""
+    """`sample.py RUN | head -1` ends without a word, as other programs do.
+
+    Other pipes that break are errors.
+    """
     script = f"""
 from maxrl.run import cli
 with cli.script("x.py", OSError):

@@ -1,4 +1,6 @@
-"""What must not change the gradient does not, in float32: micro-batches, order of rows, checkpointing, ranks, shared prompt."""
+"""What must not change the gradient does not, in float32: micro-batches, order of rows,
+checkpointing, ranks, shared prompt.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ def ranks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exact():
-    """The gradient in float64, row by row: -sum of A_i log m(y_i) over the number of tokens, nothing of policy.py in it."""
+    """The gradient in float64, row by row: -sum of A_i log m(y_i) over the number of tokens,
+    nothing of policy.py in it.
+    """
     model, (rollouts, advantages) = tiny.model(), worker.stored(torch.float64)
     for prompt, rows, lengths, A in zip(
         rollouts.prompts, rollouts.tokens, rollouts.lengths, advantages

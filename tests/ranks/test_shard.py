@@ -1,4 +1,6 @@
-"""--shard true (fully_shard) is DDP is one process: gradients, rollouts, runs and checkpoints, on two gloo ranks."""
+"""--shard true (fully_shard) is DDP is one process: gradients, rollouts, runs and checkpoints, on
+two gloo ranks.
+"""
 
 import json
 import multiprocessing

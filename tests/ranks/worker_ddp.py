@@ -2,13 +2,10 @@
 
 import resource
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import tiny
 import torch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
@@ -55,8 +52,8 @@ def advantages(kind: str) -> torch.Tensor:
     return values.index_fill(0, torch.tensor(list(zero)), 0)
 
 
-# what the ranks may disagree about: (advantages, aggregation, micro_batch_tokens); with 30 tokens a micro-batch the
-# long prompts of rank 0 take more forwards than the short ones of rank 1
+# what the ranks may disagree about: (advantages, aggregation, micro_batch_tokens); with 30 tokens a
+# micro-batch the long prompts of rank 0 take more forwards than the short ones of rank 1
 CASES = [
     ("mixed", "token", 10**6),
     ("mixed", "sequence", 30),
@@ -79,7 +76,9 @@ def second_letter(completions):
 
 
 def metrics(mine: list[int]) -> dict:
-    """What a step logs of stored rollouts: some cut, with ratios far from 1, KL, entropy bonus and two reward functions."""
+    """What a step logs of stored rollouts: some cut, with ratios far from 1, KL, entropy bonus and
+    two reward functions.
+    """
     rollouts = tiny.rollouts((20, 3, 17, 1, 25, 2), N=N)
     rollouts.finished = rollouts.lengths > 2
     rollouts.entropies = torch.rand(
@@ -113,7 +112,9 @@ def stored(mine):
 
 
 def three_steps(rank: int, world: int) -> dict:
-    """The weights after three optimizer steps of several micro-batches each, and where the gradients lay at each of these."""
+    """The weights after three optimizer steps of several micro-batches each, and where the
+    gradients lay at each of these.
+    """
     mine, places, loss = list(range(rank, P, world)), [], maxrl.policy.policy_gradient_loss
     policy = tiny.policy(tiny.model(), micro_batch_tokens=30)
     parameters = list(policy.model.parameters())
@@ -159,7 +160,9 @@ def rounds(policy, mine: list[int]) -> dict:
 
 
 def compute(rank: int, world: int) -> dict:
-    """Gradients and statistics of every case on the same stored rollouts, rollouts of step one, counts."""
+    """Gradients and statistics of every case on the same stored rollouts, rollouts of step one,
+    counts.
+    """
     mine, results = list(range(rank, P, world)), {}
     everything = stored(mine)
     for case in CASES:
@@ -225,7 +228,9 @@ def residual():
 
 
 def compute_images(rank: int, world: int) -> dict:
-    """Gradients of a classifier on seven images, four of them rank 0's; its draws; its pass rates on uneven batches."""
+    """Gradients of a classifier on seven images, four of them rank 0's; its draws; its pass rates
+    on uneven batches.
+    """
     mine, results = range(rank, 7, world), {}
     for name, make, training in (("plain", plain, True), ("residual, eval mode", residual, False)):
         for estimator in ("supervised", "maxrl", "nobody right"):

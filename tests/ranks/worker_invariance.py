@@ -1,13 +1,12 @@
-"""One rank of test_invariance.py, started by torchrun: writes the gradients that it computed to FILE.rank."""
+"""One rank of test_invariance.py, started by torchrun: writes the gradients that it computed to
+FILE.rank.
+"""
 
 import itertools
 import sys
-from pathlib import Path
 
 import tiny
 import torch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.evaluation import judge_samples  # noqa: E402
@@ -29,7 +28,9 @@ CASES = list(
 
 
 def stored(dtype):
-    """The rollouts of all ranks, and Algorithm 1's advantages (P, N) of random rewards, those of group 2 all 0."""
+    """The rollouts of all ranks, and Algorithm 1's advantages (P, N) of random rewards, those of
+    group 2 all 0.
+    """
     rewards = (torch.rand(len(LENGTHS), N, generator=torch.Generator().manual_seed(4)) < 0.5).to(
         dtype
     )

@@ -1,13 +1,11 @@
-"""One of four ranks on two nodes of two, for test_shard.py: a step of a sharded model, from a fork server (no imports anew)."""
+"""One of four ranks on two nodes of two, for test_shard.py: a step of a sharded model, from a fork
+server (no imports anew).
+"""
 
 import os
-from pathlib import Path
-
-import torch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 import tiny
+import torch
 from worker_ddp import P, advantages, stored
 
 import maxrl.policy
@@ -19,7 +17,9 @@ WORLD, NODE = 4, 2
 
 
 def step(rank: int, world: int, shard: bool) -> dict:
-    """Gradient and weights of a step of several micro-batches, whole; whether a gradient was there before the last one."""
+    """Gradient and weights of a step of several micro-batches, whole; whether a gradient was there
+    before the last one.
+    """
     mine, early, loss = list(range(rank, P, world)), [], maxrl.policy.policy_gradient_loss
     policy = tiny.policy(tiny.model(), shard=shard, micro_batch_tokens=10)
     parameters = list(policy.model.parameters())

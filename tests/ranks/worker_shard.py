@@ -1,16 +1,14 @@
-"""One rank of test_shard.py, started by torchrun: the same work with DDP and with fully_shard, written to FILE.rank."""
+"""One rank of test_shard.py, started by torchrun: the same work with DDP and with fully_shard,
+written to FILE.rank.
+"""
 
 import json
 import sys
-from pathlib import Path
 
 import tiny
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_
-
-ROOT = Path(__file__).resolve().parents[2]
-
 from worker_ddp import CASES, N, P, Parity, advantages, rounds  # noqa: E402
 
 import maxrl.policy  # noqa: E402
@@ -76,7 +74,9 @@ def local_rollouts(mine, dtype=torch.float64):
 
 
 def gradients(setting: str, shard: bool, mine) -> dict:
-    """{case: (gradient, statistics, its norm, the clipped one)}, and before a second update the log-probs it compares with."""
+    """{case: (gradient, statistics, its norm, the clipped one)}, and before a second update the
+    log-probs it compares with.
+    """
     results = {}
     for case in CASES if setting == "tied" else TWO:
         kind, aggregation, budget = case
@@ -101,7 +101,9 @@ def gradients(setting: str, shard: bool, mine) -> dict:
 
 
 def samples(shard: bool, mine) -> dict:
-    """Rollouts of step one in float64 and under autocast, before and after an update; counts of uneven shares."""
+    """Rollouts of step one in float64 and under autocast, before and after an update; counts of
+    uneven shares.
+    """
     results = {}
     for name, (setting, low) in LOW.items():
         ours = policy(
@@ -139,7 +141,9 @@ def compute(rank: int, world: int, shard: bool) -> dict:
 
 
 def layout() -> dict:
-    """What this rank holds: numbers of parameters and gradients and of how many, what its copy consists of."""
+    """What this rank holds: numbers of parameters and gradients and of how many, what its copy
+    consists of.
+    """
     ours, loss, early = (
         policy("tied", True, torch.float32, autocast=True, micro_batch_tokens=30),
         policy_gradient_loss,
@@ -168,7 +172,9 @@ def layout() -> dict:
 
 
 def another_start() -> dict:
-    """The first weights of a model that every rank has drawn for itself: rank 0's, as with DDP. And a mistake's sentence."""
+    """The first weights of a model that every rank has drawn for itself: rank 0's, as with DDP. And
+    a mistake's sentence.
+    """
     ours = tiny.policy(tiny.model(seed=distributed.rank()), shard=True)
     try:
         ours.save("nowhere")

@@ -1,9 +1,11 @@
-"""The reward functions that --reward knows by name: what each gives, in TRL's convention and by the examples of TRL's pages."""
+"""The reward functions that --reward knows by name: what each gives, in TRL's convention and by
+the examples of TRL's pages."""
 
 import json
 from pathlib import Path
 
 import pytest
+from judged import judged
 from runs import metrics, refused
 
 from maxrl import verifiers
@@ -28,7 +30,8 @@ def both(function, texts, **columns):
 
 @pytest.fixture
 def no_worker(monkeypatch):
-    """Verdicts without math-verify: equal texts in a box are equal, and a gold of letters cannot be read."""
+    """Verdicts without math-verify: equal texts in a box are equal, and a gold of letters cannot
+    be read."""
 
     def same(responses, answers):
         return [
@@ -45,7 +48,8 @@ def no_worker(monkeypatch):
 
 
 def test_which_column_is_the_reference(no_worker):
-    """The answer, or the solution of a prompt without one; of a worked solution its last box. A number is its text."""
+    """The answer, or the solution of a prompt without one; of a worked solution its last box. A
+    number is its text."""
     accuracy = READY["accuracy_reward"]
     four = [r"\boxed{4}"] * 4
     assert both(accuracy, four, solution=["4", "5", r"2 \boxed{3} \boxed{4}", "so"]) == [
@@ -64,15 +68,17 @@ def test_which_column_is_the_reference(no_worker):
     for columns in ({}, {"answer": None}):
         with pytest.raises(ValueError, match="the data has no column 'answer' and no 'solution'"):
             accuracy(four, **columns)
-    rewards, stats = Rewards(["accuracy_reward"])(
-        ["p", "q"], [[r"\boxed{4}", "4"]] * 2, {"solution": ["4", "so"]}
+    texts = [[r"\boxed{4}", "4"]] * 2
+    rewards, stats = judged(
+        Rewards(["accuracy_reward"]), ["p", "q"], texts, {"solution": ["4", "so"]}
     )
     assert rewards[0].tolist() == [1, 0] and rewards[1].isnan().all()
     assert stats["rewards/accuracy_reward/mean"] == 0.5 and stats["rewards/groups_left_out"] == 1
 
 
 def test_accuracy_by_math_verify():
-    """A third is one however it is written, and of what math-verify reads no value there is no verdict."""
+    """A third is one however it is written, and of what math-verify reads no value there is no
+    verdict."""
     pytest.importorskip("math_verify")
     accuracy = READY["accuracy_reward"]
     answers = chat(r"My answer is \boxed{\frac{1}{3}}", r"My answer is \boxed{\frac{1}{2}}")
@@ -105,8 +111,14 @@ def test_accuracy_by_math_verify():
 
 def test_format():
     right = ["<think>\nThis is my reasoning.\n</think>\nThis is my answer.", "<think></think>"]
-    wrong = ["<think>\nThis is my reasoning.\nThis is my answer.", "So <think>a</think>", "<think>a<think>b</think>",
-             "<think>a</think>b<think>", "</think><think>", ""]  # fmt: skip
+    wrong = [
+        "<think>\nThis is my reasoning.\nThis is my answer.",
+        "So <think>a</think>",
+        "<think>a<think>b</think>",
+        "<think>a</think>b<think>",
+        "</think><think>",
+        "",
+    ]
     assert both(format_reward, right) == [1] * 2 and both(format_reward, wrong) == [0] * 6
 
 
@@ -115,14 +127,9 @@ def test_length_penalty():
     lengths = [0, 1, 80, 85, 90, 100]
     ids = [[7] * length for length in lengths]
     assert length_penalty(ids, [100] * 6) == pytest.approx([0, 0, 0, -0.25, -0.5, -1])
-    rewards, _ = Rewards(["length_penalty"], max_response=5)(
-        ["p"], [["a", "b"]], None, [[[7] * 4, [7] * 5]]
-    )
+    judge = Rewards(["length_penalty"], max_response=5)
+    rewards, _ = judged(judge, ["p"], [["a", "b"]], None, [[[7] * 4, [7] * 5]])
     assert rewards.tolist() == [[0, -1]]
-    with pytest.raises(
-        UsageError, match="length_penalty takes 'max_response', which the data does not have"
-    ):
-        Rewards(["length_penalty"])(["p"], [["a"]], None, [[[7]]])
 
 
 def test_an_unknown_name():
@@ -142,62 +149,45 @@ def by_letter(completions):
 
 
 def test_disagreement():
-    """Two verifiers disagree where one says 1 and the other does not, among the rollouts that both have judged. One of weight
-    0 is only looked at: it changes no reward, and gives none a verdict."""
+    """Two verifiers disagree where one says 1 and the other does not, among the rollouts that
+    both have judged. One of weight 0 is only looked at: it changes no reward, and gives none a
+    verdict."""
     prompts, texts = ["p", "q"], [["a", "ab", "b"], ["bb", "?", "ba"]]
-    first, _ = Rewards([by_length])(prompts, texts)
-    rewards, stats = Rewards([by_length, by_letter], [1, 0])(prompts, texts)
-    assert rewards.tolist() == first.tolist()
-    assert (
-        stats["rewards/disagreement/mean"] == pytest.approx(2 / 5)
-        and "rewards/by_letter/mean" in stats
-    )
-    rewards, stats = Rewards([by_letter, by_length], [1, 0])(prompts, texts)
+    first, stats = judged(Rewards([by_length]), prompts, texts)
+    assert "rewards/disagreement/mean" not in stats
+    rewards, stats = judged(Rewards([by_length, by_letter], [1, 0]), prompts, texts)
+    assert rewards.tolist() == first.tolist() and "rewards/by_letter/mean" in stats
+    assert stats["rewards/disagreement/mean"] == pytest.approx(2 / 5)
+    rewards, stats = judged(Rewards([by_letter, by_length], [1, 0]), prompts, texts)
     assert rewards[0].tolist() == [1, 1, 0] and rewards[1].isnan().all()
-    assert (
-        stats["rewards/disagreement/mean"] == pytest.approx(2 / 5)
-        and stats["rewards/groups_left_out"] == 1
-    )
-    half = Rewards(
-        [by_length, lambda completions: [0.5 * value for value in by_length(completions)]]
-    )(prompts, texts)[1]
-    assert half["rewards/disagreement/mean"] == pytest.approx(3 / 6)  # a half is no success
-    assert "rewards/disagreement/mean" not in Rewards([by_length])(prompts, texts)[1]
+    assert stats["rewards/groups_left_out"] == 1
+
+    def half(completions):
+        return [0.5 * value for value in by_length(completions)]
+
+    stats = judged(Rewards([by_length, half]), prompts, texts)[1]
+    assert stats["rewards/disagreement/mean"] == pytest.approx(3 / 6)  # a half is no success
     with pytest.raises(UsageError, match="must be finite numbers and not all 0, not 0, 0"):
         Rewards([by_length, by_letter], [0, 0])
 
 
-def test_a_run(own, shell):  # noqa: F811
-    """By name, from training to a look at the run: what is ours needs no word of trust; what is the user's still does."""
+def test_a_run(own, shell):
+    """By name, from training to a look at the run: what is ours needs no word of trust; what is
+    the user's still does."""
     rows = [json.loads(line) for line in Path("mine.jsonl").read_text().splitlines()]
-    Path("mine.jsonl").write_text(
-        "".join(json.dumps({"prompt": row["prompt"]}) + "\n" for row in rows)
-    )
-    ask = (
-        "train.py",
-        *own,
-        "--estimator",
-        "rloo",
-        "--reward",
-        "format_reward,length_penalty",
-        "--out",
-        "run",
-    )
-    code, said = shell(*ask)
+    lines = [json.dumps({"prompt": row["prompt"]}) + "\n" for row in rows]
+    Path("mine.jsonl").write_text("".join(lines))
+    ask = ("train.py", *own, "--estimator", "rloo", "--reward")
+    code, said = shell(*ask, "format_reward,length_penalty", "--out", "run")
     assert code == 0 and "1 x format_reward + 1 x length_penalty" in said, said
     row = metrics("run")[0]
     assert row["rewards/format_reward/mean"] == 0 and -1 <= row["rewards/length_penalty/mean"] <= 0
-    assert row["rewards/disagreement/mean"] == 0 and row["reward"] == pytest.approx(
-        row["rewards/length_penalty/mean"]
-    )
-    code, said = shell("sample.py", "run", "--samples", 2, "--max-prompt", 80)
-    assert code == 0, said
-    code, said = shell(
-        "eval.py", "run", "--samples", 2, "--k", 1, "--prompts", 2, "--max-prompt", 80
-    )
-    assert code == 0, said
-    ask = (*ask[:-3], "format_reward,rewards.py:short", "--reward-weights", "1,0", "--out", "mixed")
-    assert shell(*ask)[0] == 0
+    assert row["reward"] == pytest.approx(row["rewards/length_penalty/mean"])
+    for look in (("sample.py", "run"), ("eval.py", "run", "--k", 1, "--prompts", 2)):
+        code, said = shell(*look, "--samples", 2, "--max-prompt", 80)
+        assert code == 0, said
+    mixed = ("format_reward,rewards.py:short", "--reward-weights", "1,0", "--out", "mixed")
+    assert shell(*ask, *mixed)[0] == 0
     refused(
         shell("sample.py", "mixed"),
         "--reward format_reward,rewards.py:short says that you trust it",

@@ -1,77 +1,208 @@
-"""A process that stands still ends a request, however long that is; what works is asked again elsewhere."""
+"""The processes that work on other people's input: whatever happens to one of them, a request
+gets its own answer or an exception, and the next request is answered. No limit depends on what
+else the machine does."""
 
+import multiprocessing
 import os
 import signal
-import threading
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
+from maxrl.errors import UsageError
 from maxrl.io import sandbox
-from maxrl.io.sandbox import Died, Worker
+from maxrl.io.sandbox import Died, Failed, Pool, TooSlow
 
-ECHO = """
-import os, signal, sys
+WORK = """
+import os, signal, time
+from pathlib import Path
 
-def _work():
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if "half" in line:  # an answer that fills the pipe and has no end
-            os.write(1, b"1" * 20_000)
-            os.kill(os.getpid(), signal.SIGSTOP)
-        print(len(line), flush=True)
+def once(number):
+    marker = Path(__file__).with_name("marker")
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), number)
+
+def work(what, *rest):
+    if what == "spin":
+        while True:
+            pass
+    if what == "power":  # in C, which no exception interrupts
+        return 9 ** 9 ** 9 ** 9
+    if what == "memory":
+        return "a" * 10**10
+    if what == "raise":
+        raise KeyError("two\\nlines")
+    if what == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "half":
+        os.write(1, b"1" * 20_000)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if what == "killed once":
+        once(signal.SIGKILL)
+    if what == "stopped once":
+        once(signal.SIGSTOP)
+    if what == "wait":
+        time.sleep(0.5)
+    if what == "print":
+        print("no answer")
+    return [os.getpid() if what == "pid" else what, *rest]
 """
 
 
 @pytest.fixture
-def start(tmp_path, monkeypatch):
-    """start(): a worker, for which a second of standing still is too much once it runs; none is there for more than 10 s."""
-    (tmp_path / "echo_worker.py").write_text(ECHO)
+def pool(tmp_path, monkeypatch):
+    """pool(text): a pool of two workers that run the text as a module, by default WORK."""
+
+    def make(text=WORK):
+        (tmp_path / "echo_work.py").write_text(text)
+        pools.append(Pool("echo", "echo_work", (["ready"], ["ready"]), size=2))
+        return pools[-1]
+
+    pools = []
     monkeypatch.syspath_prepend(str(tmp_path))
-    started, late = [], []
-
-    def kill(process):
-        late.append(process.pid)
-        process.kill()
-
-    def start():
-        monkeypatch.setattr(sandbox, "WALL", 60.0)
-        started.append(Worker("echo_worker"))
-        monkeypatch.setattr(sandbox, "WALL", 0.1)
-        timer = threading.Timer(10, kill, [started[-1].process])
-        timer.start()
-        timers.append(timer)
-        return started[-1]
-
-    timers = []
-    yield start
-    for timer in timers:
-        timer.cancel()
-    for one in started:
-        one.end()
-    assert not late, "it hung"
+    yield make
+    for one in pools:
+        one.forget()
 
 
-@pytest.mark.parametrize("length", [10, 150_000])
-def test_a_process_that_is_stopped(start, length):
-    """150,000 characters are more than a pipe holds: the write must not wait for it either."""
-    pool, died = sandbox.Pool("echo_worker", ValueError), []
-    pool.start = start
-    first = start()
-    pool.places.get()
-    pool.places.put(first)
-    os.kill(first.process.pid, signal.SIGSTOP)
-    assert pool.ask(10.0, "a" * length, died=lambda: died.append(1)) == length + 11
-    assert died == [1] and not first.alive
+def workers(pool):
+    return [worker for worker in pool.places.queue if worker]
 
 
-def test_half_an_answer(start):
-    """The pipe has something to read, but no line."""
-    one = start()
-    with pytest.raises(Died):
-        one.ask(10.0, "half")
-    assert not one.alive
+ANSWERED = {
+    "killed once": [Died],
+    "stopped once": [Died],
+    "wait": [],  # the machine does something else meanwhile: that is no CPU time
+    "print": [],
+    "a" * 2_000_000: [],
+}
 
 
-def test_long_ones_arrive_whole(start):
-    one = start()
-    assert [one.ask(10.0, "a" * length) for length in (4096, 2_000_000, 1)] == [4107, 2_000_011, 12]
+@pytest.mark.parametrize("what", ANSWERED, ids=lambda what: what[:9])
+def test_answered(what, pool, monkeypatch):
+    """A request whose process dies is repeated once, and a process that stands still counts as
+    dead."""
+    monkeypatch.setattr(sandbox, "IDLE", 0.3 if what == "stopped once" else 60.0)
+    pool = pool()
+    assert pool.ask(0.2 if what == "wait" else 20.0, what, 1) == [what, 1]
+    assert pool.faults == ANSWERED[what]
+    assert pool.ask(20.0, "next") == ["next"]
+
+
+UNANSWERED = {
+    "spin": (TooSlow, "more than 0.2 seconds of CPU time", [TooSlow]),
+    "power": (TooSlow, "more than 0.2 seconds of CPU time", [TooSlow]),
+    "memory": (Failed, "MemoryError", [Failed]),
+    "raise": (Failed, r"KeyError: 'two\\nlines'", [Failed]),
+    "killed": (Died, "died", [Died, Died]),
+    "half": (Died, "stood still", [Died, Died]),
+}
+
+
+@pytest.mark.parametrize("what", UNANSWERED)
+def test_unanswered(what, pool, monkeypatch):
+    """The next request gets its own answer, not one that was owed before."""
+    error, said, faults = UNANSWERED[what]
+    monkeypatch.setattr(sandbox, "IDLE", 0.5 if what == "half" else 60.0)
+    pool = pool()
+    with pytest.raises(error, match=said):
+        pool.ask(0.2, what)
+    assert pool.faults == faults
+    assert pool.ask(20.0, "next", 2) == ["next", 2]
+
+
+def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
+    """A request of 500,000 characters is more than a socket holds: sending it does not wait for
+    ever either."""
+    monkeypatch.setattr(sandbox, "IDLE", 0.5)
+    pool = pool()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        pool.ask(20.0, "first")
+        (worker,) = workers(pool)
+        worker.process.send_signal(number)
+        assert pool.ask(20.0, "a" * 500_000) == ["a" * 500_000]
+
+
+def test_signals_of_a_run_do_not_reach_it(pool):
+    """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every process of a
+    job."""
+    pool = pool()
+    pid = pool.ask(20.0, "pid")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(pid[0], number)
+    time.sleep(0.2)
+    assert pool.ask(20.0, "pid") == pid and not pool.faults
+
+
+def test_several_threads(pool):
+    """Each gets its own answers, from no more processes than the pool has."""
+    pool = pool()
+    with ThreadPoolExecutor(8) as threads:
+        found = [*threads.map(lambda i: pool.ask(20.0, "pid", i), range(40))]
+    assert [i for _, i in found] == [*range(40)] and len({pid for pid, _ in found}) <= 2
+
+
+def test_after_a_fork(pool):
+    """A daemon, as DataLoader forks them, starts workers of its own, whatever its parent was
+    doing."""
+    pool = pool()
+    before = pool.ask(20.0, "pid")
+    fork = multiprocessing.get_context("fork")
+    said = fork.Queue()
+    child = fork.Process(target=lambda: said.put(pool.ask(20.0, "pid")), daemon=True)
+    with pool.places.mutex:  # which would stay locked in the child for good
+        child.start()
+    assert said.get(timeout=100) != before == pool.ask(20.0, "pid")
+    child.join()
+
+
+@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), 9)"])
+def test_workers_end_with_their_process(end):
+    code = (
+        "import os; from maxrl.io.chat_template import POOL, render; render('');"
+        f"print(*[w.process.pid for w in POOL.places.queue if w], flush=True); {end}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    (pid,) = done.stdout.split()
+    deadline = time.monotonic() + 60
+    while running(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert done.stderr == "" and not running(pid)
+
+
+def running(pid):
+    """Whether a process is there and no zombie, which it stays where nobody adopts orphans."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("raise ImportError('another version')", "the process died"),
+        ("def work(what): import no_such_package", "No module named 'no_such_package'"),
+        ("def work(what): return 'wrong'", "it gives 'wrong' instead of"),
+    ],
+)
+def test_a_broken_installation(text, said, pool):
+    """Without a test a worker that cannot work would call every answer wrong, and a run would
+    learn nothing."""
+    pool = pool(text)
+    with pytest.raises(UsageError, match=f"echo does not work .*{said}.*pip install -U echo"):
+        pool.ask(20.0, "first")
+    assert workers(pool) == []
+
+
+def test_a_process_that_dies_while_it_starts(pool):
+    pool = pool(WORK.replace('"killed once"', '"ready"'))
+    assert pool.ask(20.0, "first") == ["first"] and pool.faults == []

@@ -1,0 +1,71 @@
+"""What math-verify finds equal, for the processes of maxrl/verifiers.py.
+
+math-verify limits its own time by SIGALRM, which only works in the main thread and does not
+interrupt a long operation in C. Here it runs without that limit, in a process that has one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def work(verdict: str, *texts: str) -> Any:
+    """Answer a request: one of the functions below, by name."""
+    verdicts: dict[str, Callable] = {
+        "boxed": boxed,
+        "published": published,
+        "readable": readable,
+    }
+    return verdicts[verdict](*texts)
+
+
+def boxed(box: str, answer: str) -> bool:
+    """Return whether the texts of two boxes are equal."""
+    import math_verify
+
+    # The box as a whole counts or nothing, never some formula within an unreadable one.
+    sides = [parse_box(text, extraction_mode="first_match") for text in (answer, box)]
+    return bool(math_verify.verify(*sides, timeout_seconds=None))
+
+
+def readable(answer: str) -> bool:
+    """Return whether an answer has a value, where for `boxed` its text alone would do."""
+    return bool(parse_box(answer, fallback_mode="no_fallback"))
+
+
+def parse_box(text: str, **mode: str) -> list:
+    import math_verify
+
+    latex = math_verify.LatexExtractionConfig(boxed_match_priority=0)
+    return math_verify.parse(rf"\boxed{{{text}}}", [latex], parsing_timeout=None, **mode)
+
+
+def published(response: str, answer: str) -> tuple[bool, str | None]:
+    """Return the verdict of the published code, and what it reads in the response.
+
+    The verdict is that of math_verify.metric.math_metric with the answer in a box. A number is
+    returned by its value, so that a majority vote counts equal ones together.
+    """
+    import math_verify
+
+    latex = math_verify.LatexExtractionConfig()
+    either = (math_verify.ExprExtractionConfig(), latex)
+    read = math_verify.parse(response, either, parsing_timeout=None)
+    gold = math_verify.parse(rf"\boxed{{{answer}}}", (latex,), parsing_timeout=None)
+    try:
+        # math_metric writes the values as well, and fails over a number of 4,300 digits.
+        texts = [str(value) for value in (*gold, *read)]
+        right = bool(gold) and bool(math_verify.verify(gold, read, 6, timeout_seconds=None))
+        if not read:
+            return right, None
+        if getattr(read[0], "is_number", False):
+            return right, decimal(str(read[0].doit().evalf(30)))
+        return right, texts[len(gold)]
+    except Exception:  # as the published code, which counts whatever fails as wrong
+        return False, None
+
+
+def decimal(value: str) -> str:
+    """Write a number without the zeros at its end."""
+    if "." not in value or "e" in value:
+        return value
+    return value.rstrip("0").rstrip(".")

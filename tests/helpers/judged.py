@@ -1,0 +1,20 @@
+"""Rewards of texts, without a policy."""
+
+from types import SimpleNamespace
+
+import torch
+
+from maxrl.tasks import Example
+
+
+def judged(rewards, prompts, texts, columns=None, ids=None):
+    """(rewards (P, N), statistics) of N texts for each prompt; columns {name: P values}."""
+    examples = []
+    for i, prompt in enumerate(prompts):
+        examples.append(Example(prompt, "", {key: c[i] for key, c in (columns or {}).items()}))
+    rollouts = SimpleNamespace(
+        lengths=torch.zeros(len(texts), len(texts[0])),
+        completion=lambda i, j: texts[i][j],
+        response=lambda i, j: ids[i][j] if ids else [0],
+    )
+    return rewards.judge(examples, rollouts), rewards.over_ranks()

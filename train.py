@@ -39,9 +39,9 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
 
     cfg         the resolved recipe
     run         the run directory, which this process holds
-    task        training prompts; its rewards() gives the (P_local, N) rewards of rollouts
+    task        the training prompts
     validation  the prompts of evaluations, or None
-    judge       who makes the rewards, for its statistics; None for a classifier
+    judge       judge(examples, rollouts) gives the rewards (P_local, N)
     policy      makes the rollouts and their gradients
     optimizer   over the policy's parameters
 
@@ -58,7 +58,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
-        sampled = sample(policy, task.rewards, examples, cfg.rounds, step, plan.mine, clock)
+        sampled = sample(policy, judge, examples, cfg.rounds, step, plan.mine, clock)
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         clock.lap("reward")

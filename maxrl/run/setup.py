@@ -5,7 +5,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -41,11 +41,11 @@ Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer
 class Judge:
     """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N)."""
 
-    task: Task
+    rewards: Callable
     verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
 
     def __call__(self, examples, rollouts) -> torch.Tensor:
-        return self.task.rewards(examples, rollouts)
+        return self.rewards(examples, rollouts)
 
     def over_ranks(self) -> dict[str, float]:
         """Return the statistics since the last call; all ranks must call this."""
@@ -72,14 +72,13 @@ def load_checked(path: Path | str) -> Loaded:
 
 
 def choose_rewards(cfg: Options, task: Task, validation: Task | None = None) -> Judge:
-    """Return the judge of the training split, and let it judge the validation split too.
+    """Return the judge of the training split; evaluations find theirs as validation.rewards.
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
-    classifier. Both splits' rewards() become the judge's, which gives 0 to a response that is cut
-    with zero_reward_at_limit.
+    classifier. With zero_reward_at_limit a response that is cut gets 0.
     """
     if task.classes:
-        return Judge(task, None)
+        return Judge(task.rewards, None)
     own = None
     if cfg.reward:
         own = Rewards(
@@ -97,8 +96,9 @@ def choose_rewards(cfg: Options, task: Task, validation: Task | None = None) -> 
             # Each split has its own statistics: those of a step follow an evaluation.
             verdicts = copy.copy(own) or Verdicts(split, cfg.reward_errors, cfg.out)
             judge = finished_only(verdicts.judge) if cfg.zero_reward_at_limit else verdicts.judge
-            vars(split)["rewards"] = judge
-            judges.append(Judge(split, verdicts))
+            judges.append(Judge(judge, verdicts))
+    if validation is not None:
+        vars(validation)["rewards"] = judges[1]
     return judges[0]
 
 
@@ -373,7 +373,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
             raise UsageError(
                 f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}"
             )
-    choose_rewards(args, task)
+    vars(task)["rewards"] = choose_rewards(args, task)
     return task
 
 

@@ -45,15 +45,7 @@ def estimator(
 
     def register(formula):
         called = name or formula.__name__
-        _, *parameters = inspect.signature(formula).parameters.values()
-        known = {}  # name -> required
-        for parameter in parameters:
-            if parameter.kind == parameter.VAR_KEYWORD:
-                raise TypeError(
-                    f"the estimator {called} takes **options: name each of them, "
-                    "so that a misspelt one is refused"
-                )
-            known[parameter.name] = parameter.default is parameter.empty
+        known = options_of(called, formula)
         if takes == "unit":
             known["allow_fractional"] = False
 
@@ -78,6 +70,20 @@ def estimator(
         return checked
 
     return register
+
+
+def options_of(name: str, formula) -> dict[str, bool]:
+    """Return the options of a formula, each with whether it is required."""
+    _, *parameters = inspect.signature(formula).parameters.values()
+    known = {}  # name -> required
+    for parameter in parameters:
+        if parameter.kind == parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"the estimator {name} takes **options: name each of them, "
+                "so that a misspelt one is refused"
+            )
+        known[parameter.name] = parameter.default is parameter.empty
+    return known
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data.gsm8k.prepare import FOLDER
 from maxrl.metrics import pass_at_k
+from maxrl.tasks.base import DATA
 
 STUDY = Path(__file__).parent
 NAMES = {"before": "as it is", "base": "after the warm-up"}
@@ -68,7 +68,7 @@ def table_of_runs() -> list[str]:
 
 def solutions(file: Path) -> list[str]:
     """A right and a wrong solution of the first problems that have both."""
-    problems = read(FOLDER / "test.jsonl")
+    problems = read(DATA / "gsm8k/test.jsonl")
     lines = [
         "# Right and wrong solutions",
         "",

@@ -68,7 +68,7 @@ def test_a_file_and_a_name(tmp_path, monkeypatch):
     Path("mine.py").write_text("def double(rewards):\n    return 2 * rewards\n")
     assert weight("mine.py:double", 0.3, rollouts=8) == pytest.approx(2)
     assert "mine.py:double" not in ADVANTAGES
-    with pytest.raises(UsageError, match="no function or class duoble; did you mean double"):
+    with pytest.raises(UsageError, match="no function or class duoble"):
         weight("mine.py:duoble", 0.3, rollouts=8)
     with pytest.raises(KeyError, match="called 'maxlr'; the nearest names are maxrl"):
         weight("maxlr", 0.3, rollouts=8)

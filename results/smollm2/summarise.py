@@ -89,7 +89,8 @@ def main():
     print("\n".join(table_of_runs()))
     tested = sorted(STUDY.glob("seed*-0.6.jsonl")) or [STUDY / "base-0.6.jsonl"]
     if tested[0].exists():
-        (STUDY / "solutions.md").write_text("\n".join(solutions(tested[0])))
+        lines = solutions(tested[0])
+        (STUDY / "solutions.md").write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.verifiers import last_boxed, verify_number, verify_published_batch
 
 AT_ONCE = 256  # rollouts
-TEXTS = 16  # prompts whose responses are kept
 
 
 def arguments():
@@ -59,9 +58,9 @@ def verdicts(task: Gsm8k, index: int, responses: list[str], rollouts, i: int) ->
             majority_vote([[task.final(response) for response in responses]], right)[0]
         ),
     }
-    if index < TEXTS:
-        for name, value in (("right", 1.0), ("wrong", 0.0)):
-            line[name] = responses[boxed.index(value)] if value in boxed else None
+    if 1.0 in boxed and 0.0 in boxed:
+        line["right"] = responses[boxed.index(1.0)]
+        line["wrong"] = responses[boxed.index(0.0)]
     return line
 
 

@@ -5,8 +5,8 @@ published code's.
     --temperature 0.6 --top-p 0.95
 
 FILE.jsonl gets a line a prompt: how many of its samples are right by each verdict, how many have a
-box, how many were cut at the limit, their mean length, whether the answer of most is right, and of
-the first prompts a right and a wrong response. The samples are those that eval.py draws with --seed
+box, how many were cut at the limit, their mean length, whether the answer of most is right, and
+a right and a wrong response where there are both. The samples are those that eval.py draws with --seed
 0. A command that is given again goes on where it was interrupted.
 """
 

@@ -337,7 +337,7 @@ def test_two_tasks_in_one_run(warm, shell):
 def test_the_map_has_every_file():
     """The map names every file once, by a sentence, and the reading path is eight of them."""
     page = PAGES["maxrl/README.md"]
-    plan = page.split("\n## The map\n")[1].split("\n## ")[0].split("\n\n")[2]
+    plan = textwrap.dedent(page.split("\n## The map\n")[1].split("\n## ")[0].split("\n\n")[1])
     named, folder = [], ""
     for line in plan.splitlines():
         path, sentence = line.split(maxsplit=1) if " " in line.strip() else (line, "")

@@ -19,6 +19,7 @@ import sys
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from maxrl import build
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.evaluation import evaluation
@@ -59,6 +60,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         clock.lap("data")
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
         sampled = sample(policy, judge, examples, cfg.rounds, step, plan.mine, clock)
+        logger.show(examples, sampled)
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         clock.lap("reward")
@@ -73,7 +75,6 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         clock.lap("backward")
 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
-        logger.show(examples, sampled)
         run.count_skipped(step, stats, rollouts, rewards, advantages)
         evaluated = evaluation(cfg, step, policy, validation)
         metrics = step_metrics(sampled, judge) | stats
@@ -134,7 +135,7 @@ def main(arguments: list[str]) -> None:
     with Run(cfg, name, task, validation) as run:
         judge = setup.choose_rewards(cfg, task, validation)
         policy = setup.start_policy(cfg, task, validation, run.resumed, device)
-        optimizer = setup.make_optimizer(cfg, policy.model)
+        optimizer = build.make_optimizer(cfg, policy.model)
         train(cfg, run, task, validation, judge, policy, optimizer)
         distributed.barrier()
     # The exit code tells a scheduler that there is more to do.

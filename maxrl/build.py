@@ -1,8 +1,9 @@
-"""The policy for a task: a language model or a classifier."""
+"""The policy for a task, a language model or a classifier, and its optimizer."""
 
 import torch
 
 from maxrl.classifier import ClassifierPolicy
+from maxrl.config import Config
 from maxrl.policy import SequencePolicy
 
 
@@ -54,3 +55,16 @@ def make_policy(
     if not options.get("shard"):
         model = model.to(device)
     return SequencePolicy(model, tokenizer, stop, seed=seed, autocast=autocast, **options)
+
+
+def make_optimizer(cfg: Config, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer over the parameters that are trained."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    decay = cfg.weight_decay
+    if cfg.optimizer == "sgd":
+        return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=decay)
+    first, second = cfg.betas
+    # The fused step is one pass over the parameters without temporaries, on CPUs too.
+    return torch.optim.AdamW(
+        trained, lr=cfg.lr, betas=(first, second), weight_decay=decay, fused=True
+    )

@@ -300,19 +300,6 @@ def start_model(cfg: Config, task: Task, resumed: Path | None) -> Loaded:
     return model, tokenizer, stop
 
 
-def make_optimizer(cfg: Config, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer over the parameters that are trained."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    decay = cfg.weight_decay
-    if cfg.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=cfg.lr, momentum=cfg.momentum, weight_decay=decay)
-    first, second = cfg.betas
-    # The fused step is one pass over the parameters without temporaries, on CPUs too.
-    return torch.optim.AdamW(
-        trained, lr=cfg.lr, betas=(first, second), weight_decay=decay, fused=True
-    )
-
-
 def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str, Any]:
     """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
 

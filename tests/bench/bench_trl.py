@@ -35,7 +35,7 @@ TOKENS = 48
 def our_step(cfg, task, policy):
     """A function that makes a step of train.train, without checkpoints and evaluations, and returns
     its metrics."""
-    optimizer = setup.make_optimizer(cfg, policy.model)
+    optimizer = build.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     steps = iter(range(cfg.steps))
 

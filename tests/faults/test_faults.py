@@ -305,9 +305,9 @@ def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own, how, wo
     "environment, words",
     [
         ("WORLD_SIZE=1", "no RANK: start with torchrun, or unset WORLD_SIZE"),
-        ("WORLD_SIZE=2 RANK=2", "RANK=2, which must be below WORLD_SIZE=2"),
-        ("WORLD_SIZE=2 RANK=x", "RANK='x', which is no number"),
-        ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "did not find the others"),
+        ("WORLD_SIZE=2 RANK=2", "RANK=2 in the environment must be below WORLD_SIZE=2"),
+        ("WORLD_SIZE=2 RANK=x", "RANK='x' in the environment is not a number"),
+        ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "did not find the other ranks"),
     ],
 )
 def test_an_environment_that_torchrun_has_not_made(run, shell, monkeypatch, environment, words):

@@ -123,7 +123,7 @@ def test_jsonl_files(tmp_path, capsys):
         clock.run(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
         clock.run(
             content[:60],
-            lambda: converter.layout(converter.read(file), converter.Source("s", ""), "x"),
+            lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
             SystemExit,
         )
 

@@ -17,6 +17,7 @@ import tiny
 import torch
 
 import train
+from maxrl import build
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.io.tokenizer import Tokenizer
@@ -24,7 +25,7 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
-from maxrl.run import dry_run, setup
+from maxrl.run import dry_run
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
@@ -312,7 +313,7 @@ def whole_steps() -> dict:
         model, asked, times = maze_model(), examples(sized(17, 7), P), []
         cfg = Config(model=maze17().model, lr=1e-4, task="maze", prompts=P, rollouts=N)
         learner = policy(model, max_tokens=sized(180, 24), micro_batch_tokens=sized(262_144, 512))
-        optimizer = setup.make_optimizer(cfg, model)
+        optimizer = build.make_optimizer(cfg, model)
         peak()
         for step in range(sized(6, 2)):
             marks = []

@@ -266,7 +266,7 @@ def test_exact_pass_at_k(set_of_glyphs):
     for _ in range(3):
         policy.logits(task.batch(range(64)).images)  # batch-norm has seen something
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    result = policy.evaluate(task, 10_000, (1, 3, 40))
+    result = policy.evaluate(task, len(task), (1, 3, 40))
     assert model.training and all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     model.eval()
     with torch.no_grad():
@@ -550,7 +550,7 @@ def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, m
         code, said = shell(
             "train.py", "glyphs", "--steps", 3, "--save-every", 1, "--eval-every", 3, "--out", "run"
         )
-    assert code == 0 and "its update is left out" in said, said
+    assert code == 0 and "is not finite: no update" in said, said
     assert [row["skipped_updates"] for row in metrics("run")] == [0, 1, 0]
     one, two, three = (Path(f"run/step-00000{i}/model.safetensors").read_bytes() for i in (1, 2, 3))
     assert one == two != three

@@ -322,7 +322,7 @@ def test_estimators_with_options_of_their_own(warm, shell):
         (["--passes", 0], ["--passes 0 must be above 0"]),
         (["--clip", "0.2"], ["--clip takes two numbers"]),
         (["--clip", "1.5,0.2"], ["--clip takes two numbers", "1.5,0.2"]),
-        (["--estimator", "supervised", "--passes", 2], ["supervised takes none of"]),
+        (["--estimator", "supervised", "--passes", 2], ["supervised takes no --minibatches"]),
         (["--estimator", "pkpo"], ["pkpo needs k"]),
         (["--estimator", "pkpo", "--estimator.k", 9], ["k=9", "N = 8"]),
     ],

@@ -11,11 +11,11 @@ from trained import TOKENIZER, trained
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from maxrl import checkpoint
+from maxrl.build import make_optimizer
 from maxrl.config import Config
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.recipes import maze17
-from maxrl.run.setup import make_optimizer
 from maxrl.tasks.maze import ID
 
 TEXT = (

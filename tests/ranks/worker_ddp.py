@@ -10,6 +10,7 @@ import torch
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
 from maxrl.advantages import ADVANTAGES  # noqa: E402
+from maxrl.build import make_optimizer
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.config import Config  # noqa: E402
 from maxrl.evaluation import count_successes  # noqa: E402
@@ -19,7 +20,6 @@ from maxrl.rewards.functions import Rewards  # noqa: E402
 from maxrl.rounds import in_rounds, one_round
 from maxrl.run import cli
 from maxrl.run.logger import step_metrics
-from maxrl.run.setup import make_optimizer
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
 

@@ -9,9 +9,9 @@ import torch
 from worker_ddp import P, advantages, stored
 
 import maxrl.policy
+from maxrl.build import make_optimizer
 from maxrl.config import Config
 from maxrl.parallel import distributed, sharding
-from maxrl.run.setup import make_optimizer
 
 WORLD, NODE = 4, 2
 

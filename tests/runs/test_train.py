@@ -17,6 +17,7 @@ import train
 from data.maze import prepare
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
+from maxrl.build import make_optimizer
 from maxrl.errors import UsageError
 from maxrl.models import from_config
 from maxrl.parallel import distributed
@@ -24,7 +25,6 @@ from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import Plan, batch_indices, shuffle
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
-from maxrl.run.setup import make_optimizer
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task, maze
 

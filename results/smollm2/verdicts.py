@@ -4,10 +4,10 @@ published code's.
     PYTHONPATH=. python results/smollm2/verdicts.py CHECKPOINT FILE.jsonl --prompts 128 --samples 8
     --temperature 0.6 --top-p 0.95
 
-FILE.jsonl gets a line a prompt: how many of its samples are right by each verdict, how many have a
-box, how many were cut at the limit, their mean length, whether the answer of most is right, and
-a right and a wrong response where there are both. The samples are those that eval.py draws with --seed
-0. A command that is given again goes on where it was interrupted.
+FILE.jsonl gets a line a prompt: how many of its samples are right by each verdict, how many have
+a box, how many were cut at the limit, their mean length, whether the answer of most is right, and
+a right and a wrong response where there are both. The samples are those that eval.py draws with
+--seed 0. A command that is given again goes on where it was interrupted.
 """
 
 import argparse

@@ -17,6 +17,7 @@ from maxrl.checkpoint import recorded
 from maxrl.config import Config, holds
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
+from maxrl.io.files import DataError
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
@@ -124,7 +125,7 @@ def test_jsonl_files(tmp_path, capsys):
         clock.run(
             content[:60],
             lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
-            SystemExit,
+            (SystemExit, DataError),
         )
 
     fuzz()

@@ -17,8 +17,8 @@ import tiny
 import torch
 
 import train
-from maxrl import build
 from maxrl.advantages import ADVANTAGES
+from maxrl.build import make_optimizer
 from maxrl.config import Config
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
@@ -313,7 +313,7 @@ def whole_steps() -> dict:
         model, asked, times = maze_model(), examples(sized(17, 7), P), []
         cfg = Config(model=maze17().model, lr=1e-4, task="maze", prompts=P, rollouts=N)
         learner = policy(model, max_tokens=sized(180, 24), micro_batch_tokens=sized(262_144, 512))
-        optimizer = build.make_optimizer(cfg, model)
+        optimizer = make_optimizer(cfg, model)
         peak()
         for step in range(sized(6, 2)):
             marks = []

@@ -125,7 +125,8 @@ def test_jsonl_files(tmp_path, capsys):
         clock.run(
             content[:60],
             lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
-            (SystemExit, DataError),
+            SystemExit,
+            DataError,
         )
 
     fuzz()

@@ -114,19 +114,28 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
     if workers == 1:
         yield from map(function, jobs)
         return
-    # Ctrl-C reaches all processes of a terminal: without this every worker prints a traceback.
+    # Ctrl-C takes effect between two jobs, because an exception inside the pool's own code can make
+    # it hang. It reaches all processes of a terminal; workers inherit this handler, which only
+    # notes the signal, and then ignore it.
+    stops: list[bool] = []
+    before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
     ignore = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore)
     waiting: deque[Future] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(function, job))
+            if stops:
+                raise KeyboardInterrupt
             if len(waiting) > AHEAD * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+            if stops:
+                raise KeyboardInterrupt
     finally:
         pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
 
 def parquet_splits(source: Path) -> dict[str, list[Path]]:

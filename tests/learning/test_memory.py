@@ -281,17 +281,17 @@ def test_plan_of_qwen3_4b_on_32_gpus():
 
 def test_plan_of_a_sharded_model():
     """Divided within a node of eight; the embedding table and two layers are whole."""
-    cfg, p = replace(POLARIS, beta=0.1), 4_022_468_096
+    cfg, p = replace(POLARIS, beta=0.1, shard=True), 4_022_468_096
     table = 151_936 * 2560
     layer = (p - table - 2560) // 36
-    plan = dry_run.plan(cfg, 8, sharded=True)
+    plan = dry_run.plan(cfg, 8)
     assert list(plan["always"].values()) == [p // 2, p // 2, p, 4 * p]
-    assert dry_run.plan(cfg, 32, sharded=True)["always"] == plan["always"]
+    assert dry_run.plan(cfg, 32)["always"] == plan["always"]
     assert plan["training"]["reference in bfloat16"] == 2 * p
     # lm_head is tied; its bfloat16 copy is counted in 2 p.
     assert plan["sampling"]["embeddings in float32"] == 4 * table
     assert plan["training"]["two layers and what is in none"] == 8 * (table + 2560 + 2 * layer)
-    full = dry_run.plan(replace(cfg, precision="float32"), 8, sharded=True)
+    full = dry_run.plan(replace(cfg, precision="float32"), 8)
     assert full["sampling"]["weights, gathered"] == 4 * p
     assert "weights, gathered" not in full["training"]
 
@@ -319,23 +319,22 @@ def test_plan_by_option():
 
 
 def test_dry_run(shell, monkeypatch):
-    """The table has a column for --shard true on several GPUs, and leaves out what is 0."""
+    """The table follows the options, --shard among them, and leaves out what is 0."""
     monkeypatch.setitem(RECIPES, "polaris", lambda: replace(POLARIS, kv_memory_gb=20))
-    code, said = shell("train.py", "--dry-run", "polaris", "--gpus", "32")
-    assert code == 0 and "reference" not in said
-    for words in (
-        "polaris: 4,022,468,096 parameters, forward in bfloat16",
-        "256 prompts x 16 rollouts, at most 16,777,216 response tokens",
-        "each of 32 GPUs: 8 prompts",
-        "replicated     sharded",
-        "always:   optimizer state                        29.97        3.75",
-        "a checkpoint on disk: 48.27 GB",
-    ):
-        assert words in said
-    options = ("--kv-memory-gb", "1", "--gradient-checkpointing")
-    code, said = shell("train.py", "polaris", "--dry-run", *options)
-    assert code == 0 and "sharded" not in said
-    assert re.search(r"sampling: their keys, values and logits +1\.00\n", said)
+    ask = ("train.py", "--dry-run", "polaris")
+    for options, state in (((), "29.97"), (("--shard", "true"), "3.75")):
+        code, said = shell(*ask, "--gpus", "32", *options)
+        assert code == 0 and "reference" not in said
+        for words in (
+            "polaris: 4,022,468,096 parameters, forward in bfloat16",
+            "256 prompts x 16 rollouts, at most 16,777,216 response tokens",
+            "each of 32 GPUs, with 8 prompts",
+            "a checkpoint on disk: 48.27 GB",
+        ):
+            assert words in said
+        assert re.search(rf"always: +optimizer state +{state}\n", said)
+    code, said = shell(*ask, "--kv-memory-gb", "1", "--gradient-checkpointing")
+    assert code == 0 and re.search(r"sampling: their keys, values and logits +1\.00\n", said)
 
 
 @pytest.mark.parametrize(

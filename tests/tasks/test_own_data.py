@@ -310,7 +310,7 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("mine.py:no_recipe", "must be a function that returns a maxrl.config.Config, not int"),
+        ("mine.py:no_recipe", "mine.py:no_recipe returns no maxrl.config.Config"),
         ("mine.py:guarded", "recipe mine.py:guarded raised TypeError"),
         ("mine.py:half", "has prompts = 4.0, which is no value of this field"),
         ("mine.py:unordered", "raised TypeError: Object of type set is not JSON serializable"),

@@ -1,8 +1,8 @@
-"""Figures: training curves, coverage, gradient norms, and the weights of estimators.
+"""Figures: training curves, coverage, and the weights of estimators.
 
 python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
 python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    weights of estimators
-python eval.py CHECKPOINT... --plot FILE                              coverage, gradient norms
+python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
 import argparse
@@ -225,21 +225,6 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     half = window // 2
     means = [values[:, max(0, i - half) : i + half + 1].mean(1) for i in range(values.shape[1])]
     return np.stack(means, 1)
-
-
-def gradient_norms(rows: list[dict], file: Path, caption: str):
-    """Draw one point per prompt, gradient norm against pass rate.
-
-    Every checkpoint and estimator has a panel of its own; all of them have one scale.
-    """
-    panels = [(row, name) for row in rows for name in row["norms"]]
-    fig, axes = figure(len(panels), sharey=True)
-    for ax, (row, name) in zip(axes, panels):
-        ax.plot(row["pass_rates"], row["norms"][name], ".", ms=3, alpha=0.4, color=colour(name))
-        title = f"{called(row['name'])}: gradient of {called(name)}"
-        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", title=title)
-        ax.set_xlim(-0.02, 1.02)
-    save(fig, [], file, caption)
 
 
 def weights(names: list[str], rollouts: int, file: Path, caption: str):

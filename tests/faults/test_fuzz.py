@@ -170,7 +170,7 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     clock = Clock("eval.py, sample.py")
     options = (
         "--samples --k --prompts --split --task --task.size --top-p --seed --json --plot --against "
-        "--gradient-norms --rollouts --estimators --temperature --workers"
+        "--temperature --workers"
     )
     first = ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
     words = st.one_of(st.sampled_from(options.split(" ")), first).filter(str.isprintable)

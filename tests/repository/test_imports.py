@@ -17,7 +17,7 @@ RULES = {
     "study": {"method", "io", "study"},
     "run": {"method", "io", "run"},
 }
-STUDY = {"plots", "report", "toy", "gradient_norms"}
+STUDY = {"plots", "report", "toy"}
 # `python -m maxrl.grid` and `maxrl` are names of what lies in run/ and at the top.
 ENTRIES = {"maxrl/grid.py"}
 

@@ -223,7 +223,7 @@ def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
         code, said = shell("eval.py", "rl", *FEW, *options)
         assert code == 0 and words in said and {*drawn} == {used}, said
     del drawn[:]
-    code, said = shell("eval.py", "rl", "--gradient-norms", "--samples", 4, "--prompts", 2)
+    code, said = shell("results/norms.py", "rl", "--samples", 4, "--prompts", 2)
     assert code == 0 and {*drawn} == {(1, 1)}, said
 
 

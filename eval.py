@@ -65,7 +65,6 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
     sampling_options.add_options(parser, "test")
-    add("--workers", type=int, help="processes that decode images (0: none)")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")

@@ -5,6 +5,7 @@ maxrl/recipes.py has the paper's experiments, and RECIPES with the recipes of bo
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from maxrl.config import Config
 
@@ -17,7 +18,7 @@ SMALL = dict(
     tie_word_embeddings=True,
 )
 # RL of the models that a laptop trains from scratch.
-LAPTOP_RL = dict(
+LAPTOP_RL: dict[str, Any] = dict(
     prompts=16,
     rollouts=32,
     schedule="cosine",
@@ -29,8 +30,15 @@ LAPTOP_RL = dict(
 
 def after(warm_up: Callable[[], Config], **options) -> Config:
     """Return the recipe of RL from a warm-up: its options, but for those of supervised training."""
-    own = dict(estimator="maxrl", schedule="constant", warmup_steps=0, betas=Config.betas)
-    own |= dict(stop_at_pass=0.0, eval_from=0, init=f"runs/{warm_up.__name__}")
+    own: dict[str, Any] = dict(
+        init=f"runs/{warm_up.__name__}",
+        estimator="maxrl",
+        schedule="constant",
+        warmup_steps=0,
+        betas=Config.betas,
+        eval_from=0,
+        stop_at_pass=0.0,
+    )
     return replace(warm_up(), **own | options)
 
 

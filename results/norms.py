@@ -125,7 +125,7 @@ def read_arguments(arguments: list[str]):
     sampling_options.add_options(parser, "test")
     args = sampling_options.read_options(parser, arguments)
     args.temperature = args.top_p = 1.0
-    args.precision = args.precision or "float32"
+    args.given.setdefault("precision", "float32")
     if args.plot:
         plots.require(args.plot)
     args.checkpoints = [

@@ -243,7 +243,7 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
         f"a step: {cfg.prompts} prompts x {rollouts} rollouts, at most {tokens:,} response tokens",
         f"each of {gpus} GPUs, with {cfg.prompts // gpus} prompts, needs these GiB:",
     ]
-    sizes = {}
+    sizes: dict[str, int] = {}
     for moment, items in found.items():
         sizes |= {f"{moment + ':':10}{what}": size for what, size in items.items() if size}
     for what, size in (sizes | {"peak": peak(found)}).items():

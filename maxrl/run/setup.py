@@ -345,7 +345,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     if task.classes:
-        if args.max_prompt or args.max_response or args.top_k or args.top_p != 1:
+        if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
             raise UsageError(
                 "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
                 "--top-k and --top-p"
@@ -354,7 +354,6 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     if not args.reward:
         # A missing package or reward function is named before any sampling.
         probe(task)
-    args.max_response = args.max_response or args.own_max_response
     if not args.max_response:
         raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
     if args.max_prompt:

@@ -414,7 +414,13 @@ ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
 @pytest.mark.parametrize(
     "name, rewards, options, error, words",
     [
-        ("maxrl", HALF, {}, ValueError, ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"]),
+        (
+            "maxrl",
+            HALF,
+            {},
+            ValueError,
+            ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"],
+        ),
         ("maxrl", -ONES, {}, ValueError, ["-1", "{0, 1}", "rloo or grpo"]),
         (
             "maxrl",
@@ -548,11 +554,11 @@ def test_an_estimator_that_writes_into_its_rewards(added):
 @pytest.mark.parametrize(
     "rewards, said",
     [
-        ([[0.0, 0, 0], [1, 0, 0]], "not nan for a group of 3 rewards of 0$"),
-        ([[1.0, 0, 0], [1, 1, 1]], "not inf for a group of 3 rewards of 0 and 1$"),
+        ([[0.0, 0, 0], [1, 0, 0]], r"not \[.*nan.*\] for the rewards \[0.0, 0.0, 0.0\]$"),
+        ([[1.0, 0, 0], [1, 1, 1]], r"not \[.*inf.*\] for the rewards \[1.0, 0.0, 0.0\]$"),
     ],
 )
 def test_an_estimator_that_is_not_finite(added, rewards, said):
     """Said is for which rewards: nearly always a group of zeros."""
-    with pytest.raises(RewardError, match=f"mine must return finite advantages, {said}"):
+    with pytest.raises(RewardError, match=f"mine must return finite advantages.*{said}"):
         added(lambda rewards: rewards.mean(1, keepdim=True) / rewards)(torch.tensor(rewards))

@@ -139,7 +139,7 @@ def test_what_depends_on_more_than_the_reward_and_its_group_is_refused(name, N):
 
 
 def test_a_rule_that_fails_says_so():
-    with pytest.raises(ValueError, match="not nan for a group of 4 rewards of 0$"):
+    with pytest.raises(ValueError, match="not \\[nan.* for the rewards \\[0.0"):
         weight(lambda rewards: rewards / rewards.mean(1, keepdim=True), 0.5, rollouts=4)
     with pytest.raises(ValueError, match="raised KeyError: 'nothing'"):
         weight(lambda rewards: {}["nothing"], 0.5, rollouts=4)

@@ -306,7 +306,7 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
     code, said = shell("eval.py", "trained", *few)
-    assert code == 2 and "--reward rewards.py:never says that you trust it, as in python " in said
+    assert code == 2 and "--reward rewards.py:never says that you trust it" in said
     never = ("--reward", "rewards.py:never")
     for name, *arguments in (
         ["own", *never],
@@ -348,7 +348,7 @@ def test_options_that_mean_nothing_to_a_classifier(model, shell, option):
     "arguments, words",
     [
         (["--max-prompt", -1], "--max-prompt -1 must not be negative"),
-        (["--max-response", 0], "--max-response 0 must be at least 1"),
+        (["--max-response", 0], "--max-response 0 must be above 0"),
         (["--split", "test", "--task.test", "aime"], "there is no set 'aime'; use polaris"),
         (["--reward-weights", "a"], "--reward-weights: 'a' cannot be read"),
     ],

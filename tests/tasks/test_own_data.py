@@ -49,7 +49,7 @@ def test_groups_without_a_verdict_leave_the_step(own, shell):
 def test_fractional_rewards_are_allowed_explicitly(own, shell):
     ask = ("train.py", *own, "--reward", "rewards.py:half", "--out")
     code, said = shell(*ask, "no")
-    assert code == 2 and "a reward of 0.5 but takes rewards in {0, 1}" in said
+    assert code == 2 and "a reward of 0.5 but takes {0, 1}" in said
     assert "or --allow-fractional true" in said
     code, said = shell(*ask, "run", "--allow-fractional", "true")
     assert code == 0 and metrics("run")[0]["reward"] == pytest.approx(0.25), said
@@ -312,7 +312,7 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
     [
         ("mine.py:no_recipe", "mine.py:no_recipe returns no maxrl.config.Config"),
         ("mine.py:guarded", "recipe mine.py:guarded raised TypeError"),
-        ("mine.py:half", "has prompts = 4.0, which is no value of this field"),
+        ("mine.py:half", "returns prompts = 4.0, which is no value of this field"),
         ("mine.py:unordered", "raised TypeError: Object of type set is not JSON serializable"),
         ("maze9_labtop", "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?"),
         ("math", "math is a task: train.py prompts --task math"),

@@ -208,7 +208,7 @@ def main(arguments: list[str]):
     if args.plot:
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
-        plots.coverage(results["pass@k"], args.against, args.plot, caption)
+        plots.coverage(results["pass@k"], args.plot, caption)
         print(f"drew {args.plot}")
 
 

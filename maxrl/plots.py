@@ -17,7 +17,6 @@ import numpy as np
 from maxrl.errors import UsageError
 from maxrl.io.arguments import named
 from maxrl.io.files import json_lines
-from maxrl.metrics import samples_to_match
 
 # The name of a method in figures, and its colour in every one of them.
 STYLE = {
@@ -72,18 +71,16 @@ def require(file: Path | None = None):
     matplotlib.use("Agg")
 
 
-def figure(panels: int, **options) -> tuple[Any, list]:
+def figure(panels: int) -> tuple[Any, list]:
     """A figure with this many panels, two in a row, 1,290 pixels wide, and the list of its axes."""
     require()
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(RC)
     rows = -(-panels // 2)
-    size = (8.6, 3.2 * rows)
-    fig, axes = plt.subplots(rows, 2, figsize=size, layout="constrained", squeeze=False, **options)
-    for ax in axes.flat[panels:]:
-        ax.set_visible(False)
-    return fig, list(axes.flat[:panels])
+    columns = min(panels, 2)
+    fig = plt.figure(figsize=(8.6, 3.2 * rows), layout="constrained")
+    return fig, [fig.add_subplot(rows, columns, place) for place in range(1, panels + 1)]
 
 
 def save(fig, lines: Iterable, file: Path, caption: str, told: str = ""):
@@ -118,36 +115,23 @@ def called(name: str) -> str:
     return f"{label}, {rest}" if dash else label
 
 
-def coverage(curves: dict[str, dict], against: str, file: Path, caption: str):
-    """Draw pass@k against k, and the samples that the other rows need to match `against`.
+def coverage(curves: dict[str, dict], file: Path, caption: str):
+    """Draw pass@k against k.
 
-    curves  {name: {"k": [], "mean": [], "se": []}}, all at the same k
+    curves  {name: {"k": [], "mean": [], "se": []}}
     """
-    reference = curves[against]
-    ks = reference["k"]
-    fig, (left, right) = figure(2)
-    lines = {}
+    fig, (ax,) = figure(1)
+    lines = []
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
         style = {"label": called(name), "color": colour(name)}
-        (line,) = left.semilogx(ks, mean, "o-", base=2, ms=3, **style)
-        lines[name] = line
-        left.fill_between(ks, mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
-    left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
-    right.loglog(ks, ks, ":", base=2, color=lines[against].get_color())
-    others = [name for name in curves if name != against]
-    for i, name in enumerate(others, 1):
-        samples = samples_to_match(ks, reference["mean"], curves[name]["mean"])
-        color = lines[name].get_color()
-        right.plot(ks, samples, "o-", ms=3, color=color)
-        # An arrow at the upper edge stands for more samples than were drawn.
-        beyond = np.where(np.isinf(samples), ks[-1] * 1.4**i, np.nan)
-        right.plot(ks, beyond, "^", ms=5, color=color)
-    right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
-    for axis in (left.xaxis, right.xaxis, right.yaxis):
-        axis.set_major_formatter("{x:g}")
-    save(fig, lines.values(), file, caption, "bands: ± standard error over prompts")
+        (line,) = ax.semilogx(curve["k"], mean, "o-", base=2, ms=3, **style)
+        ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
+        lines.append(line)
+    ax.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
+    ax.xaxis.set_major_formatter("{x:g}")
+    save(fig, lines, file, caption, "bands: ± standard error over prompts")
 
 
 def training(

@@ -109,11 +109,6 @@ class RewardError(ValueError):
     """A reward that the estimator does not take."""
 
 
-def add_own(name: str, formula) -> None:
-    """Add a user's estimator to ADVANTAGES."""
-    ADVANTAGES[name] = own(name, formula)
-
-
 def find(rule):
     """Return the estimator for a name in ADVANTAGES, a function of rewards, or "FILE.py:NAME"."""
     if callable(rule):
@@ -122,7 +117,7 @@ def find(rule):
         return ADVANTAGES[rule]
     from maxrl.io.user_code import imported
 
-    return own(rule, imported(rule, "the estimator"))
+    return own(rule, imported(rule, "--estimator"))
 
 
 def own(name: str, formula):

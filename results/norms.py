@@ -192,8 +192,10 @@ def draw(rows: list[dict], file: Path, caption: str):
     Every checkpoint and estimator has a panel of its own; all of them have one scale.
     """
     panels = [(row, name) for row in rows for name in row["norms"]]
-    fig, axes = plots.figure(len(panels), sharey=True)
+    fig, axes = plots.figure(len(panels))
     for ax, (row, name) in zip(axes, panels):
+        if ax is not axes[0]:
+            ax.sharey(axes[0])
         points = row["pass_rates"], row["norms"][name]
         ax.plot(*points, ".", ms=3, alpha=0.4, color=plots.colour(name))
         title = f"{plots.called(row['name'])}: gradient of {plots.called(name)}"

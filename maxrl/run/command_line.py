@@ -15,9 +15,8 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
-from maxrl.io.user_code import imported
 from maxrl.recipes import RECIPES, find_recipe, is_record
-from maxrl.registry import add_own
+from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 
@@ -233,6 +232,6 @@ def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
 def add_estimator(name: str):
     """Register an estimator of the user's own, FILE.py:NAME."""
     try:
-        add_own(name, imported(name, "--estimator"))
+        ADVANTAGES[name] = find(name)
     except (TypeError, ValueError) as error:
         raise UsageError(f"--estimator {name}: {error}") from None

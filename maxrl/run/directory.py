@@ -138,12 +138,6 @@ class Run:
         self.skipped = state["skipped"]
         self.reached = state["reached"]
         self.steps = state["step"]
-        world = distributed.world_size()
-        if state["ranks"] != world and self.main:
-            say(
-                f"{self.path} was saved by {state['ranks']} ranks and resumes with {world}: the "
-                "prompts keep their order, and results are equal up to rounding"
-            )
         return self.cfg.steps if self.reached else self.steps
 
     def start(self, step: int) -> Path:

@@ -27,13 +27,12 @@ from maxrl.recipes import RECIPES
 from maxrl.registry import check_sizes
 from maxrl.rewards.functions import Rewards, Verdicts, probe
 from maxrl.rollouts import Rollouts
-from maxrl.run.cli import say, started
+from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
-MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
@@ -132,11 +131,6 @@ def load(cfg: Config, split: str) -> Task:
     """Return a split of the task, without the prompts that are longer than max_prompt."""
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
-        if len(task) > MOST:
-            raise UsageError(
-                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
-                f"most {MOST:,} can be shuffled"
-            )
         if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"
@@ -266,11 +260,7 @@ def start_policy(
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
-        make = (
-            f", or make this one: {' '.join([*started('train.py'), name])}"
-            if name in RECIPES
-            else ""
-        )
+        make = f", or make this one with the recipe {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{make}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None

@@ -10,7 +10,7 @@ import torch
 from outcomes import F64, PASS_RATES, all_outcomes, expected_gradient
 
 from maxrl.advantages import ADVANTAGES, RewardError, weight
-from maxrl.registry import add_own
+from maxrl.registry import own
 
 NEEDS_GROUP = {
     "reinforce_mean",
@@ -536,7 +536,7 @@ def added(monkeypatch):
 
     def add(formula):
         monkeypatch.setitem(ADVANTAGES, "mine", None)
-        add_own("mine", formula)
+        ADVANTAGES["mine"] = own("mine", formula)
         return ADVANTAGES["mine"]
 
     return add

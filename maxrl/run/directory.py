@@ -117,8 +117,16 @@ class Run:
 
     def check_same(self, folder: Path):
         """Refuse to resume with another recipe, or other data, than folder/recipe.json records."""
-        old = files.read_json(folder / "recipe.json") | {"config": checkpoint.recorded(folder)}
-        compare(self.cfg, old, self.path)
+        old = files.read_json(folder / "recipe.json")
+        # The shape of a cosine depends on its length.
+        free = FREE_ON_RESUME - ({"steps"} if self.cfg.schedule == "cosine" else set())
+        new = self.cfg.to_dict()
+        for name, value in checkpoint.recorded(folder).items():
+            if name not in free and value != new[name]:
+                raise UsageError(
+                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
+                    "start another run with --out DIR"
+                )
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(
             data[split] != self.data[split] for split in self.data
@@ -134,7 +142,7 @@ class Run:
         if not self.resumed:
             return 0
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
-        state = saved_state(self.resumed)
+        state = files.read_json(self.resumed / "state.json")
         self.skipped = state["skipped"]
         self.reached = state["reached"]
         self.steps = state["step"]
@@ -299,25 +307,6 @@ def newest_intact(run: Path) -> Path | None:
             f"{run} holds no intact checkpoint ({damaged[0][1]}): start another run with --out DIR"
         )
     return None
-
-
-def saved_state(folder: Path) -> dict:
-    """What Run.save() has written to state.json of a checkpoint."""
-    return files.read_json(folder / "state.json")
-
-
-def compare(cfg: Config, recipe: dict, run: Path):
-    """Refuse to resume a run with a recipe that differs from its own."""
-    new = cfg.to_dict()
-    old = recipe["config"]
-    # The shape of a cosine depends on its length.
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())
-    for name in new:
-        if name not in free and old[name] != new[name]:
-            raise UsageError(
-                f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
-                "start another run with --out DIR"
-            )
 
 
 def lock(run: Path) -> TextIO:

@@ -212,14 +212,27 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def weights(names: list[str], rollouts: int, file: Path, caption: str):
-    """Draw the weights of estimators, over log p for hard prompts and over p for easy ones."""
+    """Draw the weights w(p) of estimators with N rollouts, and dashed their limits of many.
+
+    The first panel is over log p, for hard prompts, and the second over p, for easy ones.
+    """
+    # These import torch, which a report does without.
+    from maxrl.advantages import weight
+    from maxrl.registry import find
+
     fig, axes = figure(2)
+    # Below a pass rate of about 1/N the weights are flat.
+    reach = max(7, np.log(10 * rollouts))
+    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
         lines: list = []
         for place, name in enumerate(names):
             style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
             try:
-                lines.append(weight_line(ax, name, rollouts, style))
+                rule = find(name)
+                lines += ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
+                if rule.limit:
+                    ax.plot(p, weight(rule, p), "--", color=style["color"], lw=1)
             except (KeyError, TypeError, ValueError) as error:
                 raise UsageError(f"--weights {name}: {error.args[0]}") from None
         ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
@@ -227,25 +240,6 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
             axis.set_major_formatter("{x:g}")
     told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
     save(fig, lines, file, caption, told)
-
-
-def weight_line(ax, name, rollouts: int, style: dict, **options):
-    """Draw the weight w(p) with N rollouts, and dashed its limit of many where it is known.
-
-    name  of an estimator, or its function
-    """
-    # These import torch, which a report does without.
-    from maxrl.advantages import weight
-    from maxrl.registry import find
-
-    rule = find(name)
-    # Below a pass rate of about 1/N the weights are flat.
-    reach = max(7, np.log(10 * rollouts))
-    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
-    (line,) = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
-    if rule.limit:
-        ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)
-    return line
 
 
 def comma_list(text: str) -> list[str]:

@@ -15,8 +15,8 @@ What to see:
 2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
    the same rollouts MaxRL comes closest to it. The hardest tenth, p near 1e-3, stays behind even
    so: its weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
-3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again:
-   the last panel. Its dashed limit is far from what 16 rollouts give.
+3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again;
+   `python -m maxrl.plots --weights rloo,grpo,maxrl --out weights.png` draws the weights.
 4. All methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part
    of its lead is longer steps. (Adam, which the recipes use, cancels a constant factor.)
 5. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies
@@ -125,14 +125,14 @@ def table(runs: dict[str, tuple]) -> str:
     return "\n".join(lines)
 
 
-def figure(runs: dict[str, tuple], rollouts: int, path: Path):
-    """Draw the STATISTICS over the steps, and the weights, into a file."""
-    fig, (*panels, last) = plots.figure(4)
+def figure(runs: dict[str, tuple], path: Path):
+    """Draw the STATISTICS over the steps into a file."""
+    fig, panels = plots.figure(len(STATISTICS))
     lines = []
     for place, (name, (exact, sampled)) in enumerate(runs.items()):
         color = plots.colour(name) or plots.OWN[place % 4]
-        options = METHODS.get(name, {})
-        label = f"MaxRL, T = {options['order']}" if options else plots.called(Path(name).name)
+        order = METHODS.get(name, {}).get("order")
+        label = f"MaxRL, T = {order}" if order else plots.called(Path(name).name)
         for ax, (what, statistic) in zip(panels, STATISTICS.items()):
             ax.set(xlabel="step", ylabel=what)
             (line,) = ax.plot(statistic(exact), color=color, label=label)
@@ -141,13 +141,7 @@ def figure(runs: dict[str, tuple], rollouts: int, path: Path):
                 dots = statistic(sampled)[::every]
                 ax.plot(range(0, len(sampled), every), dots, ".", color=color)
         lines.append(line)
-        if sampled is not None:
-            plots.weight_line(last, ADVANTAGES[name], rollouts, {"color": color}, **options)
     panels[-1].set_yscale("log")
-    # Maximum likelihood, 1/p.
-    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)
-    label = f"weight w(p), N = {rollouts}; dashed: limit"
-    last.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=label)
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
@@ -176,7 +170,7 @@ def main(arguments: list[str]):
     print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each")
     print(table(runs))
     if args.out:
-        figure(runs, args.rollouts, args.out / "toy.png")
+        figure(runs, args.out / "toy.png")
         print(f"figure: {args.out / 'toy.png'}")
 
 

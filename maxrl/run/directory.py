@@ -193,6 +193,12 @@ class Run:
         elif now - self.signalled > 1:
             os._exit(128 + number)
 
+    def ends(self, step: int, metrics: dict[str, float], policy, optimizer, logger) -> bool:
+        """Save after this step if that is due, and return whether the run ends here."""
+        if self.due(step, metrics):
+            self.save(policy, optimizer, step, logger)
+        return self.reached or self.stopped
+
     def due(self, step: int, metrics: dict[str, float]) -> bool:
         """Whether to save after this step.
 

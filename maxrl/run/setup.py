@@ -33,6 +33,7 @@ from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
+MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
@@ -131,6 +132,11 @@ def load(cfg: Config, split: str) -> Task:
     """Return a split of the task, without the prompts that are longer than max_prompt."""
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
+        if len(task) > MOST:
+            raise UsageError(
+                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
+                f"most {MOST:,} can be shuffled"
+            )
         if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from maxrl import checkpoint, rng
+from maxrl import rng
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
@@ -112,6 +112,8 @@ class ClassifierPolicy:
     """
 
     unit = "images"
+    tokenizer = None
+    stop_tokens = ()
 
     def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
         self.model = model
@@ -227,7 +229,3 @@ class ClassifierPolicy:
         p, right = distributed.sum_tensor(results)
         check_finite(p)
         return p, right
-
-    def save(self, path, **state):
-        """Write a checkpoint to a directory; state is what else goes into checkpoint.save."""
-        checkpoint.save(path, self.model, **state)

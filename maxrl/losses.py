@@ -1,5 +1,4 @@
-"""From advantages to a loss: token log-probabilities, entropy, and the policy gradient with its
-normaliser."""
+"""From advantages to a loss: token log-probabilities, entropy, normaliser, policy gradient."""
 
 import torch
 from torch import Tensor, nn

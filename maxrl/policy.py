@@ -173,9 +173,8 @@ class SequencePolicy:
         With advantage 1 their loss is that of maximum likelihood. PromptError as in rollout.
         """
         # Prefer eos among the stop tokens.
-        end = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        if end is None or end not in self.stop_tokens:
-            end = self.stop_tokens[0]
+        eos: Any = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
+        end = eos if eos in self.stop_tokens else self.stop_tokens[0]
         answers = []
         for example in examples:
             ids = self.tokenizer.encode(example.answer)

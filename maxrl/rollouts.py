@@ -66,11 +66,8 @@ class Rollouts:
 
     def row(self, i: int, j: int) -> dict:
         """Rollout j of prompt i as text, for samples.jsonl."""
-        prompt = self.prompts[i].tolist()
-        return {
-            "prompt": self.tokenizer.decode(prompt),
-            "response": self.text(i, j),
-        }
+        prompt = self.tokenizer.decode(self.prompts[i].tolist())
+        return {"prompt": prompt, "response": self.text(i, j)}
 
     def select(self, keep: torch.Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""

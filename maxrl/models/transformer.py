@@ -80,13 +80,13 @@ class Attention(nn.Module):
         D = config.head_dim
         query_size = config.num_attention_heads * D
         key_size = config.num_key_value_heads * D
-        bias = bool(family["qkv_bias"] or config.attention_bias)
+        bias = family.qkv_bias or config.attention_bias
         self.q_proj = Linear(E, query_size, bias=bias)
         self.k_proj = Linear(E, key_size, bias=bias)
         self.v_proj = Linear(E, key_size, bias=bias)
         self.o_proj = Linear(query_size, E, bias=config.attention_bias)
         # nn.Identity takes any arguments and has no weights, as in checkpoints without these norms.
-        norm = RMSNorm if family["qk_norm"] else nn.Identity
+        norm = RMSNorm if family.qk_norm else nn.Identity
         self.q_norm = norm(D, config.rms_norm_eps)
         self.k_norm = norm(D, config.rms_norm_eps)
         self.head_dim = D
@@ -206,9 +206,7 @@ class Decoder(nn.Module):
         E = config.hidden_size
         last = config.num_hidden_layers - 1
         self.embed_tokens = nn.Embedding(config.vocab_size, E)
-        self.layers = nn.ModuleList()
-        for i in range(last + 1):
-            self.layers.append(Layer(config, i == last))
+        self.layers = nn.ModuleList(Layer(config, i == last) for i in range(last + 1))
         self.norm = RMSNorm(E, config.rms_norm_eps)
 
 
@@ -261,8 +259,7 @@ class Transformer(nn.Module):
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
-        x = self.model.embed_tokens(tokens)  # (G, M, L, E)
-        x = x.flatten(0, 1)  # (G M, L, E)
+        x = self.model.embed_tokens(tokens).flatten(0, 1)  # (G M, L, E)
         # Without a backward there are no activations to save.
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for layer in self.layers:
@@ -297,24 +294,20 @@ class Transformer(nn.Module):
         tokens  (G, M), the newest token of every row
         cache   keys and values of all earlier tokens, with room for these
         """
-        tokens = tokens.unsqueeze(-1)
-        x = self.model.embed_tokens(tokens)  # (G, M, 1, E)
+        x = self.model.embed_tokens(tokens.unsqueeze(-1))  # (G, M, 1, E)
         cache.extend()
         config = self.config
         sizes = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         rotation = config.rope.step_rotation(cache.positions, *sizes, self.rotation_dtype)
         for i, layer in enumerate(self.layers):
             x = layer.decode(x, rotation, cache, i)
-        x = self.model.norm(x)
-        logits = self.lm_head(x)
-        return logits.squeeze(2)
+        return self.lm_head(self.model.norm(x)).squeeze(2)
 
     def embed_prefix(self, prefix: Tensor) -> tuple[Tensor, Rotation]:
         """Return the embedded prefixes (G, Lp, E) and their rotation, (Lp, D) twice."""
         # Every prefix begins at position 0, so one rotation serves all groups.
         positions = torch.arange(prefix.shape[1], device=prefix.device)
-        x = self.model.embed_tokens(prefix)
-        return x, self.rotation(positions)
+        return self.model.embed_tokens(prefix), self.rotation(positions)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Return cosines and sines (*positions.shape, D)."""

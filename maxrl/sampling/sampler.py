@@ -155,8 +155,7 @@ def prefill(
 
 def decode_step(model: Transformer, slots: Slots, **sampling) -> None:
     """Draw one more token of every row; its cache must have room. The host is not waited for."""
-    logits = model.decode(slots.current, slots.cache)  # (G, M, V)
-    logits = logits.to(slots.log_probs.dtype)
+    logits = model.decode(slots.current, slots.cache).to(slots.log_probs.dtype)  # (G, M, V)
     log_probs = distribution(logits, **sampling)  # (G, M, V)
     probabilities = log_probs.exp()
     rows = slots.row_ids  # (G, M)
@@ -164,12 +163,10 @@ def decode_step(model: Transformer, slots: Slots, **sampling) -> None:
     drawn = draw(probabilities, slots.uniforms[rows, position])  # (G, M)
     slots.current.copy_(drawn)
     slots.tokens[rows, position] = drawn
-    log_prob = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
-    slots.log_probs[rows, position] = log_prob  # (G, M)
+    slots.log_probs[rows, position] = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
     # Tokens outside the nucleus have log-probability -inf, and 0 times -inf would be NaN.
     log_probs.clamp_(min=-1e9)
-    entropy = -(probabilities * log_probs).sum(-1)  # (G, M)
-    slots.entropies[rows, position] = entropy
+    slots.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
 def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
@@ -193,8 +190,7 @@ def drop_finished(slots: Slots, stop: torch.Tensor, position: int, to_host: Asyn
         return True
     widest = int(live.max())
     group_ids = live.nonzero().squeeze(1)  # (G',) those with live rows
-    size = widest * len(group_ids)
-    if 0 < size <= SHRINK_AT * slots.alive.numel():
+    if 0 < widest * len(group_ids) <= SHRINK_AT * slots.alive.numel():
         # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
         group_ids = group_ids.to(slots.alive.device)
         dead = ~slots.alive[group_ids]
@@ -216,8 +212,7 @@ def finish(slots: Slots, stop: torch.Tensor, num_prompts: int) -> Samples:
     stops = is_stop(tokens, stop)
     finished = stops.any(1)
     # The stop token is part of the response.
-    lengths = stops.int().argmax(1) + 1
-    lengths = torch.where(finished, lengths, limit)
+    lengths = torch.where(finished, stops.int().argmax(1) + 1, limit)
     beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
     L = int(lengths.max())
     drawn = []

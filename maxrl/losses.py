@@ -122,7 +122,7 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Padding has no ratio: its log-probs may be anything, and exp of them infinite.
+    # Mask before exp: the log-probs of padding may be anything, and their exp infinite.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)
@@ -136,5 +136,5 @@ def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """
     log_q = (reference_log_probs - log_probs) * mask  # (..., N, L)
-    # q - 1 by expm1 is exact where q is near 1.
+    # expm1 computes q - 1 without cancellation where q is near 1.
     return torch.expm1(log_q) - log_q

@@ -91,7 +91,7 @@ class SequencePolicy:
         # How many rollouts fit at once; an out-of-memory error lowers it.
         self.rows_in_memory = sys.maxsize
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
-        # Made first: the modules of a sharded model have hooks, which a copy must not have.
+        # Before sharding, which adds hooks to the modules: the copy must not have them.
         self.gathered = sharding.Gathered(self.model) if self.shard else None
         self.module = TokenLogProbs(self.model)
         if self.shard:
@@ -246,7 +246,7 @@ class SequencePolicy:
                 (loss * distributed.world_size()).backward()
             stats.add("loss", loss)
         stats.over_ranks()
-        # Frozen weights of a LoRA model keep a bfloat16 copy, here of the gathered weight.
+        # The frozen weights of a LoRA model keep bfloat16 copies, whole even when sharded.
         if self.gathered:
             drop_casts(self.model)
         result = stats.statistics(counts["tokens"])

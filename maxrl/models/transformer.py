@@ -118,7 +118,7 @@ class Attention(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # A single rotation for all of them: a GPU launches a small kernel no faster than it runs.
+        # One rotation for all heads, as launching a small kernel on a GPU takes as long as it runs.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_step(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)

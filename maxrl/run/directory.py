@@ -228,12 +228,14 @@ class Run:
             "ranks": distributed.world_size(),
         }
         # All ranks take part in gathering what is sharded.
-        whole = {"optimizer": optimizer}
+        whole = {"model": policy.model, "optimizer": optimizer}
         if self.cfg.shard:
-            whole = policy.gathered_state(optimizer)
+            whole = policy.gathered.state(optimizer)
         if self.main:
-            policy.save(
+            checkpoint.save(
                 self.path / name,
+                tokenizer=policy.tokenizer,
+                stop_tokens=policy.stop_tokens,
                 recipe=self.record,
                 state=state,
                 metrics=logger.history(),

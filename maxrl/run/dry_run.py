@@ -125,7 +125,7 @@ def activation_bytes(
     Hk = config.num_key_value_heads
     a = 2 if low else 4
     layer = 16 * E + 2 * a * E + a * (2 * H + 2 * Hk) * D + 4 * a * config.intermediate_size + 4 * H
-    if FAMILIES[config.model_type]["qk_norm"]:
+    if FAMILIES[config.model_type].qk_norm:
         layer += 8 * (H + Hk) * D
     layer = tokens * layer + copied * 2 * a * Hk * D
     layers = config.num_hidden_layers

@@ -304,7 +304,7 @@ def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own, how, wo
 @pytest.mark.parametrize(
     "environment, words",
     [
-        ("WORLD_SIZE=1", "no RANK: start with torchrun, or unset WORLD_SIZE"),
+        ("WORLD_SIZE=1", "MASTER_ADDR"),
         ("WORLD_SIZE=2 RANK=2", "RANK=2 in the environment must be below WORLD_SIZE=2"),
         ("WORLD_SIZE=2 RANK=x", "RANK='x' in the environment is not a number"),
         ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "did not find the other ranks"),

@@ -166,7 +166,7 @@ def test_micro_batches_cover_every_row_once_within_the_budget():
     rollouts = tiny.rollouts((9, 5, 1, 7, 30, 2), N=5)
     for budget in (1, 12, 25, 44, 100, 10**6):
         batches = list(micro_batches(rollouts, [0, 2, 3, 4, 5], budget))
-        rows = torch.cat([b.rows.flatten() for b in batches])
+        rows = torch.cat([b.row_ids.flatten() for b in batches])
         assert sorted(rows.tolist()) == [5 * g + r for g in (0, 2, 3, 4, 5) for r in range(5)]
         assert sum(int(b.mask.sum()) for b in batches) == int(
             rollouts.lengths[[0, 2, 3, 4, 5]].sum()

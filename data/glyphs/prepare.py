@@ -8,6 +8,7 @@ so that held-out images are the same whatever --train and --workers are.
 """
 
 import argparse
+import itertools
 import os
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from data.common import (
     parse_arguments,
     progress,
 )
-from maxrl.tasks.images import DATA, write_shard
+from maxrl.tasks.base import DATA
+from maxrl.tasks.images import write_split
 
 OPTIONS = {
     "classes": (200, 2, "kinds of glyph"),
@@ -39,7 +41,7 @@ OPTIONS = {
 }
 VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
-SHARD = 50  # blocks in a file
+SHARD = 50_000  # images in a file
 STROKES = 4
 POLYGON = ("centre", "radius", "corners", "angle")
 
@@ -118,33 +120,23 @@ def stroke(where: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray
     return np.hypot(x, y) - width[:, None]
 
 
-def draw_block(args: argparse.Namespace, job: tuple[str, int, int]) -> list[tuple[bytes, int]]:
-    """The first images, as bytes with their labels, of a block: job is (split, number, count)."""
-    split, number, count = job
+def draw_block(args: argparse.Namespace, split: str, number: int) -> list[tuple[bytes, int]]:
+    """A block of images, as bytes with their labels."""
     key = (SPLITS.index(split), number)
     rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=key))
     classes = make_classes(args.classes, args.seed)
     labels = rng.integers(0, args.classes, BLOCK)
     images = draw(classes, labels, args.size, args.noise, args.jitter, rng)
-    return [(image.tobytes(), int(label)) for image, label in zip(images[:count], labels)]
+    return [(image.tobytes(), int(label)) for image, label in zip(images, labels)]
 
 
 def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> dict:
     """Write all shards; a block is a job for a worker."""
-    jobs = [
-        (split, number, min(BLOCK, count - number * BLOCK))
-        for split, count in counts.items()
-        for number in range(-(-count // BLOCK))
-    ]
-    shard = []
-    with progress(total=sum(counts.values()), unit=" images") as bar:
-        blocks = parallel(partial(draw_block, args), jobs, args.workers)
-        for (split, number, count), images in zip(jobs, blocks):
-            shard += images
-            bar.update(count)
-            if (number + 1) % SHARD == 0 or (number + 1) * BLOCK >= counts[split]:
-                write_shard(folder, split, number // SHARD, shard)
-                shard = []
+    for split, count in counts.items():
+        numbers = range(-(-count // BLOCK))
+        blocks = parallel(partial(draw_block, args, split), numbers, args.workers)
+        images = itertools.islice(itertools.chain.from_iterable(blocks), count)
+        write_split(folder, split, progress(images, split, total=count, unit=" images"), SHARD)
     return {}
 
 

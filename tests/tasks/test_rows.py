@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -64,21 +63,6 @@ def test_blank_lines_and_long_cells_of_csv():
 def test_messages_in_files_that_hold_them():
     for name in ("a.jsonl", "a.json", "a.parquet"):
         assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
-
-
-def test_an_answer_whose_column_is_misspelt():
-    rows = [{"prompt": "1 + 1", "answer": "2"}, {"prompt": "2 + 2", "anwser": "4"}]
-    words = "1 of 2 rows have neither 'answer' nor 'solution', the first is b.jsonl, line 2"
-    with pytest.warns(UserWarning, match=words):
-        prompts(write("b.jsonl", rows))
-    # A reward may need no answer.
-    with warnings.catch_warnings(action="error"):
-        prompts(write("c.jsonl", [{"prompt": "1"}, {"prompt": "2"}]))
-
-
-def test_messages_that_a_csv_file_made_a_text():
-    with pytest.raises(UsageError, match="'prompt' has chat messages written as a text"):
-        prompts(write("a.csv", [{"prompt": json.dumps(CHAT)}]))
 
 
 LAST = {"role": "assistant", "content": "Hello!"}

@@ -43,7 +43,6 @@ VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
 SHARD = 50_000  # images in a file
 STROKES = 4
-POLYGON = ("centre", "radius", "corners", "angle")
 
 
 def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -85,30 +84,23 @@ def draw(
     background = rng.uniform(0, 1, (M, 1, 3)).astype(f)
     image = np.broadcast_to(background, (M, size * size, 3))
 
-    polygons = {name: classes[name][labels].astype(f) for name in POLYGON}
-    width = classes["width"][labels].astype(f)
-    strokes = [stroke(where, ends[:, s], width[:, s]) for s in range(STROKES)]
+    glyphs = {name: values[labels].astype(f) for name, values in classes.items()}
+    strokes = [stroke(where, ends[:, s], glyphs["width"][:, s]) for s in range(STROKES)]
     # The polygon lies below the strokes, and its colour is the last one.
-    for part, distance in enumerate([polygon(where, **polygons), *strokes], -1):
+    for part, distance in enumerate([polygon(where, glyphs), *strokes], -1):
         cover = np.clip(0.5 - distance * f(size / 3), 0, 1)[..., None]  # (M, pixels, 1)
         image = image + cover * (colour[:, part, None] - image)
     image = image + rng.standard_normal(image.shape, f) * f(noise)
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(M, size, size, 3)
 
 
-def polygon(
-    where: np.ndarray,
-    centre: np.ndarray,
-    radius: np.ndarray,
-    corners: np.ndarray,
-    angle: np.ndarray,
-) -> np.ndarray:
-    """Distance (M, pixels) of points (M, pixels, 2) to a regular polygon, negative inside."""
-    x, y = (where - centre[:, None]).transpose(2, 0, 1)  # (M, pixels) each
-    wedge = 2 * np.float32(np.pi) / corners[:, None]
+def polygon(where: np.ndarray, glyphs: dict[str, np.ndarray]) -> np.ndarray:
+    """Distance (M, pixels) of points (M, pixels, 2) to regular polygons, negative inside."""
+    x, y = (where - glyphs["centre"][:, None]).transpose(2, 0, 1)  # (M, pixels) each
+    wedge = 2 * np.float32(np.pi) / glyphs["corners"][:, None]
     # The angle from the middle of the nearest side.
-    folded = (np.arctan2(y, x) - angle[:, None]) % wedge - wedge / 2
-    return np.hypot(x, y) * np.cos(folded) - radius[:, None]
+    folded = (np.arctan2(y, x) - glyphs["angle"][:, None]) % wedge - wedge / 2
+    return np.hypot(x, y) * np.cos(folded) - glyphs["radius"][:, None]
 
 
 def stroke(where: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray:

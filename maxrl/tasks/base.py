@@ -210,8 +210,10 @@ def open_set(
         folder = DATA / directory
     # Without info.json, which is written last, it is half a set.
     if not (folder / "info.json").exists():
+        clone = ", in a clone of the repository: what pip installs makes no data sets"
         raise FileNotFoundError(
             f"there is no complete data set in {folder}: run python -m {command}"
+            + ("" if CLONE else clone)
         )
     out = shlex.quote(str(folder))
     fix = f"python -m {command} --out {out} --overwrite (and the options that info.json names)"

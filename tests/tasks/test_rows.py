@@ -54,7 +54,7 @@ def test_every_kind_of_file_gives_the_same_rows(name):
 
 def test_blank_lines_and_long_cells_of_csv():
     long = "a" * 200_000
-    Path("a.csv").write_text(f"\n\r\nprompt,answer\n\n{long},1\n\nb,2\n")
+    Path("a.csv").write_text(f"prompt,answer\n\n{long},1\n\r\nb,2\n")
     task = prompts("a.csv")
     rows = [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
     assert [task[i].columns for i in range(len(task))] == rows
@@ -105,9 +105,13 @@ def test_the_math_task_reads_them_too():
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("a.csv", b"prompt,answer\na,1\nb\n", ", line 3 has 1 values, the first line 2 names"),
-        ("a.csv", b'prompt\n"a\nb"\n"c', ", line 4 is not CSV: unexpected end of data"),
-        ("a.csv", b"prompt\na\n\xff\n", ", line 3 is not UTF-8"),
+        ("a.csv", b"prompt,answer\na,1\nb\n", ", line 3 has not one value for each name"),
+        (
+            "a.csv",
+            b'prompt\n"a\nb"\n"c',
+            " is not CSV in UTF-8, after line 4: unexpected end of data",
+        ),
+        ("a.csv", b"prompt\na\n\xff\n", " is not CSV in UTF-8, after line "),
         ("a.csv", b"prompt;answer\na;1\n", ", line 2 has no 'prompt'; it has 'prompt;answer'"),
         ("a.csv", b'prompt\n"a\nb"\n""\n', ", line 4: 'prompt' is empty"),
         ("a.csv", b"", " holds no rows"),

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import tiny
 import torch
-from chat_templates import QWEN3, SMOLLM2
+from chat_templates import QWEN3
 
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
@@ -74,17 +74,6 @@ def test_gsm8k(gsm8k, verifiers):
     assert "user: What is 2 + 3?" in task.show("r", task[0], False)
 
 
-def test_gsm8k_in_the_template_of_smollm2(gsm8k):
-    tokenizer = Tokenizer.from_vocabulary(("<unk>",))
-    tokenizer.config["chat_template"] = SMOLLM2
-    text = tokenizer.render(TASKS["gsm8k"]("train", directory=gsm8k)[1].prompt)
-    assert text == (
-        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-        "<|im_end|>\n<|im_start|>user\nWhat is 2 + 3? Let's think step by step and output the "
-        "final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
 def test_math(tmp_path, verifiers):
     put(tmp_path / "polaris" / "train.jsonl", ROW | {"answer": "\\frac{1}{2}"})
     put(tmp_path / "beyondaime" / "test.jsonl", ROW)
@@ -107,16 +96,9 @@ def test_math(tmp_path, verifiers):
 
 
 def test_prompts(tmp_path):
-    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]
-    file = put(
-        tmp_path / "my.jsonl",
-        {"prompt": "a", "n": 1},
-        "",
-        {"prompt": chat, "answer": "b", "n": [2]},
-    )
+    """They have no verdict of their own, and no split that nobody named."""
+    file = put(tmp_path / "my.jsonl", {"prompt": "a"})
     task = load_task("prompts", "train", train=str(file))
-    assert len(task) == 2 and task[0].columns == {"prompt": "a", "n": 1} and task[0].answer == ""
-    assert task[1].prompt == chat and task[1].answer == "b"
     with pytest.raises(UsageError, match="--reward"):
         task.verify("x", task[0])
     with pytest.raises(UsageError, match="--task.validation FILE"):

@@ -109,7 +109,7 @@ def test_the_math_task_reads_them_too():
         (
             "a.csv",
             b'prompt\n"a\nb"\n"c',
-            " is not CSV in UTF-8, after line 4: unexpected end of data",
+            " is not CSV in UTF-8, after line 3: unexpected end of data",
         ),
         ("a.csv", b"prompt\na\n\xff\n", " is not CSV in UTF-8, after line "),
         ("a.csv", b"prompt;answer\na;1\n", ", line 2 has no 'prompt'; it has 'prompt;answer'"),

@@ -4,25 +4,21 @@ import json
 from functools import partial
 
 import torch
-from hostile import NUMBERS, TEXTS, VALUES, Clock, many, nested
+from hostile import NUMBERS, TEXTS, VALUES, Clock, many
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import CORRIDOR, OPEN
 
 import eval as evaluation
 import sample
-from data import text_sets as converter
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
 from maxrl.config import Config, holds
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
-from maxrl.io.files import DataError
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import with_overrides
-from maxrl.tasks import load_task
 from maxrl.tasks.maze import draw, verify
-from maxrl.tasks.rows import read_rows
 
 
 def test_mazes():
@@ -50,90 +46,6 @@ def test_mazes():
         assert clock.run(
             long[:9], lambda long=long: verify(f"GRID_START {long} GRID_END", "DONE")
         ) in (0.0, 1.0)
-    clock.report()
-
-
-ROWS = [
-    b'{"prompt": "a", "answer": "1"}',
-    b'{"prompt": [{"role": "user", "content": "b"}]}',
-    b'{"problem": "a", "answer": 2.0}',
-    b"[" * 100_000,
-    b'{"a":' * 50_000,
-    b'{"prompt": NaN}',
-    b'{"prompt": "a", "prompt": 3}',
-    b'{"prompt": "\\ud800"}',
-    b"9" * 5000,
-    b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}",
-    b"null",
-    b"[]",
-    b"3",
-    b'"a"',
-    b"\xff\xfe",
-    b"\0",
-    b"",
-    b" ",
-    b"PAR1",
-    b'{"prompt": "' + b"a" * 10**6 + b'"}',
-    json.dumps({"prompt": "a", "deep": nested(200)}).encode(),
-    b'{"prompt": [{"role": "user", "content": 3}]}',
-    b'{"prompt": [[]]}',
-    b"\xef\xbb\xbf{}",
-]
-
-
-def test_jsonl_files(tmp_path, capsys):
-    """Lines of every kind and bytes of any value, for training and for the converters: file and
-    line are named."""
-    clock, file = Clock("JSONL"), tmp_path / "x.jsonl"
-    row = st.one_of(
-        st.sampled_from(ROWS[:3]),
-        st.sampled_from(ROWS),
-        st.binary(max_size=20),
-        st.dictionaries(st.sampled_from(["prompt", "problem", "answer"]), VALUES).map(
-            lambda value: json.dumps(value).encode()
-        ),
-    )
-
-    @many(200)
-    @given(st.lists(row, max_size=4), st.integers(0, 60), st.binary(max_size=2))
-    def fuzz(rows, here, extra):
-        content = b"\n".join(rows)
-        here = here if extra else len(content)
-        file.write_bytes(content[:here] + extra + content[here:])
-
-        def use():
-            try:
-                return read_rows(str(file), "train", {"prompt": (str, list)})[0]
-            except ValueError as error:
-                assert str(file) in str(error)
-                assert any(
-                    words in str(error)
-                    for words in (
-                        ", line ",
-                        ", row ",
-                        " is not ",
-                        "holds no rows",
-                        " cannot be read ",
-                    )
-                )
-                raise
-
-        for found in clock.run(content[:60], use, ValueError) or ():
-            assert found["prompt"] and isinstance(found["prompt"], (str, list))
-            json.dumps(found, ensure_ascii=False).encode()
-        clock.run(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
-        clock.run(
-            content[:60],
-            lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
-            SystemExit,
-            DataError,
-        )
-
-    fuzz()
-    printed = capsys.readouterr().err
-    assert "Traceback" not in printed and all(
-        line.startswith("prepare.py: ") for line in printed.splitlines() if line
-    )
     clock.report()
 
 

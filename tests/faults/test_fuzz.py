@@ -26,14 +26,16 @@ from maxrl.tasks.rows import read_rows
 
 
 def test_mazes():
-    """Prompts and responses with any token anywhere."""
+    """Prompts and responses with any token anywhere; a picture is ASCII and says the verdict."""
     clock = Clock("maze.verify, draw")
     tokens = "DONE UP RIGHT WALL PATH GOAL START NEWLINE GRID_END"
-    words = ["", "\n", *tokens.split(" ")]
+    words = ["", "\n", "\x1b[31m", *tokens.split(" ")]
 
-    @many(300)
+    @many(400)
     @given(
-        st.sampled_from([CORRIDOR, OPEN]), st.randoms(use_true_random=False), st.text(max_size=20)
+        st.sampled_from([CORRIDOR, OPEN]) | st.text(),
+        st.randoms(use_true_random=False),
+        st.text(max_size=20),
     )
     def fuzz(prompt, rng, text):
         tokens = prompt.split(" ")
@@ -41,15 +43,17 @@ def test_mazes():
             tokens[rng.randrange(len(tokens))] = rng.choice([*words, text])
         response = " ".join(rng.choice([*words, text]) for _ in range(rng.randrange(9)))
         prompt = " ".join(tokens)
-        assert clock.run((prompt, response), lambda: verify(prompt, response)) in (0.0, 1.0)
-        clock.run((prompt, response), lambda: draw(prompt, response, False))
+        verdict = clock.run((prompt, response), lambda: verify(prompt, response))
+        assert verdict in (0.0, 1.0)
+        picture = clock.run((prompt, response), lambda: draw(prompt, response, False))
+        assert picture.isascii() and "\x1b" not in picture
+        assert picture.splitlines()[-1].startswith("right" if verdict else "wrong")
+        draw(prompt, response, True)
 
     fuzz()
     for long in ("RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5):
-        assert clock.run(long[:9], lambda long=long: verify(OPEN, long)) in (0.0, 1.0)
-        assert clock.run(
-            long[:9], lambda long=long: verify(f"GRID_START {long} GRID_END", "DONE")
-        ) in (0.0, 1.0)
+        for pair in ((OPEN, long), (f"GRID_START {long} GRID_END", "DONE")):
+            assert clock.run(long[:9], partial(verify, *pair)) in (0.0, 1.0)
     clock.report()
 
 

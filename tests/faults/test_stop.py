@@ -57,17 +57,17 @@ def test_metrics_of_another_run_are_not_overwritten(shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--stop-at-pass", "7"], "--stop-at-pass 7.0 is no pass rate"),
-        (["--stop-at-pass", "0.5"], "needs --eval-every"),
-        (["--betas", "1.0,0.9"], "two numbers in [0, 1), not 1.0,0.9"),
-        (["--seed", "99999999999"], "--seed 99999999999 is too large"),
-        (["--device", "tpu"], "--device tpu is not one of auto, cpu, cuda"),
-        (["--task", "nosuch:Thing"], "cannot be imported"),
-        (["--task", "maxrl.tasks.maze:Thing"], "has no function or class Thing"),
+        ("--stop-at-pass 7", "--stop-at-pass 7.0 is no pass rate"),
+        ("--stop-at-pass 0.5", "needs --eval-every"),
+        ("--betas 1.0,0.9", "two numbers in [0, 1), not 1.0,0.9"),
+        ("--seed 99999999999", "--seed 99999999999 is too large"),
+        ("--device tpu", "--device tpu is not one of auto, cpu, cuda"),
+        ("--task nosuch:Thing", "cannot be imported"),
+        ("--task maxrl.tasks.maze:Thing", "has no function or class Thing"),
     ],
 )
 def test_refusals(shell, arguments, words):
-    refused(shell("train.py", "tiny_sft", *arguments), words)
+    refused(shell("train.py", "tiny_sft", *arguments.split()), words)
     assert not Path("runs").exists()
 
 

@@ -473,21 +473,21 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--micro-batch-tokens", 100], ["--micro-batch-tokens 100", "a classifier"]),
-        (["--max-response", 10], ["--max-response 10", "a classifier"]),
-        (["--zero-reward-at-limit", "true"], ["--zero-reward-at-limit"]),
-        (["--eval-every", 5, "--eval-samples", 4], ["--eval-samples 4", "exact"]),
-        (["--sync-batch-norm", "true"], ["--sync-batch-norm", "CUDA"]),
-        (["--task.directory", "nowhere"], ["nowhere", "python -m data."]),
-        (["--task.size", 0], ["at least 1"]),
-        (["--momentum", 1.5], ["--momentum 1.5"]),
-        (["--optimizer", "lion"], ["--optimizer lion", "adamw, sgd"]),
-        (["--workers", -1], ["--workers -1"]),
-        (["--estimator", "supervised", "--rollouts", 8], ["use --rollouts 1"]),
+        ("--micro-batch-tokens 100", ["--micro-batch-tokens 100", "a classifier"]),
+        ("--max-response 10", ["--max-response 10", "a classifier"]),
+        ("--zero-reward-at-limit true", ["--zero-reward-at-limit"]),
+        ("--eval-every 5 --eval-samples 4", ["--eval-samples 4", "exact"]),
+        ("--sync-batch-norm true", ["--sync-batch-norm", "CUDA"]),
+        ("--task.directory nowhere", ["nowhere", "python -m data."]),
+        ("--task.size 0", ["at least 1"]),
+        ("--momentum 1.5", ["--momentum 1.5"]),
+        ("--optimizer lion", ["--optimizer lion", "adamw, sgd"]),
+        ("--workers -1", ["--workers -1"]),
+        ("--estimator supervised --rollouts 8", ["use --rollouts 1"]),
     ],
 )
 def test_refusals_come_before_any_work(recipe, shell, arguments, words):
-    refused(shell("train.py", "glyphs", "--out", "no", *arguments), *words)
+    refused(shell("train.py", "glyphs", "--out", "no", *arguments.split()), *words)
     assert not Path("no").exists()
 
 

@@ -364,33 +364,33 @@ def test_large_recipes_do_not_keep_every_checkpoint():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["polaris9", "--dry-run"], "no recipe is called 'polaris9'"),
-        (["--dry-run"], "no recipe is called ''"),
-        (["maze17", "--dry-run", "--gpus", "3"], "--prompts 32 must divide by the 3 GPUs"),
-        (["maze17", "--gpus", "2"], "--gpus belongs to --dry-run"),
-        (["images_laptop", "--dry-run"], "'torchvision_resnet' is not implemented"),
-        (["prompts", "--dry-run", "--estimator", "mxrl"], "no estimator is called 'mxrl'"),
-        (["prompts", "--dry-run", "--estimator.ordr", "4"], "maxrl takes no option 'ordr'"),
+        ("polaris9 --dry-run", "no recipe is called 'polaris9'"),
+        ("--dry-run", "no recipe is called ''"),
+        ("maze17 --dry-run --gpus 3", "--prompts 32 must divide by the 3 GPUs"),
+        ("maze17 --gpus 2", "--gpus belongs to --dry-run"),
+        ("images_laptop --dry-run", "'torchvision_resnet' is not implemented"),
+        ("prompts --dry-run --estimator mxrl", "no estimator is called 'mxrl'"),
+        ("prompts --dry-run --estimator.ordr 4", "maxrl takes no option 'ordr'"),
         (
-            ["prompts", "--dry-run", "--estimator", "maxrl_order", "--estimator.order", "400"],
+            "prompts --dry-run --estimator maxrl_order --estimator.order 400",
             "--estimator maxrl_order: ",
         ),
         (
-            ["prompts", "--dry-run", "--estimator", "supervised", "--rollouts", "2"],
+            "prompts --dry-run --estimator supervised --rollouts 2",
             "use --rollouts 1",
         ),
-        (["prompts", "--dry-run", "--task", "prompt"], "task 'prompt' is unknown; use maze, "),
-        (["prompts", "--dry-run", "--task.trian", "x"], "--task.trian is not an option"),
+        ("prompts --dry-run --task prompt", "task 'prompt' is unknown; use maze, "),
+        ("prompts --dry-run --task.trian x", "--task.trian is not an option"),
         (
-            ["prompts", "--dry-run", "--reward", "accuracy"],
+            "prompts --dry-run --reward accuracy",
             "--reward accuracy is not written package.module:name",
         ),
-        (["prompts", "--dry-run", "--reward-weights", "1,2"], "0 reward functions and 2 weights"),
+        ("prompts --dry-run --reward-weights 1,2", "0 reward functions and 2 weights"),
     ],
 )
 def test_dry_run_refuses(shell, arguments, words):
     """What a run would refuse by its names alone is refused without data and weights."""
-    code, said = shell("train.py", *arguments)
+    code, said = shell("train.py", *arguments.split())
     assert code == 2 and words in said
 
 

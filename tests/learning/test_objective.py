@@ -318,17 +318,17 @@ def test_estimators_with_options_of_their_own(warm, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--minibatches", 3], ["--minibatches 3 must divide --prompts 8"]),
-        (["--passes", 0], ["--passes 0 must be above 0"]),
-        (["--clip", "0.2"], ["--clip takes two numbers"]),
-        (["--clip", "1.5,0.2"], ["--clip takes two numbers", "1.5,0.2"]),
-        (["--estimator", "supervised", "--passes", 2], ["supervised takes no --minibatches"]),
-        (["--estimator", "pkpo"], ["pkpo needs k"]),
-        (["--estimator", "pkpo", "--estimator.k", 9], ["k=9", "N = 8"]),
+        ("--minibatches 3", ["--minibatches 3 must divide --prompts 8"]),
+        ("--passes 0", ["--passes 0 must be above 0"]),
+        ("--clip 0.2", ["--clip takes two numbers"]),
+        ("--clip 1.5,0.2", ["--clip takes two numbers", "1.5,0.2"]),
+        ("--estimator supervised --passes 2", ["supervised takes no --minibatches"]),
+        ("--estimator pkpo", ["pkpo needs k"]),
+        ("--estimator pkpo --estimator.k 9", ["k=9", "N = 8"]),
     ],
 )
 def test_refusals(warm, shell, arguments, words):
-    refused(shell("train.py", *RUN, "--init", warm, "--out", "no", *arguments), *words)
+    refused(shell("train.py", *RUN, "--init", warm, "--out", "no", *arguments.split()), *words)
 
 
 def test_kl_needs_a_reference(shell, recipes):

@@ -142,23 +142,23 @@ def test_plot(dice, other, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--samples", 8, "--k", 16], ["pass@16 needs at least as many samples"]),
-        (["--samples", 8, "--k", 1, 8], ["'8' belongs to no option"]),
-        (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
-        (["--samples", 0, "--k", 1], ["at least 1"]),
-        (["--top-p", 0], ["--top-p 0"]),
-        (["--temperature", -1], ["--temperature -1"]),
-        (["--against", "nobody"], ["--against nobody is not one of the rows warm"]),
-        (["--json", "no/where.json"], ["mkdir -p no"]),
-        (["--plot", "curve"], ["curve is no figure: use a name that ends in .png"]),
-        (["--samples", 8, "--nonsense", 3], ["--nonsense is not an option"]),
-        (["--task", "maze", "--task.size", 6], ["odd number"]),
-        (["--task.directory", "nowhere"], ["python -m data.maze.prepare"]),
-        (["--max-response", 1000], ["1000 exceed the model's 128 positions"]),
+        ("--samples 8 --k 16", ["pass@16 needs at least as many samples"]),
+        ("--samples 8 --k 1 8", ["'8' belongs to no option"]),
+        ("--samples 8 --k 0", ["--k 0 must be at least 1"]),
+        ("--samples 0 --k 1", ["at least 1"]),
+        ("--top-p 0", ["--top-p 0"]),
+        ("--temperature -1", ["--temperature -1"]),
+        ("--against nobody", ["--against nobody is not one of the rows warm"]),
+        ("--json no/where.json", ["mkdir -p no"]),
+        ("--plot curve", ["curve is no figure: use a name that ends in .png"]),
+        ("--samples 8 --nonsense 3", ["--nonsense is not an option"]),
+        ("--task maze --task.size 6", ["odd number"]),
+        ("--task.directory nowhere", ["python -m data.maze.prepare"]),
+        ("--max-response 1000", ["1000 exceed the model's 128 positions"]),
     ],
 )
 def test_refusals(warm, shell, arguments, words):
-    refused(shell("eval.py", f"warm={warm}", *arguments), *words)
+    refused(shell("eval.py", f"warm={warm}", *arguments.split()), *words)
 
 
 def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):

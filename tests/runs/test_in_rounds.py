@@ -82,16 +82,16 @@ def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch)
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--estimator", "maxrl"], ["maxrl", "maxrl_success or maxrl_rare"]),
-        (["--estimator", "grpo"], ["grpo"]),
-        (["--estimator.order", 2], ["order"]),
-        (["--estimator", "maxrl_success", "--allow-fractional", "true"], ["allow_fractional"]),
-        (["--rollouts", "4,0"], ["--rollouts 0"]),
-        (["--rollouts", "4,x"], ["--rollouts: '4,x'"]),
+        ("--estimator maxrl", ["maxrl", "maxrl_success or maxrl_rare"]),
+        ("--estimator grpo", ["grpo"]),
+        ("--estimator.order 2", ["order"]),
+        ("--estimator maxrl_success --allow-fractional true", ["allow_fractional"]),
+        ("--rollouts 4,0", ["--rollouts 0"]),
+        ("--rollouts 4,x", ["--rollouts: '4,x'"]),
     ],
 )
 def test_refusals(dice, shell, options, words):
-    refused(shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", *options), *words)
+    refused(shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", *options.split()), *words)
     assert not Path("rl").exists()
 
 

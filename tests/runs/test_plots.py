@@ -149,14 +149,14 @@ def test_weights(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "either runs or estimators"),
-        (["--weights", "maxlr"], "--weights maxlr: no estimator is called 'maxlr'"),
-        (["--weights", "maxrl_order"], "--weights maxrl_order: maxrl_order needs order="),
-        (["--weights", "rloo", "--rollouts", "1"], "at least 2 rollouts"),
+        ("", "either runs or estimators"),
+        ("--weights maxlr", "--weights maxlr: no estimator is called 'maxlr'"),
+        ("--weights maxrl_order", "--weights maxrl_order: maxrl_order needs order="),
+        ("--weights rloo --rollouts 1", "at least 2 rollouts"),
     ],
 )
 def test_weights_that_cannot_be_drawn(words, said, tmp_path):
     pytest.importorskip("matplotlib")
     with pytest.raises(UsageError, match=said):
-        plots.main([*words, "--out", str(tmp_path / "w.png")])
+        plots.main([*words.split(), "--out", str(tmp_path / "w.png")])
     assert not list(tmp_path.iterdir())

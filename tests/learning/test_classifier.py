@@ -14,7 +14,7 @@ import pytest
 import tiny
 import torch
 import torch.nn.functional as F
-from runs import metrics, refused, timeless, weights
+from runs import die, metrics, refused, timeless, weights
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
@@ -352,16 +352,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(recipe, shell, monkeypatch
     """Weights, batch-norm's averages, momentum and metrics, bit for bit."""
     run = ("glyphs", "--steps", 5, "--save-every", 2, "--eval-every", 2)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
-    calls, backward = [], ClassifierPolicy.backward
-
-    def dying(self, *arguments):
-        calls.append(1)
-        if len(calls) == at:
-            raise tiny.Killed
-        return backward(self, *arguments)
-
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(ClassifierPolicy, "backward", dying)
+        patch.setattr(ClassifierPolicy, "backward", die(at, ClassifierPolicy))
         shell("train.py", *run, "--out", "cut")
     code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
     assert code == 0, said
@@ -426,38 +418,14 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
     """The recipe itself on 12 JPEGs: ResNet-50, random crops by a worker. The resumed run, whose
     augmentation is made by no worker at all, ends with the same bytes: what is random in an image
     is a function of (seed, step, place)."""
-    run = (
-        "imagenet",
-        "--task.directory",
-        jpegs,
-        "--task.size",
-        32,
-        "--epochs",
-        1,
-        "--prompts",
-        4,
-        "--rollouts",
-        16,
-        "--eval-every",
-        3,
-        "--save-every",
-        2,
-        "--precision",
-        "float32",
-    )
+    sizes = "--task.size 32 --epochs 1 --prompts 4 --rollouts 16 --precision float32"
+    due = "--eval-every 3 --save-every 2"
+    run = ("imagenet", "--task.directory", jpegs, *sizes.split(), *due.split())
     code, said = shell("train.py", *run, "--workers", 1, "--out", "whole")
     assert code == 0 and len(metrics("whole")) == 3, said
     assert {"eval/pass@1", "eval/pass@128", "eval/top1"} <= set(metrics("whole")[-1])
-    calls, backward = [], ClassifierPolicy.backward
-
-    def dying(self, *arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise tiny.Killed
-        return backward(self, *arguments)
-
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(ClassifierPolicy, "backward", dying)
+        patch.setattr(ClassifierPolicy, "backward", die(3, ClassifierPolicy))
         shell("train.py", *run, "--workers", 1, "--out", "cut")
     code, said = shell("train.py", *run, "--workers", 0, "--out", "cut", "--resume", "auto")
     assert code == 0, said

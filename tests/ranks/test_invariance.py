@@ -8,7 +8,7 @@ import tiny
 import torch
 import worker_invariance as worker
 from conftest import ROOT
-from launch import torchrun
+from started import ended, torchrun
 from worker_ddp import Parity
 
 from maxrl.evaluation import judge_samples
@@ -24,7 +24,8 @@ WHOLE = (
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     file = tmp_path_factory.mktemp("ranks") / "results"
-    torchrun(ROOT / "tests/ranks" / "worker_invariance.py", file)
+    code, said = ended(torchrun(ROOT / "tests/ranks/worker_invariance.py", file))
+    assert code == 0, said
     return [torch.load(f"{file}.{rank}") for rank in (0, 1)]
 
 

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 import torch
-from hostile import NUMBERS, TEXTS, VALUES, Clock, many, nested
+from hostile import NUMBERS, TEXTS, VALUES, many, nested, sentence
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import CORRIDOR, OPEN
@@ -27,7 +27,6 @@ from maxrl.tasks.rows import read_rows
 
 def test_mazes():
     """Prompts and responses with any token anywhere; a picture is ASCII and says the verdict."""
-    clock = Clock("maze.verify, draw")
     tokens = "DONE UP RIGHT WALL PATH GOAL START NEWLINE GRID_END"
     words = ["", "\n", "\x1b[31m", *tokens.split(" ")]
 
@@ -43,9 +42,9 @@ def test_mazes():
             tokens[rng.randrange(len(tokens))] = rng.choice([*words, text])
         response = " ".join(rng.choice([*words, text]) for _ in range(rng.randrange(9)))
         prompt = " ".join(tokens)
-        verdict = clock.run((prompt, response), lambda: verify(prompt, response))
+        verdict = verify(prompt, response)
         assert verdict in (0.0, 1.0)
-        picture = clock.run((prompt, response), lambda: draw(prompt, response, False))
+        picture = draw(prompt, response, False)
         assert picture.isascii() and "\x1b" not in picture
         assert picture.splitlines()[-1].startswith("right" if verdict else "wrong")
         draw(prompt, response, True)
@@ -53,8 +52,7 @@ def test_mazes():
     fuzz()
     for long in ("RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5):
         for pair in ((OPEN, long), (f"GRID_START {long} GRID_END", "DONE")):
-            assert clock.run(long[:9], partial(verify, *pair)) in (0.0, 1.0)
-    clock.report()
+            assert verify(*pair) in (0.0, 1.0)
 
 
 ROWS = [
@@ -88,7 +86,7 @@ ROWS = [
 def test_jsonl_files(tmp_path, capsys):
     """Lines of every kind and bytes of any value, for training and for the converters: file and
     line are named."""
-    clock, file = Clock("JSONL"), tmp_path / "x.jsonl"
+    file = tmp_path / "x.jsonl"
     row = st.one_of(
         st.sampled_from(ROWS[:3]),
         st.sampled_from(ROWS),
@@ -122,11 +120,11 @@ def test_jsonl_files(tmp_path, capsys):
                 )
                 raise
 
-        for found in clock.run(content[:60], use, ValueError) or ():
+        for found in sentence(content[:60], use, ValueError) or ():
             assert found["prompt"] and isinstance(found["prompt"], (str, list))
             json.dumps(found, ensure_ascii=False).encode()
-        clock.run(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
-        clock.run(
+        sentence(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
+        sentence(
             content[:60],
             lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
             SystemExit,
@@ -138,7 +136,6 @@ def test_jsonl_files(tmp_path, capsys):
     assert "Traceback" not in printed and all(
         line.startswith("prepare.py: ") for line in printed.splitlines() if line
     )
-    clock.report()
 
 
 ODD = "--task.size --task. --estimator.order -- --- --= --model= --gpus -h --lr= x --a.b.c --top-p"
@@ -154,24 +151,19 @@ ARGUMENTS = st.lists(
 
 def test_the_command_line():
     """train.py's options as lists of words, and eval.py's and sample.py's."""
-    clock = Clock("command line")
 
     @many(800)
     @given(ARGUMENTS, st.sampled_from(sorted(RECIPES)))
     def fuzz(arguments, recipe):
-        made = clock.run(
-            arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError
-        )
+        made = sentence(arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError)
         assert made is None or json.loads(json.dumps(made.to_dict()))
 
     fuzz()
-    clock.report()
 
 
 def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     """argparse itself ends with code 2 and its own words."""
     monkeypatch.chdir(tmp_path)
-    clock = Clock("eval.py, sample.py")
     options = (
         "--samples --k --prompts --split --task --task.size --top-p --seed --json --plot --against "
         "--gradient-norms --rollouts --estimators --temperature --workers"
@@ -184,18 +176,17 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     def fuzz(arguments):
         for script in (evaluation, sample):
             try:
-                clock.run(arguments, lambda: script.read_arguments(arguments), UsageError, OSError)
+                sentence(arguments, lambda: script.read_arguments(arguments), UsageError, OSError)
             except SystemExit as end:
                 assert end.code in (0, 2)
 
     fuzz()
     assert "Traceback" not in capsys.readouterr().err
-    clock.report()
 
 
 def test_recipe_json(tmp_path):
     """recorded() gives every field of Config, of its own type, whatever the file holds."""
-    clock, names = Clock("recipe.json"), sorted(Config.__dataclass_fields__)
+    names = sorted(Config.__dataclass_fields__)
 
     @many(250)
     @given(
@@ -205,7 +196,7 @@ def test_recipe_json(tmp_path):
     )
     def fuzz(value, within):
         (tmp_path / "recipe.json").write_text(json.dumps({"config": value} if within else value))
-        found = clock.run(value, lambda: recorded(tmp_path), ValueError)
+        found = sentence(value, lambda: recorded(tmp_path), ValueError)
         assert (
             found is None
             or found.keys() == Config().to_dict().keys()
@@ -213,7 +204,6 @@ def test_recipe_json(tmp_path):
         )
 
     fuzz()
-    clock.report()
     assert (
         holds(tuple[int, ...], [1, 2])
         and not holds(tuple[int, ...], [1, "2"])
@@ -280,7 +270,7 @@ def test_chat_templates(monkeypatch):
     """Templates of pieces that do harm, for messages of any text: rendered or refused, within
     SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
-    clock, secret = Clock("chat templates"), "root:"
+    secret = "root:"
     options = {"add_generation_prompt": True, "bos_token": "<s>"}
 
     @many(250)
@@ -295,7 +285,7 @@ def test_chat_templates(monkeypatch):
     )
     def fuzz(template, content):
         messages = [{"role": "user", "content": content}]
-        text = clock.run(
+        text = sentence(
             template,
             lambda: chat_template.render(template, messages=messages, **options),
             ValueError,
@@ -309,7 +299,6 @@ def test_chat_templates(monkeypatch):
         assert messages == [{"role": "user", "content": content}]
 
     fuzz()
-    clock.report()
     for content in (
         "{{ 7 * 7 }}",
         "{% endfor %}",
@@ -325,10 +314,8 @@ def test_chat_templates(monkeypatch):
 
 def test_estimators_options():
     """--estimator.NAME VALUE of any kind: an exception that train.py turns into a sentence."""
-    clock = Clock("estimator options")
     for name, estimator in ADVANTAGES.items():
         for option in [*getattr(estimator, "known", ()), "order", "k", "ddof", "x"]:
             for value in [*NUMBERS, True, "a", None, []]:
                 use = partial(estimator, torch.ones(2, 4), **{option: value})
-                clock.run((name, option, value), use, KeyError, ValueError, TypeError)
-    clock.report()
+                sentence((name, option, value), use, KeyError, ValueError, TypeError)

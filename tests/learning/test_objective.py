@@ -286,18 +286,8 @@ def test_entropy_bonus_raises_the_entropy(dice, shell):
     """Where everything is right, nothing else moves the weights."""
     ends, run = [], (*RUN, "--task", "tiny:Always", "--max-response", 6, "--init", dice)
     for bonus in (-0.3, 0.3):
-        shell(
-            "train.py",
-            *run,
-            "--entropy-bonus",
-            bonus,
-            "--lr",
-            0.003,
-            "--steps",
-            8,
-            "--out",
-            f"h{bonus}",
-        )
+        options = f"--entropy-bonus {bonus} --lr 0.003 --steps 8 --out h{bonus}"
+        shell("train.py", *run, *options.split())
         ends.append(metrics(f"h{bonus}")[-1]["entropy"])
     assert ends[1] > ends[0] * 1.2
 
@@ -340,21 +330,8 @@ def test_the_sampler_is_compared_also_with_several_updates(dice, shell, monkeypa
         return rollouts
 
     monkeypatch.setattr(SequencePolicy, "rollout", off)
-    run = (
-        "tiny",
-        "--init",
-        dice,
-        "--task",
-        "tiny:Up",
-        "--max-response",
-        6,
-        "--prompts",
-        4,
-        "--rollouts",
-        4,
-        "--steps",
-        1,
-    )
+    options = "--task tiny:Up --max-response 6 --prompts 4 --rollouts 4 --steps 1"
+    run = ("tiny", "--init", dice, *options.split())
     for name, options in (
         ("one", ()),
         ("four", ("--minibatches", 2, "--passes", 2)),

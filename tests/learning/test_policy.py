@@ -10,7 +10,6 @@ import tiny
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, Qwen2Config
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import count_successes, pass_at_ks
@@ -205,44 +204,9 @@ EXAMPLES = [
 ]
 
 
-def test_demonstrations_are_maximum_likelihood():
-    """Advantage 1 on the answers is transformers' language-model loss with the prompts' labels set
-    to -100.
-    """
-    model = tiny.model()
-    policy = tiny.policy(model, aggregation="token", micro_batch_tokens=12)
-    rollouts = policy.demonstrate(EXAMPLES)
-    assert (
-        rollouts.lengths.tolist() == [[4], [2], [6]]
-        and rollouts.finished.all()
-        and rollouts.log_probs is None
-    )
-    advantages = ADVANTAGES["supervised"](torch.zeros(3, 1))
-    model.zero_grad(set_to_none=True)
-    loss = policy.backward(rollouts, advantages)["loss"]
-    ours = {name: p.grad.clone() for name, p in model.named_parameters()}
-    theirs = AutoModelForCausalLM.from_config(Qwen2Config(**model.config.to_hf())).double()
-    theirs.load_state_dict(model.state_dict())
-    ids, labels = torch.zeros(3, 9, dtype=torch.long), torch.full((3, 9), -100)
-    for i, example in enumerate(EXAMPLES):
-        prompt, answer = (
-            policy.tokenizer.encode(text) for text in (example.prompt, example.answer)
-        )
-        ids[i, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-        labels[i, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
-    result = theirs(ids, labels=labels)
-    result.loss.backward()
-    assert (
-        abs(loss - float(result.loss.detach())) < 1e-6
-    )  # transformers computes its loss in float32
-    for name, p in theirs.named_parameters():
-        torch.testing.assert_close(ours[name], p.grad, atol=1e-6, rtol=1e-5)
-
-
 def test_demonstrations_equal_cross_entropy():
-    """The same without transformers' float32: to 1e-12, by "sequence" too, whose divisor is the
-    number of answers.
-    """
+    """Advantage 1 on the answers is maximum likelihood; the divisor of "sequence" is the number of
+    answers."""
     model = tiny.model()
     total, tokens = 0.0, 0
     for example in EXAMPLES:
@@ -256,9 +220,12 @@ def test_demonstrations_equal_cross_entropy():
     expected = torch.cat(
         [g.flatten() for g in torch.autograd.grad(total, list(model.parameters()))]
     )
+    rollouts = tiny.policy(model).demonstrate(EXAMPLES)
+    assert rollouts.lengths.tolist() == [[4], [2], [6]]
+    assert rollouts.finished.all() and rollouts.log_probs is None
     for aggregation, divisor in (("token", tokens), ("sequence", 3), ("constant", 3 * 12)):
-        policy = tiny.policy(model, aggregation=aggregation)
-        gradient = tiny.gradient(policy, policy.demonstrate(EXAMPLES), torch.ones(3, 1, dtype=F64))
+        policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=12)
+        gradient = tiny.gradient(policy, rollouts, ADVANTAGES["supervised"](torch.zeros(3, 1)))
         assert tiny.distance(gradient * divisor, expected) < 1e-12
 
 

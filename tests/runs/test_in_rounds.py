@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from runs import metrics, refused, timeless
 
-from maxrl import report
 from maxrl.advantages import ADVANTAGES
 
 OPTIONS = "--prompts 4 --estimator maxrl_rare --rollouts 1,1,2 --show-every 1"
@@ -93,9 +92,3 @@ def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch)
 def test_refusals(dice, shell, options, words):
     refused(shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", *options.split()), *words)
     assert not Path("rl").exists()
-
-
-def test_the_report_says_how_many(dice, shell):
-    shell(*RUN, "--init", dice, "--steps", 3, "--out", "rl")
-    report.main(["rl", "--out", "report.html"])
-    assert "1,1,2" in Path("report.html").read_text()

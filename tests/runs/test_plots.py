@@ -112,14 +112,6 @@ def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
         plots.main(["nowhere", "--out", "curves.xyz"])
 
 
-def test_a_name_has_one_colour(drawn):
-    """Pale and strong, and another one for each name, also for names that are no method's."""
-    rewards = np.linspace(0, 1, 40).tolist()
-    lines = drawn({"seed0": [rewards], "seed1": [rewards]})[0].axes[0].lines
-    colours = [line.get_color() for line in lines]
-    assert colours[0] == colours[1] != colours[2] == colours[3]
-
-
 def test_weights(tmp_path, monkeypatch):
     """Lines are exact weights of N rollouts, dashed ones limits, of which the user's has none."""
     pytest.importorskip("matplotlib")

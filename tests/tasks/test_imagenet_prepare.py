@@ -156,17 +156,6 @@ def test_images_become_small_rgb(capsys):
         assert abs(np.asarray(image).reshape(-1, 3).mean(0) - colour).max() < 12
 
 
-def test_small_jpegs_are_kept_byte_for_byte(capsys):
-    grey = (90, 90, 90)
-    kept = [encoded(grey, (32, 32)), encoded(grey, (60, 32), seed=1), encoded(grey, mode="L")]
-    other = [encoded(grey, (43, 44)), encoded(grey, form="PNG"), encoded(grey, mode="CMYK")]
-    for i, data in enumerate(kept + other):
-        put(source / "ab"[i // 3] / f"{i}.jpg", data)
-    assert run(capsys, source, out, "--validation-share", 0, "--size", 40)[0] == 0
-    assert sorted(data for data, label in images(out) if label == 0) == sorted(kept)
-    assert not {data for data, label in images(out) if label == 1} & set(other)
-
-
 def test_damaged_files_are_skipped_and_named(tmp_path, capsys):
     folders(source, 3)
     bad = {"cut.jpg": encoded((9, 9, 9), (30, 400))[:400], "empty.jpg": b"", "text.jpg": b"no\n"}

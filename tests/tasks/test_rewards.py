@@ -255,9 +255,7 @@ HANG = """
 """
 
 
-@pytest.mark.parametrize(
-    "function, errors", [("sleeps", "stop"), ("sleeps", "drop"), ("in_c", "stop")]
-)
+@pytest.mark.parametrize("function, errors", [("sleeps", "stop"), ("in_c", "drop")])
 def test_the_watchdog(function, errors, tmp_path):
     """A call over its limit ends the run with its stack, whatever the setting; code in C after one
     more second."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_tables import boxed, table
+from verdict_tables import SPICE, boxed, table
 
 from maxrl.verifiers import last_boxed, read_number, verify_number
 
@@ -200,33 +200,6 @@ def test_hostile_text_takes_milliseconds(text):
     assert time.thread_time() - begin < 2  # measured: at most 0.05 s
 
 
-UNITS = [r"\boxed{", r"\boxed{}", "{", "\\", r"\boxed", " ", r"\boxed{ ", r"\boxed{\text{"]
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_time_grows_linearly(unit):
-    """Ten times the text takes at most thirty times as long, or is too quick to tell; quadratic
-    would be a hundred."""
-
-    def fastest(text):
-        times = []
-        for _ in range(3):
-            begin = time.thread_time()
-            last_boxed(text)
-            times.append(time.thread_time() - begin)
-        return min(times)
-
-    for close in ("", "}"):
-        short, long = (r"\boxed{" + unit * n + close * n for n in (2_000, 20_000))
-        assert fastest(long) < 30 * fastest(short) + 0.01
-
-
-PIECES = (
-    "\\boxed{|\\boxed|{|}|\\|$|\\$|%|\\%|,|{,}|\\,|.|-|−|+|/|=|0|1|18|999|1,234| |\n|\0|\ud800|½"
-    "|é|π|\\frac|\\frac{1}{2}|\\text{|thousand|k|e|dollars|and|:|(|)|\u2009|٣|^|_|<|!|²|^2"
-    "|^\\circ|~|x|\\pi"
-)
-SPICE = PIECES.split("|")
 ALPHABET = "".join(chr(c) for c in range(128)) + "½²−–·×€\u2009\u200b\ud800π٣𝟓"
 
 
@@ -262,10 +235,3 @@ def test_thousands_of_strings():
             assert last_boxed(response + r"\boxed{1") is None
             assert verify_number(response + r"\boxed{}", answer) == 1
     assert accepted > 200, "the fuzz reaches right answers, too"
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text(), st.text())
-def test_any_text(inside, answer):
-    assert verify_number(inside, answer) == 0 or r"\boxed" in inside
-    assert verify_number(rf"\boxed{{{inside}}}", answer) in (0.0, 1.0)

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 import verdicts
-from test_verifiers import SPICE
-from verdict_tables import boxed, table
+from verdict_tables import SPICE, boxed, table
 
 from maxrl import verifiers
 from maxrl.errors import UsageError

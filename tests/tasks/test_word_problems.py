@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from pictures import run
 from tokenizers import pre_tokenizers
 
 from data.word_problems import prepare
@@ -130,17 +129,6 @@ def test_where_the_set_is_looked_for(folder, monkeypatch, tmp_path):
     for name in ("word_problems", "gsm8k"):
         with pytest.raises(FileNotFoundError, match=rf"run python -m data\.{name}\.prepare"):
             Gsm8k("train", name)
-
-
-def test_other_content_is_not_overwritten(tmp_path, capsys):
-    """A set of texts is known by its content."""
-    out = ("--out", tmp_path)
-    main = prepare.main
-    assert run(capsys, "--train", 50, *out, main=main)[0] == 0
-    assert "holds this set already" in run(capsys, "--train", 50, *out, main=main)[1]
-    assert run(capsys, "--train", 51, *out, main=main)[0] == 2
-    assert run(capsys, "--train", 51, *out, "--overwrite", main=main)[0] == 0
-    assert json.loads((tmp_path / "info.json").read_text())["counts"]["train"] == 51
 
 
 def test_from_scratch_to_samples(folder, shell, monkeypatch):

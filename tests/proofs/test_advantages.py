@@ -108,28 +108,6 @@ def test_expected_gradient_is_weight_times_grad_p(name):
                 )
 
 
-def test_algorithm_1_has_order_n_minus_1_and_equations_9_and_10_have_order_n():
-    """Documentation around MaxRL calls (r - mean) / mean the order-N estimator.
-
-    It is w_{N-1}: short by (1-p)^(N-1).
-    """
-    for N in range(2, 9):
-        rewards = all_outcomes(N)
-        algorithm_1, eq_9, eq_10 = (
-            expected_gradient(rewards, ADVANTAGES[name](rewards), PASS_RATES)
-            for name in ("maxrl", "maxrl_success", "maxrl_centered")
-        )
-        for order_n in (eq_9, eq_10):
-            torch.testing.assert_close(order_n, order_sum(PASS_RATES, N), rtol=1e-10, atol=0)
-            torch.testing.assert_close(
-                order_n - algorithm_1, (1 - PASS_RATES) ** (N - 1), rtol=1e-9, atol=1e-12
-            )
-        torch.testing.assert_close(
-            algorithm_1, order_sum(PASS_RATES, N - 1) + 0 * eq_9, rtol=1e-10, atol=0
-        )
-        assert (eq_10 - algorithm_1)[0] > 0.8  # no rounding: 0.98^(N-1) at p = 0.02
-
-
 def test_grpo_is_far_from_its_limit():
     """1/sqrt(p(1-p)) is what GRPO weighs with endless rollouts: 10.05 at p = 0.01, but 3.73 with N
     = 16.

@@ -79,11 +79,11 @@ def test_the_users_own_estimator(file, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (("--estimator", "maxlr"), "no estimator is called 'maxlr'"),
-        (("--estimator", "supervised"), "supervised has no weight"),
-        (("--rollouts", "3"), "order=4"),
+        ("--estimator maxlr", "no estimator is called 'maxlr'"),
+        ("--estimator supervised", "supervised has no weight"),
+        ("--rollouts 3", "order=4"),
     ],
 )
 def test_refusals(words, said):
     with pytest.raises(UsageError, match=said):
-        toy.main([*words])
+        toy.main([*words.split()])

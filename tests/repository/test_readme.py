@@ -79,22 +79,9 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
     code = block("# sums.py", "        return float(")
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     Path("sums.py").write_text(code)
-    task = ["--task", "sums.py:Sums", "--task.largest", "50"]
-    few = [
-        "--prompts",
-        "4",
-        "--rollouts",
-        "4",
-        "--steps",
-        "1",
-        "--max-response",
-        "10",
-        "--max-prompt",
-        "0",
-        "--out",
-        "run",
-    ]
-    said = shell("train.py", "prompts", *task, "--init", warm, *few)
+    task = "--task sums.py:Sums --task.largest 50 --max-response 10 --max-prompt 0"
+    few = "--prompts 4 --rollouts 4 --steps 1 --out run"
+    said = shell("train.py", "prompts", *task.split(), *few.split(), "--init", warm)
     assert said[0] == 0 and len(metrics("run")) == 1, said[1]
 
 

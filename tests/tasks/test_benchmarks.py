@@ -340,15 +340,15 @@ def test_options_that_mean_nothing_to_a_classifier(model, shell, option):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--max-prompt", -1], "--max-prompt -1 must not be negative"),
-        (["--max-response", 0], "--max-response 0 must be above 0"),
-        (["--split", "test", "--task.test", "aime"], "there is no set 'aime'; use polaris"),
-        (["--reward-weights", "a"], "--reward-weights: 'a' cannot be read"),
+        ("--max-prompt -1", "--max-prompt -1 must not be negative"),
+        ("--max-response 0", "--max-response 0 must be above 0"),
+        ("--split test --task.test aime", "there is no set 'aime'; use polaris"),
+        ("--reward-weights a", "--reward-weights: 'a' cannot be read"),
     ],
 )
 def test_refusals(model, shell, arguments, words):
     for script in ("eval.py", "sample.py"):
-        refused(shell(script, model, "--task", "math", *arguments), words)
+        refused(shell(script, model, "--task", "math", *arguments.split()), words)
 
 
 def test_sample_asks_for_what_a_checkpoint_does_not_say(model, shell):

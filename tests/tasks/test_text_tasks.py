@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import sys
-import types
 from functools import partial
 
 import pytest
@@ -25,21 +23,6 @@ pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
 
 
-@pytest.fixture
-def verifiers(monkeypatch):
-    """The verifiers by a stand-in: right where the response's text in the box is the answer."""
-    module = types.ModuleType("maxrl.verifiers")
-    module.verify_number = module.verify_math = lambda response, answer: float(
-        f"\\boxed{{{answer}}}" in response
-    )
-    module.final_number = lambda response: None
-    module.verify_published_batch = module.read_published = None
-    module.verify_math_batch = lambda responses, answers: list(
-        map(module.verify_math, responses, answers)
-    )
-    monkeypatch.setitem(sys.modules, "maxrl.verifiers", module)
-
-
 def put(file, *rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
@@ -57,7 +40,7 @@ def gsm8k(tmp_path):
     return tmp_path
 
 
-def test_gsm8k(gsm8k, verifiers):
+def test_gsm8k(gsm8k):
     task = TASKS["gsm8k"]("train", directory=gsm8k)
     request = r"Let's think step by step and output the final answer within \boxed{}."
     assert task[0].prompt == [{"role": "user", "content": f"What is 2 + 3? {request}"}]
@@ -74,7 +57,7 @@ def test_gsm8k(gsm8k, verifiers):
     assert "user: What is 2 + 3?" in task.show("r", task[0], False)
 
 
-def test_math(tmp_path, verifiers):
+def test_math(tmp_path):
     put(tmp_path / "polaris" / "train.jsonl", ROW | {"answer": "\\frac{1}{2}"})
     put(tmp_path / "beyondaime" / "test.jsonl", ROW)
     for name in ("polaris", "beyondaime"):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_tables import boxed, table
+from verdict_tables import SPICE, boxed, table
 
 from maxrl.verifiers import last_boxed, read_number, verify_number
 
@@ -151,12 +151,6 @@ def test_hostile_text_takes_milliseconds(text):
     assert time.thread_time() - begin < 2  # measured: at most 0.05 s
 
 
-PIECES = (
-    "\\boxed{|\\boxed|{|}|\\|$|\\$|%|\\%|,|{,}|\\,|.|-|−|+|/|=|0|1|18|999|1,234| |\n|\0|\ud800|½"
-    "|é|π|\\frac|\\frac{1}{2}|\\text{|thousand|k|e|dollars|and|:|(|)|\u2009|٣|^|_|<|!|²|^2"
-    "|^\\circ|~|x|\\pi"
-)
-SPICE = PIECES.split("|")
 ALPHABET = "".join(chr(c) for c in range(128)) + "½²−–·×€\u2009\u200b\ud800π٣𝟓"
 
 

@@ -22,6 +22,7 @@ STUDIES = (
     "headline",
     "images_1000",
     "images_laptop",
+    "minimal",
     "oracle",
     "order",
     "price",

@@ -13,8 +13,8 @@ What to see:
 1. The dots follow the lines: an estimator does what its weight says. (They run a little ahead,
    less so with a smaller --lr: a lucky success raises p, and makes the next success likelier.)
 2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
-   the same rollouts MaxRL comes closest to it: the last panel. The hardest, p near 1e-3, stay behind
-   even so: their weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise it.
+   the same rollouts MaxRL comes closest to it: the last panel. The hardest, p near 1e-3, stay
+   behind even so: their weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise it.
 3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again;
    `python -m maxrl.plots --weights rloo,grpo,maxrl --out weights.png` draws the weights.
 4. All methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part

@@ -311,7 +311,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
     code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
     assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
     code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")
-    assert code == 0 and "\u2580" in said
+    assert code == 0 and "right:" in said
 
 
 def test_estimators_get_the_recipes_options(recipe):

@@ -62,7 +62,7 @@ def commands(start: str) -> list[list[str]]:
 def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
     """Word for word, with a checkpoint called MODEL and a file of two rows; the learning rate alone
     is raised, to see that it learns something."""
-    code = block("import torch", "learner.save")
+    code = block("import torch", "checkpoint.save")
     assert len([line for line in code.splitlines() if line.startswith("    ")]) < 10, "the loop"
     Path("MODEL").symlink_to(warm)
     Path("mine.jsonl").write_text(

@@ -162,12 +162,12 @@ class Config:
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option(
         "constant",
-        "Learning rate after the warm-up: constant, or cosine down to 0.",
-        choices=("constant", "cosine"),
+        "Learning rate after the warm-up: constant, or linear or cosine down to 0.",
+        choices=("constant", "linear", "cosine"),
     )
     decay_ratio: float = option(
         1.0,
-        "Share of the steps, at the end, over which --schedule cosine decreases the rate.",
+        "Share of the steps, at the end, over which --schedule decreases the rate.",
     )
     warmup_steps: int = option(0, "Steps over which the learning rate increases linearly.")
     warmup_epochs: float = option(

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.metadata
 import multiprocessing
 import os
 import re
@@ -92,8 +93,20 @@ def started(script: str) -> list[str]:
     """The words that start a script: `python train.py` in a clone, `maxrl train` if installed."""
     clone = Path(__file__).resolve().parents[2]
     if (clone / script).exists():
-        return ["python", script]
+        return ["python", os.path.relpath(clone / script)]
     return ["maxrl", script.removesuffix(".py")]
+
+
+def module(name: str) -> list[str]:
+    """The words that start a module of this package from where the process was started."""
+    words = ["python", "-m", f"maxrl.{name}"]
+    try:
+        importlib.metadata.distribution("maxrl")
+    except importlib.metadata.PackageNotFoundError:
+        clone = os.path.relpath(Path(__file__).resolve().parents[2])
+        if clone != ".":
+            return [f"PYTHONPATH={clone}", *words]
+    return words
 
 
 def say(sentence: str):

@@ -316,8 +316,8 @@ def compare(cfg: Config, recipe: dict, run: Path):
     """Refuse to resume a run with a recipe that differs from its own."""
     new = cfg.to_dict()
     old = recipe["config"]
-    # The shape of a cosine depends on its length.
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())
+    # The shape of a decrease depends on its length.
+    free = FREE_ON_RESUME - (set() if cfg.schedule == "constant" else {"steps"})
     for name in new:
         if name not in free and old[name] != new[name]:
             raise UsageError(

@@ -11,6 +11,7 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 
 import atexit
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -102,6 +103,8 @@ class MaxRLTrainer:
         cfg = recipe(self.args, world, *sizes, fixed | lora)
         if cfg.eval_every and self.validation is None:
             raise UsageError("eval_strategy needs an eval_dataset")
+        if self.args.run_name:
+            os.environ.setdefault("WANDB_NAME", self.args.run_name)
         self.cfg = setup.check(cfg, self.task, world, self.validation)
         self.judge = setup.choose_rewards(cfg, self.task, self.validation, self.functions)
 

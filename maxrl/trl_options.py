@@ -18,31 +18,31 @@ from maxrl.io.arguments import dashed
 
 # Options of TRL that are not here: why not, what instead, and their names.
 REFUSED = {
-    "rollouts come from the model that is trained, without a second engine; wave_rows and "
-    "kv_memory_gb set the memory of sampling": (
+    "rollouts come from the model that is trained, without a second engine; `wave_rows` and "
+    "`kv_memory_gb` set the memory of sampling": (
         "use_vllm use_transformers_continuous_batching use_transformers_paged cache_implementation"
     ),
     "training samples from the distribution that it scores (temperature 1, all tokens), or the "
-    "estimators would be biased; evaluations have eval_temperature and eval_top_p": (
+    "estimators would be biased; evaluations have `eval_temperature` and `eval_top_p`": (
         "temperature top_p top_k min_p repetition_penalty generation_kwargs"
     ),
     "a response calls no tools; write what they would say into the prompt": (
         "max_tool_calling_iterations"
     ),
-    "the ratio is the token's, clipped on both sides; use epsilon and epsilon_high": (
+    "the ratio is the token's, clipped on both sides; use `epsilon` and `epsilon_high`": (
         "delta importance_sampling_level off_policy_mask_threshold"
     ),
-    "MaxRL divides by the mean of the summed rewards; use reward_weights": (
+    "MaxRL divides by the mean of the summed rewards; use `reward_weights`": (
         "multi_objective_aggregation"
     ),
-    "the KL penalty is GRPO's k3 to the initial model, which stays as it is; use beta alone": (
+    "the KL penalty is GRPO's k3 to the initial model, which stays as it is; use `beta`": (
         "use_bias_correction_kl sync_ref_model"
     ),
-    "all response tokens are trained on; zero_reward_at_limit gives cut responses the reward 0": (
+    "all response tokens are trained on; `zero_reward_at_limit` gives cut ones 0": (
         "mask_truncated_completions top_entropy_quantile"
     ),
-    "the weight of the entropy is constant; use entropy_coef": "use_adaptive_entropy",
-    "weights are float32, and forwards run in bfloat16 with bf16; load the model and pass it": (
+    "the weight of the entropy is constant; use `entropy_coef`": "use_adaptive_entropy",
+    "weights are float32, and forwards run in bfloat16 with `bf16`; leave it out": (
         "model_init_kwargs fp16 fp16_full_eval bf16_full_eval tf32 cast_lm_head_to_fp32"
     ),
     "no code of a checkpoint is run; Llama, Qwen2 and Qwen3 need none": "trust_remote_code",
@@ -50,10 +50,10 @@ REFUSED = {
         "chat_template_kwargs"
     ),
     "there are no mixtures of experts; use a dense model": "router_aux_loss_coef",
-    "every epoch is a shuffle that seed decides; leave it out": (
+    "every epoch is a shuffle that `seed` decides; leave it out": (
         "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip"
     ),
-    "the optimizer is torch's AdamW or SGD; use optim, adam_beta1, adam_beta2 and weight_decay": (
+    "the optimizer is torch's AdamW or SGD; use `optim`, `adam_beta1`, `weight_decay`": (
         "optim_args optim_target_modules adam_epsilon lr_scheduler_kwargs label_smoothing_factor "
         "neftune_noise_alpha"
     ),
@@ -63,10 +63,10 @@ REFUSED = {
     "the model is plain PyTorch and runs as it stands; leave it out": (
         "torch_compile use_liger_kernel activation_checkpointing"
     ),
-    "a model is sharded by torch's fully_shard; use fsdp": (
+    "a model is sharded by torch's fully_shard; use `fsdp`": (
         "deepspeed fsdp_config parallelism_config accelerator_config"
     ),
-    "micro_batch_tokens and wave_rows set the memory and do not change the batch": (
+    "`micro_batch_tokens` and `wave_rows` set the memory and do not change the batch": (
         "auto_find_batch_size torch_empty_cache_steps"
     ),
     "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`": (
@@ -263,11 +263,15 @@ def in_trl_words() -> Iterator[None]:
 
 def hints() -> dict[str, str]:
     """Return what train.py says to an option of TRL."""
-    result = {name: f"{sentence} (TRL's option)" for name, sentence in WHY_NOT.items()}
+
+    def ours(name: re.Match) -> str:
+        return option_of(name[1]) or f"--{dashed(name[1])}"
+
+    result = {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
     result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
     for f in dataclasses.fields(MaxRLConfig):
-        ours = option_of(f.name)
-        result[f.name] = f"did you mean {ours}?" if ours else f.metadata["help"]
+        meant = option_of(f.name)
+        result[f.name] = f"did you mean {meant}?" if meant else f.metadata["help"]
     return {f"--{dashed(name)}": sentence for name, sentence in result.items()}
 
 
@@ -279,8 +283,7 @@ def tables() -> str:
         lines.append(f"| `{f.name}` | {f.default} | {ours} |")
     lines += ["", "| not here | why, and what instead |", "|---|---|"]
     for sentence, names in REFUSED.items():
-        lines.append(f"| {', '.join(f'`{name}`' for name in names.split())} | {sentence} |")
-    lines.append(f"| {', '.join(f'`{name}`' for name in UNUSED)} | accepted: no effect |")
+        lines.append("| all others | accepted: nothing depends on them here |")
     return "\n".join(lines)
 
 

@@ -27,8 +27,6 @@ ELSEWHERE = {
     "reward-funcs": "reward",
     "algo": "estimator",
     "adv-estimator": "estimator",
-    "train-dataset": "task.train",
-    "eval-dataset": "task.validation",
 }
 HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()} | hints()
 

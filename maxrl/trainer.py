@@ -32,7 +32,7 @@ from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
 from maxrl.trl_inputs import adapter, address, several, start
 from maxrl.trl_options import ABSENT, MaxRLConfig, in_trl_words
-from maxrl.trl_recipe import recipe
+from maxrl.trl_recipe import plain, recipe
 
 
 class TrainOutput(NamedTuple):
@@ -90,6 +90,8 @@ class MaxRLTrainer:
         """Read the data and resolve the options."""
         if train is None:
             raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
+        if validation is None and plain(self.args.eval_strategy) != "no":
+            raise UsageError("eval_strategy needs an eval_dataset")
         fixed: dict = {"task": "prompts", "init": init}
         basis = Config(**fixed, max_prompt=self.args.max_prompt_length or 0)
         self.task = setup.load(basis, "train", train=train)
@@ -101,8 +103,6 @@ class MaxRLTrainer:
             fixed["task_options"] = {"train": train}
         fixed["reward"] = tuple(map(address, self.functions))
         cfg = recipe(self.args, world, *sizes, fixed | lora)
-        if cfg.eval_every and self.validation is None:
-            raise UsageError("eval_strategy needs an eval_dataset")
         if self.args.run_name:
             os.environ.setdefault("WANDB_NAME", self.args.run_name)
         self.cfg = setup.check(cfg, self.task, world, self.validation)

@@ -194,10 +194,10 @@ class MaxRLConfig:
     full_determinism: bool = taken(False, "--deterministic")
     seed: int = taken(42, "--seed")
     dataloader_num_workers: int = taken(0, "--workers")
-    logging_steps: float = taken(10, "steps of which log_history has the mean; no option")
+    logging_steps: float = taken(10, "a line of log_history; metrics.jsonl has every step")
     log_completions: bool = taken(False, "--show-every logging_steps")
-    report_to: str | list[str] | None = taken("none", "--track tensorboard, wandb")
-    run_name: str | None = taken(None, "WANDB_NAME in the environment; no option")
+    report_to: None | str | list[str] = taken("none", "--track tensorboard, wandb")
+    run_name: str | None = taken(None, "WANDB_NAME in the environment")
     save_strategy: str = taken("steps", "--save-every; the last step is always saved")
     save_steps: float = taken(500, "--save-every")
     save_total_limit: int | None = taken(None, "--keep")
@@ -205,7 +205,7 @@ class MaxRLConfig:
     eval_steps: float | None = taken(None, "--eval-every")
     eval_delay: float = taken(0, "--eval-from")
     num_generations_eval: int | None = taken(None, "--eval-samples")
-    resume_from_checkpoint: str | bool | None = taken(None, "--resume, from the newest checkpoint")
+    resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
     def __init__(self, output_dir: str | None = None, **given: Any):
         vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
@@ -271,7 +271,8 @@ def hints() -> dict[str, str]:
     result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
     for f in dataclasses.fields(MaxRLConfig):
         meant = option_of(f.name)
-        result[f.name] = f"did you mean {meant}?" if meant else f.metadata["help"]
+        said = f.metadata["help"]
+        result[f.name] = f"did you mean {meant}?" if meant else f"it is {said}"
     return {f"--{dashed(name)}": sentence for name, sentence in result.items()}
 
 
@@ -283,7 +284,9 @@ def tables() -> str:
         lines.append(f"| `{f.name}` | {f.default} | {ours} |")
     lines += ["", "| not here | why, and what instead |", "|---|---|"]
     for sentence, names in REFUSED.items():
-        lines.append("| all others | accepted: nothing depends on them here |")
+        listed = ", ".join(f"`{name}`" for name in names.split())
+        lines.append(f"| {listed} | {sentence} |")
+    lines.append("| all others | accepted: nothing depends on them here |")
     return "\n".join(lines)
 
 

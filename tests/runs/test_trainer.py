@@ -271,7 +271,7 @@ def test_the_batch_is_trls(monkeypatch):
         )
         theirs = trl.GRPOConfig("x", bf16=False, use_cpu=True, report_to="none", **given)
         parts = theirs.steps_per_generation
-        sampler = RepeatSampler(range(37), N, theirs.generation_batch_size // N, passes * parts)
+        sampler = RepeatSampler(range(101), N, theirs.generation_batch_size // N, passes * parts)
         seen = list(sampler)
         # One turn of the loader is one micro-step on every rank.
         loader = range(len(seen) // (rows * parts * world))
@@ -285,13 +285,13 @@ def test_the_batch_is_trls(monkeypatch):
             loader,
         )
         updates = math.ceil(2 * max(1, math.ceil(len(loader) / each)))
-        ours = Arithmetic.of(MaxRLConfig("x", **given), world, 37)
+        ours = Arithmetic.of(MaxRLConfig("x", **given), world, 101)
         generated = set(seen[: theirs.generation_batch_size])
         assert ours.prompts == len(generated) * max(1, each // parts), given
         assert ours.updates == updates in counted, given
         assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
         assert ours.steps == math.ceil(updates / (ours.minibatches * ours.passes)), given
-        cfg = recipe(MaxRLConfig("x", **given), world, 37, 0, {})
+        cfg = recipe(MaxRLConfig("x", **given), world, 101, 0, {})
         assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
 
 

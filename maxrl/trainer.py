@@ -30,7 +30,7 @@ from maxrl.parallel import distributed
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.trl_inputs import adapter, address, several, start
+from maxrl.trl_inputs import adapter, address, name_of, several, start
 from maxrl.trl_options import ABSENT, MaxRLConfig, in_trl_words
 from maxrl.trl_recipe import plain, recipe
 
@@ -72,8 +72,9 @@ class MaxRLTrainer:
         for name, value in others.items():
             if value not in (None, (None, None)):
                 raise UsageError(f"{name} is not here: {ABSENT.get(name, 'it is none of TRL')}")
-        name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "model")
-        self.args = args or MaxRLConfig(f"{Path(name).name or 'model'}-MaxRL")
+        self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
+        if not isinstance(self.args, MaxRLConfig):
+            raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.args.check()
         self.given = None if isinstance(model, str | Path) else model
         self.functions = several(reward_funcs)
@@ -94,13 +95,15 @@ class MaxRLTrainer:
             raise UsageError("eval_strategy needs an eval_dataset")
         fixed: dict = {"task": "prompts", "init": init}
         basis = Config(**fixed, max_prompt=self.args.max_prompt_length or 0)
+        train = str(train) if isinstance(train, Path) else train
         self.task = setup.load(basis, "train", train=train)
         self.validation = None
         if validation is not None:
             self.validation = setup.load(basis, "validation", validation=validation)
         sizes = len(self.task), len(self.validation) if self.validation is not None else 0
-        if isinstance(train, str):
-            fixed["task_options"] = {"train": train}
+        # eval.py and sample.py find these again.
+        data = {"train": train, "validation": validation}
+        fixed["task_options"] = {k: str(v) for k, v in data.items() if isinstance(v, str | Path)}
         fixed["reward"] = tuple(map(address, self.functions))
         cfg = recipe(self.args, world, *sizes, fixed | lora)
         if self.args.run_name:
@@ -159,7 +162,10 @@ class MaxRLTrainer:
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
         rows = [json.loads(line) for line in distributed.from_main(lines)]
         updates = self.cfg.minibatches * self.cfg.passes
-        every = max(1, round(self.args.logging_steps / updates))
+        every = self.args.logging_steps
+        if every < 1:
+            every *= self.cfg.steps * updates
+        every = max(1, round(every / updates))
         for first in range(0, len(rows), every):
             some = rows[first : first + every]
             last = some[-1]["step"] + 1
@@ -208,7 +214,7 @@ class MaxRLTrainer:
 
     def __getattr__(self, name: str) -> Any:
         if name in ABSENT:
-            raise UsageError(f"{name} is not here: {ABSENT[name]}")
+            raise AttributeError(f"{name} is not here: {ABSENT[name]}")
         raise AttributeError(f"MaxRLTrainer has no {name}")
 
 

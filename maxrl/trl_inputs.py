@@ -55,6 +55,15 @@ def start(model: Any, tokenizer: Any, out: Path) -> str:
     return distributed.from_main(written)
 
 
+def name_of(model: Any) -> str:
+    """Return where a model comes from, "" if that is not known."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if not hasattr(model, "save_pretrained"):
+        raise UsageError(f"model is a {type(model).__name__}: pass a name or a transformers model")
+    return getattr(model.config, "_name_or_path", "")
+
+
 def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
     """Write model and tokenizer into a folder of `out`, unless they are a checkpoint already."""
     new = out / "initial.incomplete"
@@ -62,9 +71,10 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
     new.mkdir(parents=True)
     try:
         on_disk = isinstance(model, str | Path)
-        name = model if on_disk else model.config._name_or_path
         if tokenizer is None:
-            Tokenizer.load(hub_files.find(name)).save(new)
+            if not name_of(model):
+                raise UsageError("a model in memory needs its tokenizer: pass processing_class")
+            Tokenizer.load(hub_files.find(name_of(model))).save(new)
         else:
             tokenizer.save_pretrained(new)
         if not on_disk:

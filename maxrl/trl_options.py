@@ -257,7 +257,8 @@ def in_trl_words() -> Iterator[None]:
         def word(found: re.Match) -> str:
             return ours.get(found[0], found[1].replace("-", "_"))
 
-        error.args = (re.sub(r"--([a-z][\w-]+)", word, str(error)),)
+        said = str(error).replace("--resume auto", "train(resume_from_checkpoint=True)")
+        error.args = (re.sub(r"--([a-z][\w-]+)", word, said),)
         raise
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -438,7 +439,10 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
         (dict(train_dataset=iter([])), "length"),
         (dict(train_dataset=[{"text": "a"}]), "prompt"),
         (dict(train_dataset=["a"]), "row 0"),
-        (dict(model=SimpleNamespace(config=None, peft_config=1)), "adapter"),
+        (dict(model=torch.nn.Linear(1, 1)), "transformers model"),
+        (dict(model=SimpleNamespace(config=None, save_pretrained=1, peft_config=1)), "adapter"),
+        (dict(model=SimpleNamespace(config=None, save_pretrained=1)), "processing_class"),
+        (dict(args=SimpleNamespace(output_dir="x")), "MaxRLConfig"),
         (dict(args=MaxRLConfig("x", eval_strategy="steps")), "eval_dataset"),
         (dict(args=MaxRLConfig("x", learning_rate=-1.0)), "learning_rate"),
     ],
@@ -518,7 +522,7 @@ def test_the_package_is_light():
 # ------------------------------------------------- TRL itself -----------------------------------
 def blocks() -> list[str]:
     """The examples of the page in Python."""
-    return re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    return [textwrap.dedent(found) for found in re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", PAGE)]
 
 
 def local(code: str, model: str) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,8 +154,12 @@ def several(functions: Any) -> list[Callable | str]:
 
 
 def address(function: Callable | str) -> str:
-    """Return what recipe.json calls a reward function: its name, or package.module:name."""
+    """Return what recipe.json calls a reward function: its name, or where eval.py can import it."""
     if isinstance(function, str):
         return function
     name = getattr(function, "__name__", type(function).__name__)
-    return f"{getattr(function, '__module__', '__main__')}:{name}"
+    module = getattr(function, "__module__", "__main__")
+    if module == "__main__":
+        # A notebook has no file.
+        module = getattr(sys.modules[module], "__file__", None) or module
+    return f"{module}:{name}"

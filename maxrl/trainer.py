@@ -95,28 +95,28 @@ class MaxRLTrainer:
             raise UsageError("eval_strategy needs an eval_dataset")
         fixed: dict = {"task": "prompts", "init": init}
         basis = Config(**fixed, max_prompt=self.args.max_prompt_length or 0)
-        train = str(train) if isinstance(train, Path) else train
-        self.task = setup.load(basis, "train", train=train)
+        self.task = setup.load(basis, "train", train=named(train))
         self.validation = None
         if validation is not None:
-            self.validation = setup.load(basis, "validation", validation=validation)
+            self.validation = setup.load(basis, "validation", validation=named(validation))
         sizes = len(self.task), len(self.validation) if self.validation is not None else 0
-        # eval.py and sample.py find these again.
-        data = {"train": train, "validation": validation}
-        fixed["task_options"] = {k: str(v) for k, v in data.items() if isinstance(v, str | Path)}
+        # eval.py and sample.py find files again.
+        data = {"train": named(train), "validation": named(validation)}
+        fixed["task_options"] = {k: v for k, v in data.items() if isinstance(v, str)}
         fixed["reward"] = tuple(map(address, self.functions))
         cfg = recipe(self.args, world, *sizes, fixed | lora)
         if self.args.run_name:
             os.environ.setdefault("WANDB_NAME", self.args.run_name)
         self.cfg = setup.check(cfg, self.task, world, self.validation)
         self.judge = setup.choose_rewards(cfg, self.task, self.validation, self.functions)
+        # An adapter and a divided model are not the weights that were given.
+        if cfg.lora_rank or cfg.shard:
+            self.given = None
 
     @property
     def model(self) -> Any:
         """The model as it is now: the one of transformers that was given, if any, else ours."""
-        if self.given is not None and not self.cfg.lora_rank:
-            return self.given
-        return self.started().model
+        return self.started().model if self.given is None else self.given
 
     def started(self) -> Any:
         """Return the policy; before any training it is that of the initial model."""
@@ -151,7 +151,7 @@ class MaxRLTrainer:
 
     def give_back(self) -> None:
         """Copy the trained weights into the model of transformers that was given."""
-        if self.given is None or self.cfg.lora_rank or self.cfg.shard:
+        if self.given is None:
             return
         weights = self.policy.model.state_dict()
         for name, parameter in self.given.named_parameters():
@@ -227,6 +227,11 @@ def check_newest(asked: bool | str | None, found: Path | None) -> None:
                 f"resume_from_checkpoint {asked} is not the newest checkpoint, {found}, from which "
                 "a run resumes: start another run with it as model"
             )
+
+
+def named(data: Any) -> Any:
+    """Return a path as text; rows stay as they are."""
+    return str(data) if isinstance(data, Path) else data
 
 
 def means(rows: list[dict]) -> dict[str, float]:

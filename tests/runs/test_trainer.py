@@ -32,6 +32,7 @@ from maxrl.tasks import load_task
 from maxrl.trl_inputs import adapter
 from maxrl.trl_options import UNUSED, WHY_NOT, asks_nothing, tables
 from maxrl.trl_recipe import Arithmetic, recipe
+from maxrl.updates import learning_rate
 
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
 TEMPLATE = (
@@ -296,6 +297,23 @@ def test_the_batch_is_trls(monkeypatch):
         assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
 
 
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_learning_rates_are_those_of_transformers(schedule):
+    """After the warm-up; in it ours is one step ahead, as transformers begins with 0."""
+    transformers = pytest.importorskip("transformers")
+    args = MaxRLConfig("x", max_steps=20, warmup_steps=4, lr_scheduler_type=schedule)
+    cfg = recipe(args, 1, 64, 0, {})
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=cfg.lr)
+    scheduler = transformers.get_scheduler(schedule, optimizer, 4, 20)
+    theirs = []
+    for _ in range(20):
+        theirs += scheduler.get_last_lr()
+        optimizer.step()
+        scheduler.step()
+    ours = [learning_rate(cfg, step) for step in range(20)]
+    assert ours[4:] == pytest.approx(theirs[4:]) and ours[:4] == pytest.approx(theirs[1:5])
+
+
 # ------------------------------------------------- a run ----------------------------------------
 def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_directory_of_its_own):
     """Chat prompts, a function without a verdict now and then, evaluation and PEFT; what
@@ -305,8 +323,10 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
     args = MaxRLConfig("out", **SHORT, reward_weights=[1, 0], eval_strategy="steps", eval_steps=2)
     rows = sums()
+    file = Path("mine.jsonl")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
     trainer = MaxRLTrainer(
-        tiny_chat, [digit, sometimes], args, Rows(rows), eval_dataset=rows[:4], peft_config=lora
+        tiny_chat, [digit, sometimes], args, Rows(rows), eval_dataset=file, peft_config=lora
     )
     result = trainer.train()
     assert result.global_step == trainer.state.global_step == 4

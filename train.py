@@ -42,7 +42,8 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     run         the run directory, which this process holds
     task        the training prompts
     validation  the prompts of evaluations, or None
-    judge       judge(examples, rollouts) gives the rewards (P_local, N)
+    judge       judge(examples, rollouts) gives the rewards (P_local, N), judge.validation those of
+                evaluations
     policy      makes the rollouts and their gradients
     optimizer   over the policy's parameters
 
@@ -76,7 +77,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
         run.count_skipped(step, stats, rollouts, rewards, advantages)
-        evaluated = evaluation(cfg, step, policy, validation)
+        evaluated = evaluation(cfg, step, policy, validation, judge)
         metrics = step_metrics(sampled, judge) | stats
         logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
         # A signal to one rank saves and stops all of them, here and not before.

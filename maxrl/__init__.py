@@ -9,4 +9,16 @@ Letters, in every shape comment:
     V  vocabulary, C classes                                 D  size of an attention head
 """
 
+from typing import Any
+
 __version__ = "1.0.0"
+__all__ = ["MaxRLConfig", "MaxRLTrainer"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the trainer when it is asked for: the package itself needs no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from maxrl import trainer
+
+    return getattr(trainer, name)

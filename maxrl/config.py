@@ -163,12 +163,12 @@ class Config:
     lr: float = option(1e-4, "Learning rate after the warm-up.")
     schedule: str = option(
         "constant",
-        "Learning rate after the warm-up: constant, or cosine down to 0.",
-        choices=("constant", "cosine"),
+        "Learning rate after the warm-up: constant, or linear or cosine down to 0.",
+        choices=("constant", "linear", "cosine"),
     )
     decay_ratio: float = option(
         1.0,
-        "Share of the steps, at the end, over which --schedule cosine decreases the rate.",
+        "Share of the steps, at the end, over which --schedule decreases the rate.",
         above=0,
         most=1,
     )

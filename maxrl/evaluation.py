@@ -17,13 +17,16 @@ def count_successes(policy, task, indices, samples: int, **options) -> torch.Ten
 
 
 @torch.no_grad()
-def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progress=None, **sampling):
+def judge_samples(
+    policy, task, indices, samples: int, *, judge=None, seed: int = 0, progress=None, **sampling
+):
     """Sample and judge; the ranks share the prompts and all get all results.
 
     policy    a SequencePolicy
-    task      whose rewards() judges
+    task      the prompts
     indices   of the prompts in the task
     samples   rollouts per prompt
+    judge     judge(examples, rollouts) gives the rewards (default: task.rewards)
     seed      of the noise, which depends on (seed, position in `indices`, rollout, token)
     progress  is called with the number of prompts after each wave
     sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
@@ -40,7 +43,7 @@ def judge_samples(policy, task, indices, samples: int, *, seed: int = 0, progres
         places = mine[i : i + at_once]
         examples = [task[int(indices[place])] for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        rewards = task.rewards(examples, rollouts)  # (places, samples)
+        rewards = (judge or task.rewards)(examples, rollouts)  # (places, samples)
         right = rewards == 1
         judged = rewards.isfinite().all(1)  # (places,)
         results[0, list(places)] = right.sum(1).to(results).where(judged, -1)
@@ -71,14 +74,29 @@ def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
     return stats
 
 
-def evaluation(cfg, step: int, policy, task) -> dict:
+def evaluation(cfg, step: int, policy, task, judge) -> dict:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
-    if not cfg.evaluates(step):
-        return {}
+    return evaluate(cfg, policy, task, judge.validation) if cfg.evaluates(step) else {}
+
+
+def evaluate(cfg, policy, task, judge) -> dict:
+    """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
     if task.classes:
         found = policy.evaluate(task, prompts, cfg.eval_k)
     else:
         sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
-        found = pass_at_ks(policy, task, range(prompts), cfg.eval_k, cfg.eval_samples, **sampling)
+        total = torch.zeros(2, dtype=torch.float64, device=policy.device)
+
+        def counted(examples, rollouts):
+            rewards = judge(examples, rollouts)
+            known = rewards[rewards.isfinite()]
+            total.add_(torch.stack([known.sum(), known.new_tensor(known.numel())]))
+            return rewards
+
+        sampling |= {"judge": counted}
+        prompts = range(prompts)
+        found = pass_at_ks(policy, task, prompts, cfg.eval_k, cfg.eval_samples, **sampling)
+        rewards, count = distributed.sum_tensor(total).tolist()
+        found["reward"] = rewards / count if count else math.nan
     return {f"eval/{name}": value for name, value in found.items()}

@@ -34,8 +34,8 @@ def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int] |
 
 
 def learning_rate(cfg: Config, step: int) -> float:
-    """Linear increase over warmup_steps, then constant or a cosine to 0 over the last decay_ratio
-    of the steps."""
+    """Linear increase over warmup_steps, then constant, or a line or a cosine to 0 over the last
+    decay_ratio of the steps."""
     if step < cfg.warmup_steps:
         return cfg.lr * (step + 1) / cfg.warmup_steps
     start = round((1 - cfg.decay_ratio) * cfg.steps)
@@ -43,5 +43,7 @@ def learning_rate(cfg: Config, step: int) -> float:
     if cfg.schedule == "constant" or step < start:
         return cfg.lr
     progress = (step - start) / max(1, cfg.steps - start)
+    if cfg.schedule == "linear":
+        return cfg.lr * (1 - progress)
     cosine = math.cos(math.pi * progress)
     return cfg.lr * 0.5 * (1 + cosine)

@@ -3,6 +3,7 @@
 import shlex
 
 from maxrl.parallel import distributed
+from maxrl.run.cli import module
 
 
 def opening(run, task, validation, policy) -> list[str]:
@@ -39,5 +40,5 @@ def closing(run) -> list[str]:
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
-    report = shlex.join(["python", "-m", "maxrl.report", str(run.path)])
+    report = shlex.join([*module("report"), str(run.path)])
     return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]

@@ -19,28 +19,16 @@ from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
+from maxrl.trl_options import hints
 
-# What TRL and the paper's code call these options.
+# What the paper's code and TRL's trainer call these options; GRPOConfig's are in trl_options.py.
 ELSEWHERE = {
-    "num-generations": "rollouts",
     "group-size": "rollouts",
-    "learning-rate": "lr",
-    "max-completion-length": "max-response",
-    "max-prompt-length": "max-prompt",
     "reward-funcs": "reward",
-    "epsilon": "clip",
-    "num-iterations": "passes",
-    "loss-type": "aggregation",
     "algo": "estimator",
     "adv-estimator": "estimator",
-    "output-dir": "out",
 }
-ON_POLICY = (
-    "training samples from the distribution that it scores (temperature 1, all tokens), or the "
-    "estimators would be biased; evaluations have --eval-temperature and --eval-top-p"
-)
-HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()}
-HINTS |= dict.fromkeys(("--temperature", "--top-k", "--top-p"), ON_POLICY)
+HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()} | hints()
 
 # The first field of each group of --help.
 GROUPS = {

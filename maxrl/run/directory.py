@@ -118,8 +118,8 @@ class Run:
     def check_same(self, folder: Path):
         """Refuse to resume with another recipe, or other data, than folder/recipe.json records."""
         old = files.read_json(folder / "recipe.json")
-        # The shape of a cosine depends on its length.
-        free = FREE_ON_RESUME - ({"steps"} if self.cfg.schedule == "cosine" else set())
+        # The shape of a decrease depends on its length.
+        free = FREE_ON_RESUME - (set() if self.cfg.schedule == "constant" else {"steps"})
         new = self.cfg.to_dict()
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:

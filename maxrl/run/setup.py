@@ -5,7 +5,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -44,6 +44,7 @@ class Judge:
 
     rewards: Callable
     verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
+    validation: "Judge | None" = None  # judges evaluations, with statistics of its own
 
     def __call__(self, examples, rollouts) -> torch.Tensor:
         return self.rewards(examples, rollouts)
@@ -72,8 +73,12 @@ def load_checked(path: Path | str) -> Loaded:
     return checkpoint.load_model(path)
 
 
-def choose_rewards(cfg: Options, task: Task, validation: Task | None = None) -> Judge:
-    """Return the judge of the training split; evaluations find theirs as validation.rewards.
+def choose_rewards(
+    cfg: Options, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
+) -> Judge:
+    """Return the judge of a task, and as its `validation` that of the evaluations.
+
+    functions  reward functions, by default those that cfg.reward names
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
     classifier. With zero_reward_at_limit a response that is cut gets 0.
@@ -83,7 +88,7 @@ def choose_rewards(cfg: Options, task: Task, validation: Task | None = None) -> 
     own = None
     if cfg.reward:
         own = Rewards(
-            cfg.reward,
+            functions or cfg.reward,
             cfg.reward_weights,
             cfg.reward_errors,
             cfg.reward_timeout,
@@ -91,16 +96,15 @@ def choose_rewards(cfg: Options, task: Task, validation: Task | None = None) -> 
             cfg.no_verdict,
             cfg.max_response,
         )
-    judges = []
-    for split in (task, validation):
+    judge = None
+    for split in (validation, task):
         if split is not None:
             # Each split has its own statistics: those of a step follow an evaluation.
             verdicts = copy.copy(own) or Verdicts(split, cfg.reward_errors, cfg.out)
-            judge = finished_only(verdicts.judge) if cfg.zero_reward_at_limit else verdicts.judge
-            judges.append(Judge(judge, verdicts))
-    if validation is not None:
-        vars(validation)["rewards"] = judges[1]
-    return judges[0]
+            rewards = finished_only(verdicts.judge) if cfg.zero_reward_at_limit else verdicts.judge
+            judge = Judge(rewards, verdicts, judge)
+    assert judge is not None
+    return judge
 
 
 def build_policy(
@@ -128,10 +132,13 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
 
 
-def load(cfg: Config, split: str) -> Task:
-    """Return a split of the task, without the prompts that are longer than max_prompt."""
+def load(cfg: Config, split: str, **data: Any) -> Task:
+    """Return a split of the task, without the prompts that are longer than max_prompt.
+
+    data  further options of the task's constructor
+    """
     try:
-        task = load_task(cfg.task, split, **cfg.task_options)
+        task = load_task(cfg.task, split, **cfg.task_options, **data)
         if len(task) > MOST:
             raise UsageError(
                 f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "

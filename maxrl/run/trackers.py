@@ -8,6 +8,9 @@ from pathlib import Path
 
 from maxrl.errors import UsageError
 
+# What TRL calls a metric.
+RENAMED = {"lr": "learning_rate", "seconds": "step_time"}
+
 
 class TensorBoard:
     """Event files in RUN/tensorboard.
@@ -28,7 +31,7 @@ class TensorBoard:
         self.writer.add_text("recipe", f"    {text}", first_step)
 
     def log(self, step: int, metrics: dict[str, float]):
-        for name, value in metrics.items():
+        for name, value in prefixed(metrics).items():
             self.writer.add_scalar(name, value, step)
         # A killed run would otherwise lose the last steps before its checkpoint.
         self.writer.flush()
@@ -75,10 +78,27 @@ class WandB:
             ) from None
 
     def log(self, step: int, metrics: dict[str, float]):
-        self.run.log(metrics, step=step, commit=True)
+        self.run.log(prefixed(metrics), step=step, commit=True)
 
     def close(self):
         self.run.finish()
+
+
+def renamed(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the metrics by the names that they have in a run of TRL's, where both log them."""
+    result = {}
+    for name, value in metrics.items():
+        head, slash, tail = RENAMED.get(name, name).partition("logprob_abs_diff/")
+        result[f"{head}sampling_logp_difference/{tail}" if slash else head] = value
+    return result
+
+
+def prefixed(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the metrics as transformers names them for a tracker: train/NAME or eval/NAME."""
+    return {
+        name if name.startswith("eval/") else f"train/{name}": value
+        for name, value in renamed(metrics).items()
+    }
 
 
 TRACKERS: dict = {"tensorboard": TensorBoard, "wandb": WandB}

@@ -5,8 +5,11 @@
 A file is JSONL, JSON, CSV or parquet. A prompt is a text or chat messages; TRL's `messages` are
 prompts too, with the assistant's last message as the answer. Reward functions
 (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`,
-is also the demonstration of the supervised warm-up if it is text.
+is also the demonstration of the supervised warm-up if it is text. In Python a split may also be its
+rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
 """
+
+from collections.abc import Sequence
 
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Example, NoSplit, Task, check_split
@@ -16,15 +19,21 @@ from maxrl.tasks.rows import read_rows
 class Prompts(Task):
     """The rows of one data set for each split."""
 
-    def __init__(self, split: str = "train", train: str = "", validation: str = "", test: str = ""):
+    def __init__(
+        self,
+        split: str = "train",
+        train: str | Sequence[dict] = "",
+        validation: str | Sequence[dict] = "",
+        test: str | Sequence[dict] = "",
+    ):
         check_split(split)
-        name = {"train": train, "validation": validation, "test": test}[split]
-        if not name:
+        data = {"train": train, "validation": validation, "test": test}[split]
+        if isinstance(data, str) and not data:
             raise NoSplit(
                 f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
                 f"or a data set of the hub: --task.{split} FILE"
             )
-        self.rows, self.digest = read_rows(str(name), split, {"prompt": (str, list)})
+        self.rows, self.digest = read_rows(data, split, {"prompt": (str, list)})
 
     def __len__(self) -> int:
         return len(self.rows)

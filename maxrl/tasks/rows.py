@@ -1,5 +1,9 @@
 """Data sets of one's own: rows with the columns that a task needs, under the names it knows."""
 
+import hashlib
+import json
+from collections.abc import Sequence
+
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
 from maxrl.io.tables import read_table
@@ -12,19 +16,43 @@ OTHERS = {
 }
 
 
-def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tuple[list[dict], str]:
+def read_rows(
+    data: str | Sequence[dict], split: str, needed: dict[str, tuple[type, ...]]
+) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    name: a file (JSONL, JSON, CSV, parquet), or a data set on the hub.
+    data: a file (JSONL, JSON, CSV, parquet), a data set on the hub, or the rows themselves.
     split: of a data set on the hub.
     needed: columns that every row must have, with their types; a list is chat messages.
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.
     """
-    files = data_files(name, split)
-    rows = [checked(row, needed, where) for file in files for row, where in read_table(file)]
-    return rows, " ".join(map(checksum, files))
+    if isinstance(data, str):
+        files = data_files(data, split)
+        found = [(row, where) for file in files for row, where in read_table(file)]
+        digest = " ".join(map(checksum, files))
+    else:
+        found = in_memory(data, split)
+        text = json.dumps([row for row, _ in found], default=lambda value: type(value).__name__)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+    return [checked(row, needed, where) for row, where in found], digest
+
+
+def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
+    """Return rows with their places, as read_table does for a file; DataError for other data."""
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise DataError(f"the {split} data is a {type(data).__name__} without a length: use a list")
+    if hasattr(data, "keys"):
+        splits = ", ".join(map(str, data.keys()))
+        raise DataError(f"the {split} data has several parts, {splits}: use one of them")
+    found = []
+    for i in range(len(data)):
+        row = data[i]
+        if not isinstance(row, dict):
+            raise DataError(f"row {i} of the {split} data is a {type(row).__name__}, not a dict")
+        found.append((dict(row), f"row {i} of the {split} data"))
+    return found
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:

@@ -17,8 +17,8 @@ RULES = {
     "run": {"method", "io", "run"},
 }
 STUDY = {"plots", "report", "toy"}
-# `python -m maxrl.grid` and `maxrl` are names of what lies in run/ and at the top.
-ENTRIES = {"maxrl/grid.py"}
+# `python -m maxrl.grid` and `maxrl.MaxRLTrainer` are names of what lies in run/ and at the top.
+ENTRIES = {"maxrl/grid.py", "maxrl/trainer.py"}
 
 
 @functools.cache

@@ -54,7 +54,10 @@ def test_options_change_the_recipe_that_is_repeated(first, shell):
             "recipe.json has lr = 'fast', which is no value of this field",
         ),
         ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),
-        ('{"config": {"schedule": "square"}}', "--schedule square is not one of constant, cosine"),
+        (
+            '{"config": {"schedule": "square"}}',
+            "--schedule square is not one of constant, linear, cosine",
+        ),
         (None, "there is no file far/recipe.json"),
     ],
 )

@@ -32,7 +32,7 @@ def expected(run):
     result = {}
     for row in metrics(run):
         step = row.pop("step")
-        for name, value in row.items():
+        for name, value in trackers.prefixed(row).items():
             result.setdefault(name, []).append((step, float(np.float32(value))))
     return result
 
@@ -45,11 +45,11 @@ def test_tensorboard_holds_metrics_jsonl(warm, shell, monkeypatch):
         patch.setattr(SequencePolicy, "backward", die(4))
         shell("train.py", *run)
     ours = scalars("rl")[1]
-    assert ours == expected("rl") and [step for step, _ in ours["reward"]] == [0, 1, 2]
+    assert ours == expected("rl") and [step for step, _ in ours["train/reward"]] == [0, 1, 2]
     code, said = shell("train.py", *run, "--resume", "auto")
     assert code == 0, said
     found, ours = scalars("rl")
-    assert ours == expected("rl") and [step for step, _ in ours["reward"]] == [0, 1, 2, 3, 4]
+    assert ours == expected("rl") and [step for step, _ in ours["train/reward"]] == [0, 1, 2, 3, 4]
     text = found.Tensors("recipe/text_summary")[0].tensor_proto.string_val[0].decode()
     config = json.loads(Path("rl/recipe.json").read_text())["config"]
     assert json.loads(text)["config"] == config | {"resume": "no"}
@@ -88,8 +88,21 @@ def test_a_resumed_run_of_wandb_has_one_id(warm, shell, monkeypatch, wandb):
         )
         assert given["config"]["recipe"] == "tiny"
     assert len(inits) == 2 and wandb.calls[-1] == ("finish",)
-    logged = [{"step": call[1]} | call[2] for call in wandb.calls if call[0] == "log"]
-    assert logged == lines and [row["step"] for row in lines] == [0, 1, 2, 2, 3, 4]
+    logged = [call[1:] for call in wandb.calls if call[0] == "log"]
+    assert logged == [(row.pop("step"), trackers.prefixed(row)) for row in lines]
+    assert [step for step, _ in logged] == [0, 1, 2, 2, 3, 4]
+
+
+def test_names_of_a_tracker_are_those_of_trl():
+    """So that the curves of both lie in one diagram."""
+    ours = {"reward": 1, "lr": 2, "sampling/logprob_abs_diff/max": 3, "eval/reward": 4}
+    theirs = {
+        "train/reward": 1,
+        "train/learning_rate": 2,
+        "train/sampling/sampling_logp_difference/max": 3,
+        "eval/reward": 4,
+    }
+    assert trackers.prefixed(ours) == theirs
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_metrics_are_finite(warm, shell):
     shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--eval-every", 2, "--eval-prompts", 4)
     rows = metrics("rl")
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
-    evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out"}
+    evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out", "eval/reward"}
     for row in rows:
         assert evaluated & set(row) == (evaluated if row["step"] in (1, 3) else set())
         assert all(math.isfinite(value) for value in row.values())

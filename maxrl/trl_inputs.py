@@ -1,0 +1,165 @@
+"""What scripts for TRL pass: a model, a tokenizer, an adapter and functions in memory."""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maxrl.errors import UsageError
+from maxrl.io import files, hub_files
+from maxrl.io.tokenizer import ROLES, Tokenizer
+from maxrl.models.lora import PROJECTIONS
+from maxrl.parallel import distributed
+
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
+# Fields of a LoraConfig that are read, or that say nothing about what is trained.
+READ = {
+    "r",
+    "lora_alpha",
+    "target_modules",
+    "base_model_name_or_path",
+    "inference_mode",
+    "auto_mapping",
+    "peft_version",
+    "revision",
+    "runtime_config",
+    "megatron_core",
+    "qalora_group_size",
+}
+IMPLEMENTED = {
+    "peft_type": ("LORA",),
+    "task_type": ("CAUSAL_LM",),
+    "bias": ("none",),
+    "init_lora_weights": (True,),
+}
+
+
+def start(model: Any, tokenizer: Any, out: Path) -> str:
+    """Return the checkpoint that a run begins with.
+
+    model      a directory, a hub id or a model of transformers
+    tokenizer  of transformers, or None
+    out        the run directory, which gets a folder initial-CHECKSUM with what is not on disk
+
+    A resumed run, a KL penalty and an adapter need that folder again.
+    """
+    if hasattr(model, "peft_config"):
+        raise UsageError("the model has an adapter already: pass the base model and peft_config")
+    if isinstance(model, str | Path) and tokenizer is None:
+        return str(model)
+    written = str(write(model, tokenizer, out)) if distributed.rank() == 0 else ""
+    return distributed.from_main(written)
+
+
+def name_of(model: Any) -> str:
+    """Return where a model comes from, "" if that is not known."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if not hasattr(model, "save_pretrained"):
+        raise UsageError(f"model is a {type(model).__name__}: pass a name or a transformers model")
+    return getattr(model.config, "_name_or_path", "")
+
+
+def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
+    """Write model and tokenizer into a folder of `out`, unless they are a checkpoint already."""
+    new = out / "initial.incomplete"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        on_disk = isinstance(model, str | Path)
+        if tokenizer is None:
+            if not name_of(model):
+                raise UsageError("a model in memory needs its tokenizer: pass processing_class")
+            Tokenizer.load(hub_files.find(name_of(model))).save(new)
+        else:
+            tokenizer.save_pretrained(new)
+        if not on_disk:
+            model.save_pretrained(new)
+        elif same_tokenizer(hub_files.find(model), new):
+            return model
+        else:
+            link(hub_files.find(model), new)
+        sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
+        digest = hashlib.sha256("".join(sums).encode()).hexdigest()
+        found = out / f"initial-{digest[:8]}"
+        if not found.exists():
+            new.rename(found)
+        return found
+    except (FileNotFoundError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def same_tokenizer(one: Path, other: Path) -> bool:
+    """Tell whether two directories have tokenizers that do the same."""
+    if not (one / "tokenizer.json").exists():
+        return False
+    a, b = Tokenizer.load(one), Tokenizer.load(other)
+    roles = all(a.special(role) == b.special(role) for role in ROLES)
+    return roles and a.chat_template == b.chat_template and a.backend.to_str() == b.backend.to_str()
+
+
+def link(source: Path, folder: Path) -> None:
+    """Put the weights of a checkpoint into another folder, as hard links if possible."""
+    for pattern in WEIGHTS:
+        for file in source.glob(pattern):
+            try:
+                os.link(file.resolve(), folder / file.name)
+            except OSError:
+                shutil.copyfile(file, folder / file.name)
+
+
+def adapter(config: Any) -> dict[str, Any]:
+    """Return the options of train.py that a peft.LoraConfig stands for.
+
+    UsageError for what train.py does not have.
+    """
+    if config is None:
+        return {}
+    for name, value in vars(config).items():
+        value = getattr(value, "value", value)
+        if name not in READ and value and value not in IMPLEMENTED.get(name, ()):
+            raise UsageError(
+                f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
+                "LoRA without dropout, as rollouts come from the model that is trained"
+            )
+    modules = getattr(config, "target_modules", None) or ("q_proj", "v_proj")
+    if modules == "all-linear":
+        modules = PROJECTIONS
+    if isinstance(modules, str):
+        modules = (modules,)
+    # PEFT keeps a set, whose order differs from process to process.
+    return {
+        "lora_rank": config.r,
+        "lora_alpha": float(config.lora_alpha),
+        "lora_projections": tuple(sorted(modules)),
+    }
+
+
+def several(functions: Any) -> list[Callable | str]:
+    """Return reward functions as a list; UsageError for none, and for a reward model."""
+    found = functions if isinstance(functions, list | tuple) else [functions]
+    if not found or None in found:
+        raise UsageError("reward_funcs is needed: functions, or names such as accuracy_reward")
+    for function in found:
+        if isinstance(function, torch.nn.Module):
+            raise UsageError("a reward model is not here: call it in a function of your own")
+    return list(found)
+
+
+def address(function: Callable | str) -> str:
+    """Return what recipe.json calls a reward function: its name, or where eval.py can import it."""
+    if isinstance(function, str):
+        return function
+    name = getattr(function, "__name__", type(function).__name__)
+    module = getattr(function, "__module__", "__main__")
+    if module == "__main__":
+        # A notebook has no file.
+        module = getattr(sys.modules[module], "__file__", None) or module
+    return f"{module}:{name}"

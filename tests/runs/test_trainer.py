@@ -1,0 +1,631 @@
+"""MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
+
+import dataclasses
+import json
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import ROOT
+from runs import timeless
+from started import ended, start, torchrun, until
+
+import maxrl
+from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
+from maxrl.advantages import ADVANTAGES
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.io.arguments import dashed
+from maxrl.io.hub_files import data_files
+from maxrl.run import cli, setup
+from maxrl.run.command_line import with_overrides
+from maxrl.tasks import load_task
+from maxrl.trl_inputs import adapter
+from maxrl.trl_options import UNUSED, WHY_NOT, asks_nothing, tables
+from maxrl.trl_recipe import Arithmetic, recipe
+from maxrl.updates import learning_rate
+
+PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
+TEMPLATE = (
+    "{% for m in messages %}<user> {{ m.content }} {% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+SHORT = dict(
+    per_device_train_batch_size=16,
+    num_generations=4,
+    max_completion_length=6,
+    max_steps=4,
+    learning_rate=1e-2,
+    logging_steps=1,
+    bf16=False,
+    use_cpu=True,
+)
+
+
+@pytest.fixture(scope="module")
+def tiny_chat(tmp_path_factory):
+    """The directory of a small Llama of transformers whose tokenizer has a chat template."""
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = ["<pad>", "<eos>", "<unk>", "<user>", "<assistant>", "+", "=", *map(str, range(10))]
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+    tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=len(words),
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=1024,
+            eos_token_id=1,
+            pad_token_id=0,
+            bos_token_id=None,
+            initializer_range=0.2,
+        )
+    )
+    model.generation_config.eos_token_id = 1
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def sums(chat=True):
+    """Rows: which digit is the sum?"""
+    rows = []
+    for a in range(4):
+        for b in range(4):
+            asked = f"{a} + {b} ="
+            prompt = [{"role": "user", "content": asked}] if chat else asked
+            rows.append({"prompt": prompt, "solution": str(a + b)})
+    return rows
+
+
+class Rows:
+    """What a datasets.Dataset has, as far as it is used."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def text(completion):
+    return completion if isinstance(completion, str) else completion[0]["content"]
+
+
+def digit(completions, **columns):
+    return [float(text(c)[:1].isdigit()) for c in completions]
+
+
+def sometimes(completions, **columns):
+    return [None if i % 3 == 0 else 1.0 for i in range(len(completions))]
+
+
+def logits(model):
+    tokens = torch.arange(3, 15)[None]
+    with torch.no_grad():
+        return model.eval()(tokens).logits
+
+
+def entries(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+# ------------------------------------------------- the options ----------------------------------
+def test_every_option_of_trl_is_taken_or_refused():
+    """Each field of GRPOConfig is in one list, with TRL's default where it is taken."""
+    trl = pytest.importorskip("trl")
+    theirs = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
+    ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig)}
+    lists = [set(ours), set(WHY_NOT), set(UNUSED)]
+    assert sum(map(len, lists)) == len(set.union(*lists)), "a name is in two lists"
+    older = {"max_prompt_length", "warmup_ratio"}
+    assert set.union(*lists) == theirs.keys() | older
+    differ = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+    assert differ == {"scale_rewards"}
+    refused = {name for name in WHY_NOT if not asks_nothing(name, theirs[name])}
+    # A list of no names has a factory instead of a default.
+    assert refused == {"use_bias_correction_kl", "include_for_metrics"}
+
+
+@pytest.mark.parametrize("name", WHY_NOT)
+def test_what_is_not_here_is_refused_by_one_sentence(name):
+    with pytest.raises(UsageError) as error:
+        MaxRLConfig("x", **{name: "something"})
+    said = str(error.value)
+    assert name in said and WHY_NOT[name] in said and "\n" not in said
+    with_default = MaxRLConfig("x", **{name: getattr(MaxRLConfig("x"), name)})
+    assert recipe(with_default, 1, 8, 0, {"init": "y"}) == recipe(
+        MaxRLConfig("x"), 1, 8, 0, {"init": "y"}
+    )
+    setattr(with_default, name, "something")
+    with pytest.raises(UsageError):
+        recipe(with_default, 1, 8, 0, {"init": "y"})
+
+
+@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
+def test_options_of_trl_lead_to_ours_on_the_command_line(name):
+    """A refusal names options that exist."""
+    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
+    if f"--{dashed(name)}" in known:
+        return
+    with pytest.raises(UsageError) as error:
+        with_overrides(Config(), [f"--{dashed(name)}", "1"])
+    said = str(error.value)
+    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
+    assert named <= known and ("; " in said), said
+
+
+def test_no_other_option_is_taken():
+    with pytest.raises(UsageError, match="num_generations"):
+        MaxRLConfig("x", num_generation=4)
+    assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0, {}).wave_rows == 7
+
+
+def test_the_parser_of_transformers_reads_it():
+    transformers = pytest.importorskip("transformers")
+    words = ["--output_dir", "x", "--num_generations", "4", "--epsilon_high", "0.3"]
+    (args,) = transformers.HfArgumentParser(MaxRLConfig).parse_args_into_dataclasses(words)
+    assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
+
+
+def test_the_page_has_the_tables():
+    assert tables() in PAGE
+
+
+VALUES = [
+    (dict(scale_rewards="group"), dict(estimator="grpo")),
+    (dict(scale_rewards=False), dict(estimator="dr_grpo")),
+    (dict(loss_type="dr_grpo"), dict(aggregation="constant")),
+    (dict(epsilon=0.1, epsilon_high=0.3), dict(clip=(0.1, 0.3))),
+    (dict(lr_scheduler_type="constant", warmup_steps=5), dict(schedule="constant", warmup_steps=0)),
+    (dict(max_steps=40, warmup_steps=0.1), dict(steps=40, warmup_steps=4)),
+    (dict(max_steps=40, save_steps=0.25), dict(save_every=10)),
+    (dict(save_strategy="epoch"), dict(save_every=64)),
+    (dict(eval_strategy="steps", eval_steps=7), dict(eval_every=7)),
+    (dict(num_generations_eval=2), dict(eval_samples=2, eval_k=(1, 2))),
+    (dict(report_to=["tensorboard", "none"]), dict(track=("tensorboard",))),
+    (dict(max_grad_norm=0.0), dict(max_grad_norm=1e9)),
+    (dict(bf16=True), dict(precision="bfloat16")),
+    (dict(steps_per_generation=4, num_iterations=2, max_steps=80), dict(steps=10, minibatches=4)),
+]
+
+
+@pytest.mark.parametrize("given, expected", VALUES)
+def test_values(given, expected):
+    cfg = recipe(MaxRLConfig("x", **given), 1, 64, 8, {})
+    assert {name: getattr(cfg, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(scale_rewards="batch"),
+        dict(loss_type="cispo"),
+        dict(lr_scheduler_type="polynomial"),
+        dict(optim="adafactor"),
+        dict(report_to="mlflow"),
+        dict(save_strategy="best"),
+        dict(num_generations=1),
+        dict(num_generations=7),
+        dict(generation_batch_size=8, steps_per_generation=1),
+        dict(steps_per_generation=3, gradient_accumulation_steps=2),
+    ],
+)
+def test_values_that_are_not_here(given):
+    with pytest.raises(UsageError):
+        recipe(MaxRLConfig("x", **given), 1, 64, 0, {})
+
+
+GRID = [
+    (N, rows, each, parts, passes, world)
+    for N in (2, 4, 8)
+    for rows in (4, 8, 16)
+    for each in (1, 2)
+    for parts in (None, 1, 2, 4)
+    for passes in (1, 2)
+    for world in (1, 2)
+    # What is left out here is refused: groups that would be divided among updates or ranks.
+    if rows * each % N == 0 and rows * (parts or each) % N == 0
+    if (parts or each) >= each or passes == 1
+]
+
+
+def test_the_batch_is_trls(monkeypatch):
+    """Prompts, updates and steps are those that TRL's sampler and transformers' counter give."""
+    trl = pytest.importorskip("trl")
+    transformers = pytest.importorskip("transformers")
+    from trl.trainer.utils import RepeatSampler
+
+    assert len(GRID) >= 50
+    for N, rows, each, parts, passes, world in GRID:
+        ranks = property(lambda self, world=world: world)
+        monkeypatch.setattr(transformers.TrainingArguments, "world_size", ranks)
+        given = dict(
+            num_generations=N,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=each,
+            steps_per_generation=parts,
+            num_iterations=passes,
+            num_train_epochs=2,
+        )
+        theirs = trl.GRPOConfig("x", bf16=False, use_cpu=True, report_to="none", **given)
+        parts = theirs.steps_per_generation
+        sampler = RepeatSampler(range(101), N, theirs.generation_batch_size // N, passes * parts)
+        seen = list(sampler)
+        # One turn of the loader is one micro-step on every rank.
+        loader = range(len(seen) // (rows * parts * world))
+        counted = transformers.Trainer.set_initial_training_values(
+            SimpleNamespace(
+                get_total_train_batch_size=lambda args: 1,
+                get_sp_size=lambda: 1,
+                num_examples=lambda loader: 1,
+            ),
+            theirs,
+            loader,
+        )
+        updates = math.ceil(2 * max(1, math.ceil(len(loader) / each)))
+        ours = Arithmetic.of(MaxRLConfig("x", **given), world, 101)
+        generated = set(seen[: theirs.generation_batch_size])
+        assert ours.prompts == len(generated) * max(1, each // parts), given
+        assert ours.updates == updates in counted, given
+        assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
+        assert ours.steps == math.ceil(updates / (ours.minibatches * ours.passes)), given
+        cfg = recipe(MaxRLConfig("x", **given), world, 101, 0, {})
+        assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_learning_rates_are_those_of_transformers(schedule):
+    """After the warm-up; in it ours is one step ahead, as transformers begins with 0."""
+    transformers = pytest.importorskip("transformers")
+    args = MaxRLConfig("x", max_steps=20, warmup_steps=4, lr_scheduler_type=schedule)
+    cfg = recipe(args, 1, 64, 0, {})
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=cfg.lr)
+    scheduler = transformers.get_scheduler(schedule, optimizer, 4, 20)
+    theirs = []
+    for _ in range(20):
+        theirs += scheduler.get_last_lr()
+        optimizer.step()
+        scheduler.step()
+    ours = [learning_rate(cfg, step) for step in range(20)]
+    assert ours[4:] == pytest.approx(theirs[4:]) and ours[:4] == pytest.approx(theirs[1:5])
+
+
+# ------------------------------------------------- a run ----------------------------------------
+def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_directory_of_its_own):
+    """Chat prompts, a function without a verdict now and then, evaluation and PEFT; what
+    save_model writes has our logits in transformers."""
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    args = MaxRLConfig("out", **SHORT, reward_weights=[1, 0], eval_strategy="steps", eval_steps=2)
+    rows = sums()
+    file = Path("mine.jsonl")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
+    trainer = MaxRLTrainer(
+        tiny_chat, [digit, sometimes], args, Rows(rows), eval_dataset=file, peft_config=lora
+    )
+    result = trainer.train()
+    assert result.global_step == trainer.state.global_step == 4
+    assert len(entries(trainer, "rewards/digit/mean")) == 4 and entries(trainer, "learning_rate")
+    assert all(value == 1 for value in entries(trainer, "rewards/sometimes/mean"))
+    assert entries(trainer, "rewards/digit/mean") == pytest.approx(entries(trainer, "reward"))
+    found = trainer.evaluate()
+    assert found["eval_pass@1"] == pytest.approx(found["eval_reward"])
+    assert len(entries(trainer, "eval_pass@1")) == 3
+    trainer.save_model("saved")
+    again = peft.AutoPeftModelForCausalLM.from_pretrained("saved")
+    start = transformers.AutoModelForCausalLM.from_pretrained(tiny_chat)
+    trained = logits(again)
+    assert (trained - logits(start)).abs().max() > 1e-3, "nothing was learned"
+    ours = checkpoint.load_model("saved")[0]
+    tokens = torch.arange(3, 15)[None, None]
+    with torch.no_grad():
+        torch.testing.assert_close(ours.lm_head(ours(tokens))[0], trained, atol=1e-4, rtol=1e-4)
+    assert transformers.AutoTokenizer.from_pretrained("saved").chat_template == TEMPLATE
+
+
+def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_its_own):
+    """Like TRL's trainer; and save_model into the run directory itself can be loaded."""
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_chat)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
+    before = logits(model)
+    args = MaxRLConfig("out", **SHORT, beta=0.01)
+    trainer = MaxRLTrainer(model, digit, args, sums(chat=False), processing_class=tokenizer)
+    assert trainer.model is model
+    trainer.train()
+    assert (logits(model) - before).abs().max() > 1e-3
+    assert entries(trainer, "kl")[0] == 0 and entries(trainer, "kl")[-1] > 0
+    trainer.save_model("out")
+    trainer.save_model("out")
+    again = transformers.AutoModelForCausalLM.from_pretrained("out")
+    torch.testing.assert_close(logits(again), logits(model), atol=0, rtol=0)
+    # The run directory is still one.
+    assert checkpoint.find("out").name == "step-000004"
+
+
+def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):
+    """Another chat template is used; the checkpoint's own tokenizer needs no second directory."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
+    same = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("a", **SHORT), sums(), None, tokenizer)
+    assert same.cfg.init == tiny_chat
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    other = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("b", **SHORT), sums(), None, tokenizer)
+    assert Path(other.cfg.init).parent == Path("b")
+    ids = [trainer.started().encode_prompts([trainer.task[0]])[0] for trainer in (same, other)]
+    assert len(ids[0]) == len(ids[1]) + 2, "the other template has no roles"
+
+
+def test_a_resumed_run_is_the_same(tiny_chat, in_a_directory_of_its_own):
+    def trainer():
+        args = MaxRLConfig("out", **SHORT, save_steps=2)
+        return MaxRLTrainer(tiny_chat, digit, args, sums())
+
+    whole = trainer()
+    whole.train()
+    lines = timeless("out")
+    with pytest.raises(UsageError, match="already holds a run.*resume_from_checkpoint"):
+        trainer().train()
+    shutil.rmtree("out/step-000004")
+    with pytest.raises(UsageError, match="newest"):
+        trainer().train(resume_from_checkpoint="elsewhere/step-000001")
+    again = trainer()
+    again.train(resume_from_checkpoint="out/step-000002")
+    assert timeless("out") == lines and entries(again, "loss") == entries(whole, "loss")
+
+
+SCRIPT = """
+import json, os, sys
+from maxrl import MaxRLConfig, MaxRLTrainer
+
+def digit(completions, **columns):
+    return [float(c[:1].isdigit()) for c in completions]
+
+model, out, rows, steps = sys.argv[1:]
+args = MaxRLConfig(
+    out, per_device_train_batch_size=int(rows), num_generations=4, max_completion_length=6,
+    max_steps=int(steps), learning_rate=1e-3, logging_steps=1, bf16=False, use_cpu=True,
+)
+data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
+trainer = MaxRLTrainer(model, digit, args, data)
+trainer.train()
+history = trainer.state.log_history
+print("history", os.environ.get("RANK", 0), json.dumps([e["reward"] for e in history]), flush=True)
+"""
+
+
+def test_two_ranks_are_the_same_run(tiny_chat, in_a_directory_of_its_own):
+    """The same prompts and rollouts as one process, and every rank has the log."""
+    Path("script.py").write_text(SCRIPT)
+    code, said = ended(torchrun("script.py", tiny_chat, "two", 8, 2))
+    assert code == 0, said
+    histories = [json.loads(found) for found in re.findall(r"history \d (.*)", said)]
+    command = [sys.executable, "script.py", tiny_chat, "one", "16", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    alone = json.loads(re.findall(r"history \d (.*)", done.stdout)[0])
+    assert len(histories) == 2 and histories[0] == histories[1]
+    # After an update, runs agree to rounding, and a rollout may differ.
+    assert histories[0][0] == pytest.approx(alone[0]) and len(alone) == len(histories[0])
+
+
+def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own):
+    """With the code of train.py, which a scheduler knows."""
+    Path("script.py").write_text(SCRIPT)
+    process = start("script.py", tiny_chat, "out", 16, 100_000)
+    metrics = Path("out/metrics.jsonl")
+    until(lambda: metrics.exists() and metrics.stat().st_size, process)
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 75 and "history" not in said and checkpoint.find("out")
+
+
+# ------------------------------------------------- what is refused ------------------------------
+@pytest.mark.parametrize(
+    "given, word",
+    [
+        (dict(callbacks=[1]), "callbacks"),
+        (dict(tools=[print]), "tools"),
+        (dict(compute_metrics=print), "compute_metrics"),
+        (dict(optimizers=(1, 2)), "optimizers"),
+        (dict(reward_funcs=[]), "reward_funcs"),
+        (dict(reward_funcs=torch.nn.Linear(1, 1)), "reward model"),
+        (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),
+        (dict(train_dataset=None), "train_dataset"),
+        (dict(train_dataset={"train": []}), "several parts"),
+        (dict(train_dataset=iter([])), "length"),
+        (dict(train_dataset=[{"text": "a"}]), "prompt"),
+        (dict(train_dataset=["a"]), "row 0"),
+        (dict(model=torch.nn.Linear(1, 1)), "transformers model"),
+        (dict(model=SimpleNamespace(config=None, save_pretrained=1, peft_config=1)), "adapter"),
+        (dict(model=SimpleNamespace(config=None, save_pretrained=1)), "processing_class"),
+        (dict(args=SimpleNamespace(output_dir="x")), "MaxRLConfig"),
+        (dict(args=MaxRLConfig("x", eval_strategy="steps")), "eval_dataset"),
+        (dict(args=MaxRLConfig("x", learning_rate=-1.0)), "learning_rate"),
+    ],
+)
+def test_one_sentence(tiny_chat, in_a_directory_of_its_own, given, word):
+    usual = dict(model=tiny_chat, reward_funcs=digit, args=MaxRLConfig("x"), train_dataset=sums())
+    with pytest.raises(UsageError) as error:
+        MaxRLTrainer(**(usual | given))
+    assert word in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(lora_dropout=0.1),
+        dict(use_dora=True),
+        dict(modules_to_save=["lm_head"]),
+        dict(rank_pattern={"q_proj": 4}),
+        dict(init_lora_weights="gaussian"),
+        dict(bias="all"),
+    ],
+)
+def test_an_adapter_that_is_not_here(given):
+    peft = pytest.importorskip("peft")
+    with pytest.raises(UsageError, match=next(iter(given))):
+        adapter(peft.LoraConfig(target_modules=["q_proj"], **given))
+
+
+def test_the_adapter_of_peft_by_default():
+    peft = pytest.importorskip("peft")
+    usual = dict(lora_rank=8, lora_alpha=8.0, lora_projections=("q_proj", "v_proj"))
+    assert adapter(peft.LoraConfig()) == usual
+    assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual
+
+
+def test_a_folder_of_save_to_disk_is_named(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(sums(chat=False)).save_to_disk(tmp_path / "set")
+    with pytest.raises(FileNotFoundError, match="save_to_disk"):
+        data_files(str(tmp_path / "set"), "train")
+
+
+def test_the_validation_task_keeps_its_rewards():
+    """Evaluations get their judge as an argument."""
+    cfg = Config(task="reverse_text", init="x", zero_reward_at_limit=True)
+    task, validation = load_task(cfg.task, "train"), load_task(cfg.task, "validation")
+    judge = setup.choose_rewards(cfg, task, validation)
+    assert judge.validation is not None and judge.validation.verdicts is not judge.verdicts
+    assert "rewards" not in vars(task) | vars(validation)
+
+
+def test_hints_hold_where_a_run_was_started(tmp_path):
+    """The next command, from a directory outside the clone and from the clone itself."""
+    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')), cli.started('train.py'))"
+    for folder in (tmp_path, ROOT):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        )
+        command = done.stdout.partition(" [")[0].replace("python ", f"{sys.executable} ", 1)
+        bare = {"PATH": "/usr/bin:/bin"}
+        shown = subprocess.run(
+            f"{command} --help", shell=True, cwd=folder, env=bare, capture_output=True
+        )
+        assert shown.returncode == 0, shown
+        script = re.findall(r"'([\w./-]*train.py)'", done.stdout)[0]
+        assert (folder / script).samefile(ROOT / "train.py")
+
+
+def test_the_package_is_light():
+    """`import maxrl` takes no torch."""
+    code = "import sys, maxrl; print(maxrl.__version__, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [maxrl.__version__, "False"]
+    assert cli.module("toy")[-1] == "maxrl.toy"
+
+
+# ------------------------------------------------- TRL itself -----------------------------------
+def blocks() -> list[str]:
+    """The examples of the page in Python."""
+    return [textwrap.dedent(found) for found in re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", PAGE)]
+
+
+def local(code: str, model: str) -> str:
+    """An example with a local model and local data in place of the hub's."""
+    data = 'load_dataset("json", data_files="mine.jsonl", split="train")'
+    code = code.replace("Qwen/Qwen2.5-0.5B-Instruct", model)
+    return code.replace('load_dataset("trl-lib/DeepMath-103K", split="train")', data)
+
+
+CPU = """
+import functools
+from trl.trainer import grpo_trainer
+grpo_trainer.GRPOConfig = functools.partial(grpo_trainer.GRPOConfig, use_cpu=True, bf16=False)
+"""
+
+
+@pytest.mark.parametrize("trainer", ["maxrl", "trl"])
+def test_the_quick_start_of_trl(tiny_chat, in_a_directory_of_its_own, trainer):
+    """As printed, and with one line changed back."""
+    for package in ("trl", "datasets", "math_verify"):
+        pytest.importorskip(package)
+    rows = [row | {"solution": f"${row['solution']}$"} for row in sums()[:2]]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code = local(blocks()[0], tiny_chat)
+    if trainer == "trl":
+        line = "from maxrl import MaxRLTrainer"
+        assert line in code
+        code = code.replace(line, "from trl import GRPOTrainer as MaxRLTrainer")
+        # Without arguments TRL asks for a GPU.
+        code = CPU + code
+    Path("script.py").write_text(code)
+    code, said = ended(start("script.py", env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert code == 0, said[-2000:]
+    names = {"maxrl": "tiny-MaxRL/step-000006", "trl": "tiny-GRPO/checkpoint-6"}
+    assert (Path(names[trainer]) / "config.json").exists(), said[-2000:]
+
+
+def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
+    """The lines of the page make GRPOTrainer compute the advantages of ADVANTAGES["maxrl"]."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+    from trl.trainer import grpo_trainer
+
+    P, N = 4, 8
+    drawn = (torch.rand(3, P, N, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+    drawn[0, 0] = 0
+    drawn[1, 2] = 1
+    batches = iter(drawn)
+
+    def reward(completions, **columns):
+        return next(batches).flatten().tolist()
+
+    monkeypatch.setattr(grpo_trainer, "nanstd", grpo_trainer.nanstd)
+    exec(blocks()[1], {})
+    args = trl.GRPOConfig(
+        "out",
+        per_device_train_batch_size=P * N,
+        num_generations=N,
+        max_completion_length=4,
+        max_steps=3,
+        logging_steps=1,
+        bf16=False,
+        use_cpu=True,
+        save_strategy="no",
+        report_to="none",
+    )
+    trainer = trl.GRPOTrainer(tiny_chat, reward, args, train_dataset=Dataset.from_list(sums()))
+    found = []
+    score = trainer._generate_and_score_completions
+
+    def recorded(inputs):
+        outputs = score(inputs)
+        found.append(outputs["advantages"].clone())
+        return outputs
+
+    monkeypatch.setattr(trainer, "_generate_and_score_completions", recorded)
+    trainer.train()
+    for rewards, advantages in zip(drawn, found, strict=True):
+        # TRL adds 1e-4 to the divisor, which is at least 1 / N in a group with a success.
+        expected = ADVANTAGES["maxrl"](rewards)
+        torch.testing.assert_close(advantages.view(P, N), expected, atol=0, rtol=1e-4 * N)
+    logged = [row for row in trainer.state.log_history if "reward_std" in row]
+    for row, rewards in zip(logged, drawn, strict=True):
+        assert row["reward_std"] == pytest.approx(float(rewards.std()), rel=1e-4)
+        unsolved = (rewards.sum(1) == 0).float().mean()
+        assert row["frac_reward_zero_std"] == pytest.approx(float(unsolved))

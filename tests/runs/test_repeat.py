@@ -56,7 +56,7 @@ def test_options_change_the_recipe_that_is_repeated(first, shell):
         ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),
         (
             '{"config": {"schedule": "square"}}',
-            "--schedule square is not one of constant, linear, cosine",
+            "--schedule square is not one of constant",
         ),
         (None, "there is no file far/recipe.json"),
     ],

@@ -516,19 +516,17 @@ def test_the_validation_task_keeps_its_rewards():
 
 def test_hints_hold_where_a_run_was_started(tmp_path):
     """The next command, from a directory outside the clone and from the clone itself."""
-    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')), cli.started('train.py'))"
+    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')))"
     for folder in (tmp_path, ROOT):
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
         )
-        command = done.stdout.partition(" [")[0].replace("python ", f"{sys.executable} ", 1)
+        command = done.stdout.strip().replace("python ", f"{sys.executable} ", 1)
         bare = {"PATH": "/usr/bin:/bin"}
         shown = subprocess.run(
             f"{command} --help", shell=True, cwd=folder, env=bare, capture_output=True
         )
         assert shown.returncode == 0, shown
-        script = re.findall(r"'([\w./-]*train.py)'", done.stdout)[0]
-        assert (folder / script).samefile(ROOT / "train.py")
 
 
 def test_the_package_is_light():

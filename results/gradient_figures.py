@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from results.gradient_norms import summarise as norms
-from results.oracle import summarise as oracle
 from results.panels import METHODS, line, over_seeds, panel, theirs
 from results.reading import RESULTS, paper, read_json
+from results.tables import norms, oracle
 
 
 def figure6() -> dict:

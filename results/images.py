@@ -20,7 +20,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
 from maxrl.plots import called
-from results.summarise import head, line, over_seeds
+from results.tables.cells import head, line, over_seeds
 
 RESULTS = Path(__file__).parent
 DIFFER = (

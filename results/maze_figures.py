@@ -18,7 +18,6 @@ from results.panels import (
     seeds_said,
     theirs,
 )
-from results.price import summarise
 from results.reading import (
     RESULTS,
     averaged,
@@ -31,6 +30,7 @@ from results.reading import (
     runs,
     solved,
 )
+from results.tables import price as price_tables
 
 
 def fewer_panels(results: dict, ks: list[int]) -> tuple[list, list[str]]:
@@ -336,9 +336,9 @@ def rl17() -> dict | None:
 
 def price() -> dict:
     """Equal steps, equal rollouts, equal seconds, and the test."""
-    found = summarise.read()
+    found = price_tables.read()
     ks = [2**i for i in range(10)]
-    tested = summarise.tests(ks)
+    tested = price_tables.tests(ks)
     count = max(map(len, found.values()))
     shown = {}
     for arm, seeds in found.items():
@@ -353,9 +353,9 @@ def price() -> dict:
     ):
         lines = []
         for arm, name in shown.items():
-            timed = summarise.TIMED if what == "seconds" else found[arm]
+            timed = price_tables.TIMED if what == "seconds" else found[arm]
             curves = [
-                summarise.curve(found[arm][seed], what) for seed in found[arm] if seed in timed
+                price_tables.curve(found[arm][seed], what) for seed in found[arm] if seed in timed
             ]
             x, y = (np.mean(values, 0) for values in zip(*curves))
             lines.append(line(name, x, y))
@@ -368,7 +368,7 @@ def price() -> dict:
     return {
         "caption": "The price of a hard prompt: 9x9 mazes from weak bases. Prompts x rollouts; "
         "16x8,8,16 are rounds of 8, 8 and 16 rollouts until one has a success",
-        "told": f"means of {count} seeds, of {len(summarise.TIMED)} for seconds; blocks of 100 "
+        "told": f"means of {count} seeds, of {len(price_tables.TIMED)} for seconds; blocks of 100 "
         "steps",
         "panels": [*level(*panels), panel(*labels, lines, xscale="log")],
     }

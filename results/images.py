@@ -120,8 +120,8 @@ def thinned(results: dict, means: bool) -> dict:
         if "norms" in row:
             kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
         rows.append(kept)
-    asked = ("torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
-    return {key: results[key] for key in asked} | {"checkpoints": rows}
+    asked = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts")
+    return {key: results[key] for key in (*asked, "classes")} | {"checkpoints": rows}
 
 
 def keep(runs: Path, study: Path, means: list[str]):
@@ -130,7 +130,9 @@ def keep(runs: Path, study: Path, means: list[str]):
         file.parent for file in runs.glob("**/recipe.json") if "step-" not in file.parent.name
     )
     curves = {str(run.relative_to(runs)): curve(run) for run in found}
-    lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items()]
+    command = " ".join(["python results/images.py", str(runs), str(study), *means])
+    named = {"command": command} | curves
+    lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in named.items()]
     (study / "curves.json").write_text("{" + ",\n".join(lines) + "}\n")
     for file in sorted(runs.glob("*.json")):
         results = thinned(json.loads(file.read_text()), file.name in means)

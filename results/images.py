@@ -163,14 +163,16 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:
-    """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three
-    images or more."""
+    """Medians of pass rates and gradient norms in BINS of the pass rate, None where there are fewer
+    than three images."""
     pass_rates, norms = np.array(pass_rates), np.array(norms)
     place = np.searchsorted(BINS, pass_rates)  # bin i is above BINS[i - 1], up to BINS[i]
-    found = [place == i for i in range(len(BINS)) if (place == i).sum() >= 3]
-    return [np.median(pass_rates[inside]) for inside in found], [
-        np.median(norms[inside]) for inside in found
-    ]
+    found = [place == i for i in range(1, len(BINS))]
+    enough = [inside.sum() >= 3 for inside in found]
+    return tuple(
+        [np.median(values[inside]) if some else None for inside, some in zip(found, enough)]
+        for values in (pass_rates, norms)
+    )
 
 
 def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:

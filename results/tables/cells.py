@@ -78,19 +78,19 @@ def levels(found: dict, ks: list[int], run: Callable[[int, str], Path]):
             line(title, *map(with_error, values.T), clipped(run(i, name)))
 
 
-def differences(found: dict, ks: list[int]):
-    """MaxRL minus each, over seeds, and of each seed paired over mazes."""
-    others = [name for name in found if name != "maxrl"]
-    gaps = {name: found["maxrl"] - found[name] for name in others}  # (seeds, prompts, ks)
+def differences(found: dict, ks: list[int], name: str = ""):
+    """MaxRL minus each, over seeds, and of each seed paired over mazes; `name` goes before."""
+    others = [other for other in found if other != "maxrl"]
+    gaps = {other: found["maxrl"] - found[other] for other in others}  # (seeds, prompts, ks)
     columns = [cell for k in ks for cell in (f"pass@{k}", "ahead on")]
-    head("MaxRL minus, 95 % over seeds", *columns)
-    for name in others:
-        means = gaps[name].mean(1).T  # (ks, seeds)
-        line(name, *(cell for gap in means for cell in (over_seeds(gap, "+"), ahead(gap))))
-    head("MaxRL minus, standard error over mazes", *(f"pass@{k}" for k in ks))
-    for name in others:
-        for i, gap in enumerate(gaps[name]):
-            line(f"{name}, seed {i}", *(with_error(column, "+") for column in gap.T))
+    head(f"{name}MaxRL minus, 95 % over seeds", *columns)
+    for other in others:
+        means = gaps[other].mean(1).T  # (ks, seeds)
+        line(other, *(cell for gap in means for cell in (over_seeds(gap, "+"), ahead(gap))))
+    head(f"{name}MaxRL minus, standard error over mazes", *(f"pass@{k}" for k in ks))
+    for other in others:
+        for i, gap in enumerate(gaps[other]):
+            line(f"{other}, seed {i}", *(with_error(column, "+") for column in gap.T))
 
 
 def minus_others(found: dict, i: int) -> list[str]:

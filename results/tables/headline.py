@@ -157,7 +157,7 @@ def tested(results: dict, runs: Path, base: str, seeds: list[int]):
         return runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}"
 
     levels(found, ks, run)
-    differences(found, ks)
+    differences(found, ks, f"{base} base, ")
     # Straight lines between powers of two.
     powers = [2**i for i in range(10)]
     curves = coverage(results, powers)

@@ -45,16 +45,16 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
-proofs: $(test)  ## the estimator checks alone: advantages, losses, metrics and the theorem, 15 seconds
+proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds
 	$(py) -m pytest tests/proofs
 
-test: $(test)  ## the proofs and oracles, in two processes, about six minutes on two cores
+test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy"; long
 	$(py) tests/repository/machines.py $(ROWS)
 
-torture: $(test)  ## hundreds of SIGKILLs at random moments and in every write, each run resumed and compared; long
+torture: $(test)  ## 200 SIGKILLs at random moments and in writes, each run resumed and compared; ten minutes
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four

@@ -3,7 +3,6 @@
     python eval.py base=runs/maze9_laptop_sft maxrl=runs/maze9_laptop-maxrl --plot coverage.png
     python eval.py runs/polaris_qwen3_4b-maxrl --task.test beyondaime --samples 1024
     python eval.py runs/imagenet-maxrl --split validation --k 1,16,128
-    python eval.py runs/imagenet-maxrl --split validation --gradient-norms --plot norms.png
 
 NAME=PATH names a row of the table; several checkpoints (seeds) of one name are one row, averaged
 per prompt. It works under torchrun too. The prompts are the --split of the task that the first
@@ -11,16 +10,13 @@ checkpoint was trained on, or of --task. Sampling is that of the evaluations in 
 (--eval-temperature, --eval-top-p), and the table says both. A classifier's pass@k is exact, and
 top-1 accuracy is added. A task whose responses end in an answer gets a column maj@n: is the most
 frequent of n answers right?
-
---gradient-norms studies the norm of each prompt's gradient against its pass rate, for each
-estimator (Figures 6 and 8): exact for a classifier, from --samples rollouts for a language model
-(the same rollouts for every estimator), in float32 unless --precision says otherwise.
 """
 
 import argparse
 import json
 import shlex
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +27,6 @@ from tqdm import tqdm
 from maxrl import checkpoint, plots
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
-from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
@@ -52,7 +47,6 @@ ASKED = (
     "top_k",
     "top_p",
     "seed",
-    "rollouts",
 )
 
 
@@ -71,23 +65,9 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
     sampling_options.add_options(parser, "test")
-    add("--workers", type=int, help="processes that decode images (0: none)")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    add("--gradient-norms", action="store_true", help="study gradient norms instead of pass@k")
-    add(
-        "--estimators",
-        type=partial(parse, tuple[str, ...]),
-        default=(),
-        metavar="E,E",
-        help=f"with --gradient-norms ({','.join(ESTIMATORS)})",
-    )
-    add(
-        "--rollouts",
-        type=int,
-        help="with --gradient-norms of a classifier: N of their weights (infinite)",
-    )
     return check(sampling_options.read_options(parser, arguments))
 
 
@@ -97,18 +77,6 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     Sets args.checkpoints to a list of (name, directory).
     """
     check_least("k", min(args.k), 1)
-    if (args.estimators or args.rollouts) and not args.gradient_norms:
-        raise UsageError("--estimators and --rollouts belong to --gradient-norms")
-    if args.gradient_norms:
-        if {args.temperature, args.top_p} - {None, 1} or args.top_k or args.against:
-            raise UsageError(
-                "--gradient-norms are those of training: leave out --temperature, --top-k, --top-p "
-                "and --against"
-            )
-        args.temperature = args.top_p = 1.0
-        args.precision = args.precision or "float32"
-    if (args.rollouts or 0) > 8192:
-        raise UsageError(f"--rollouts {args.rollouts}: exact weights take N^2 memory, at most 8192")
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
     for file in (args.json, args.plot):
@@ -137,29 +105,18 @@ def check_task(args: argparse.Namespace, task: Task):
             )
     else:
         args.samples = args.samples or 64
-        if max(args.k) > args.samples and not args.gradient_norms:
+        if max(args.k) > args.samples:
             raise UsageError(
                 f"pass@{max(args.k)} needs at least as many samples, not --samples {args.samples}"
             )
-        if args.rollouts or "supervised" in args.estimators:
-            raise UsageError("--rollouts and supervised are for a classifier; use --samples")
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
-    args.estimators = args.estimators or [
-        name for name in ESTIMATORS if task.classes or name != "supervised"
-    ]
-    if args.gradient_norms:
-        for name in args.estimators:
-            sizes = (args.rollouts or args.samples or 2,)
-            setup.check_estimator("--estimators", name, sizes, ESTIMATORS.get(name, {}))
 
 
 def evaluate(args: argparse.Namespace) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
-    rank, world, device = distributed.setup(args.device)
+    rank, _, device = distributed.setup(args.device)
     task = setup.find_task(args, args.checkpoints[0][1])
     check_task(args, task)
-    if args.gradient_norms and world > 1:
-        raise UsageError("--gradient-norms runs in one process: start it without torchrun")
     rows = []
     for name, path in args.checkpoints:
         policy = setup.load_policy(args, path, task, device, range(args.prompts))
@@ -168,11 +125,11 @@ def evaluate(args: argparse.Namespace) -> dict:
             row = measure(args, policy, task, bar)
         rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
     unjudged = []
-    if not (task.classes or args.gradient_norms):
+    if not task.classes:
         unjudged = leave_out(rows)
         for row in rows:
             row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
-            row["histogram"] = table.histogram(row["counts"])
+            row["histogram"] = dict(sorted(Counter(row["counts"]).items()))
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
@@ -188,17 +145,7 @@ def evaluate(args: argparse.Namespace) -> dict:
 
 
 def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
-    """Return what is measured of one policy.
-
-    Counts of right samples, a classifier's exact pass rates, or gradient norms.
-    """
-    if args.gradient_norms:
-        rollouts = args.samples or args.rollouts
-        p, norms = gradient_norms(
-            policy, task, args.prompts, args.estimators, rollouts, progress=bar.update
-        )
-        by_name = {name: digits(values) for name, values in norms.items()}
-        return {"pass_rates": digits(p), "norms": by_name}
+    """Return the counts of right samples of one policy, or a classifier's exact pass rates."""
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
@@ -252,22 +199,16 @@ def main(arguments: list[str]):
     results = evaluate(args)
     if distributed.rank() > 0:
         return
-    if args.gradient_norms:
-        table.print_norms(results)
-    else:
-        results["pass@k"] = table.curves(results)
-        results["times_fewer"] = table.fewer(results, args.k, args.against)
-        table.print_table(results, args.k, args.against)
-        table.print_faults(results)
+    results["pass@k"] = table.curves(results)
+    results["times_fewer"] = table.fewer(results, args.k, args.against)
+    table.print_table(results, args.k, args.against)
+    table.print_faults(results)
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
-        if args.gradient_norms:
-            plots.gradient_norms(results["checkpoints"], args.plot, caption)
-        else:
-            plots.coverage(results["pass@k"], args.against, args.plot, caption)
+        plots.coverage(results["pass@k"], args.plot, caption)
         print(f"drew {args.plot}")
 
 

@@ -80,9 +80,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         metrics = step_metrics(sampled, judge) | stats
         logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
         # A signal to one rank saves and stops all of them, here and not before.
-        if run.due(step, metrics | evaluated):
-            run.save(policy, optimizer, step, logger)
-        if run.reached or run.stopped:
+        if run.ends(step, metrics | evaluated, policy, optimizer, logger):
             break
     logger.say(*banner.closing(run))
     logger.close()

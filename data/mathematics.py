@@ -61,26 +61,19 @@ SETS = {
 
 @one_line_errors()
 def main(name: str, description: str | None, words: list[str] | None = None) -> None:
-    """Make the set of that name, each file from its download or from a copy that --source names."""
+    """Make the set of that name, from downloads or from the copies that --source names."""
     sources = SETS[name]
-    only = "" if len(sources) > 1 else next(iter(sources))
     parser = make_parser(name, description, f"data/{name}")
     parser.add_argument(
         "--source",
-        action="append",
-        default=[],
-        metavar="FILE" if only else "NAME=FILE",
-        help="use a copy: JSONL, JSON, CSV or parquet; only files that are named are made",
+        nargs=len(sources),
+        metavar="FILE",
+        default=[None] * len(sources),
+        help=f"use copies (JSONL, JSON, CSV or parquet): {', '.join(sources)}, in this order",
     )
     args = parse_arguments(parser, words)
-    given = {}
-    for text in args.source:
-        key, _, file = (only, "", text) if only else text.partition("=")
-        if key not in sources:
-            refuse(f"--source {text} is not NAME=FILE with a name among {', '.join(sources)}")
-        given[key] = file
-    texts = {
-        f"{key}.jsonl": to_jsonl(read_source(sources[key], given.get(key), args.out or HERE / name))
-        for key in given or sources
-    }
+    folder = args.out or HERE / name
+    texts = {}
+    for (split, source), file in zip(sources.items(), args.source):
+        texts[f"{split}.jsonl"] = to_jsonl(read_source(source, file, folder))
     write_texts(args, name, {}, texts)

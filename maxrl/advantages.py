@@ -64,8 +64,7 @@ def _centered(rewards: Tensor) -> Tensor:
     """r - mean (P, N), exactly 0 for groups of equal rewards."""
     # The mean of seven rewards of 0.1 is not quite 0.1: GRPO would divide that rounding by 1e-6.
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)
-    lowest = rewards.amin(dim=1, keepdim=True)  # (P, 1)
-    highest = rewards.amax(dim=1, keepdim=True)  # (P, 1)
+    lowest, highest = rewards.aminmax(dim=1, keepdim=True)  # (P, 1) each
     differ = lowest < highest  # (P, 1)
     return (rewards - mean) * differ  # (P, N)
 
@@ -134,7 +133,7 @@ def maxrl(rewards: Tensor) -> Tensor:
 
     Weight w_{N-1} for N >= 2.
     """
-    # One rollout has no group to compare with. It buys order 1, which is REINFORCE.
+    # One rollout has no group to compare with: its order is 1, which is REINFORCE.
     if rewards.shape[1] == 1:
         return rewards
     mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
@@ -179,7 +178,8 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """
     others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
     baseline = others / max(rewards.shape[1] - 1, 1)  # (P, N)  their mean
-    return (rewards - baseline) * _c(rewards, order)  # (P, N)
+    advantages = rewards - baseline  # (P, N)
+    return advantages * _c(rewards, order)
 
 
 @estimator(takes="binary", limit=maxrl_weight, count="order", rounds=True)
@@ -197,7 +197,8 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     N = rewards.shape[1]
     others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
     majority = (others > (N - 1) / 2).to(rewards)  # (P, N)  b_i
-    return (rewards - majority) * _c(rewards, order or N)  # (P, N)
+    advantages = rewards - majority  # (P, N)
+    return advantages * _c(rewards, order or N)
 
 
 def _c(rewards: Tensor, order: int) -> Tensor:
@@ -213,7 +214,8 @@ def _c(rewards: Tensor, order: int) -> Tensor:
 def _failures(rewards: Tensor) -> Tensor:
     """f_i (P, N), the number of failures among the other N - 1 rollouts."""
     failed = 1 - rewards  # (P, N)
-    return (failed.sum(dim=1, keepdim=True) - failed).long()  # (P, N)
+    others = failed.sum(dim=1, keepdim=True) - failed  # (P, N)
+    return others.long()
 
 
 def _all_fail(rewards: Tensor, order: int) -> Tensor:
@@ -268,7 +270,8 @@ def differential_smoothing(
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
     sign = torch.where(rewards == 1, -1.0, 1.0)  # (P, N)
     smoothing = sign * gamma * mean_log_probs.to(rewards)  # (P, N)
-    return grpo(rewards, ddof=0) + smoothing  # (P, N)
+    advantages = grpo(rewards, ddof=0)  # (P, N)
+    return advantages + smoothing
 
 
 @estimator(takes="any", limit=False)

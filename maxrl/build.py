@@ -1,5 +1,8 @@
 """The policy for a task, a language model or a classifier, and its optimizer."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from maxrl.classifier import ClassifierPolicy
@@ -8,17 +11,17 @@ from maxrl.policy import SequencePolicy
 
 
 def make_policy(
-    model,
-    tokenizer,
-    stop_tokens,
-    task,
-    device,
+    model: Any,
+    tokenizer: Any,
+    stop_tokens: Sequence[int],
+    task: Any,
+    device: torch.device,
     *,
     seed: int = 0,
     autocast: bool = False,
     workers: int = 0,
-    **options,
-):
+    **options: Any,
+) -> SequencePolicy | ClassifierPolicy:
     """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
     model        as from checkpoint.load_model, with the tokenizer and the stop tokens

@@ -24,7 +24,7 @@ Qwen2's own.
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -56,10 +56,13 @@ class Uninitialised(TorchFunctionMode):
     On the meta device it would import torch's compiler to draw them.
     """
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
         if getattr(function, "__module__", None) == "torch.nn.init":
-            return (args or [kwargs["tensor"]])[0]
-        return function(*args, **kwargs or {})
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def check_intact(path: str | Path) -> None:
@@ -108,30 +111,31 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
     """
     try:
         with torch.device("meta"), Uninitialised():
-            model = from_config(config)
+            model: Any = from_config(config)
         state = {}
         for file in weight_files(path):
             for name, tensor in read_tensors(file).items():
                 # Old checkpoints hold the frequencies of rotary positions too.
                 if not name.endswith("rotary_emb.inv_freq"):
                     state[name] = as_float32(tensor).clone()
-        if has_tied_head(model):
+        tied = has_tied_head(model)
+        if tied:
             # The files may have either name, or both.
             same = [state[name] for name in TIED if name in state]
             if not all(torch.equal(tensor, same[0]) for tensor in same):
                 raise ValueError(f"{TIED[0]} differs from {TIED[1]}, which it is tied to")
             state |= {name: tensor for name in TIED for tensor in same}
         model.load_state_dict(state, assign=True)
-        if has_tied_head(model):
+        if tied:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
     except (ValueError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
 
 
-def has_tied_head(model: Transformer | ResNet) -> TypeGuard[Transformer]:
+def has_tied_head(model: Transformer | ResNet) -> bool:
     """Tell whether the model's head is its embedding."""
-    return isinstance(model, Transformer) and model.config.tie_word_embeddings
+    return getattr(model.config, "tie_word_embeddings", False)
 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
@@ -165,7 +169,7 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
         ) from None
     tensors = read_tensors(path / "adapter_model.safetensors")
     try:
-        model = from_adapter(model, read_json(path / "adapter_config.json"), tensors)
+        from_adapter(model, read_json(path / "adapter_config.json"), tensors)
     except (ValueError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
     return model, load_tokenizer(path), stop
@@ -194,7 +198,7 @@ def save(
     stop_tokens: Collection[int] = (),
     *,
     recipe: dict | None = None,
-    optimizer=None,
+    optimizer: Any = None,
     state: dict | None = None,
     metrics: str | None = None,
     merge: bool = False,
@@ -207,11 +211,14 @@ def save(
     optimizer, state, metrics: what resuming needs; state becomes state.json.
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
-    appears complete or not at all. FileExistsError if `path` exists.
+    appears complete or not at all. FileExistsError if `path` exists; ValueError for a model that is
+    divided among the ranks, whose whole copy is in sharding.Gathered.state.
     """
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists: nothing is overwritten")
+    if any(sharding.divided(parameter) for parameter in model.parameters()):
+        raise ValueError("this rank holds slices of the model: save what Gathered.state returns")
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -264,10 +271,8 @@ def write_model(
     write_tensors(directory / "model.safetensors", weights)
     if index:
         # Without an index vLLM takes every *.safetensors file of a directory for weights.
-        files = dict.fromkeys(weights, "model.safetensors")
-        write_json(
-            directory / "model.safetensors.index.json", {"metadata": {}, "weight_map": files}
-        )
+        files = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
+        write_json(directory / "model.safetensors.index.json", files)
 
 
 def write_tensors(file: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -286,7 +291,7 @@ def set_latest(run: str | Path, name: str) -> None:
     write_text(Path(run) / "latest", name + "\n")
 
 
-def optimizer_tensors(model: torch.nn.Module, optimizer) -> dict[str, torch.Tensor]:
+def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
     """Return the optimizer's state by parameter, as NAME.exp_avg or NAME.momentum_buffer."""
     return {
         f"{name}.{key}": value.contiguous()
@@ -296,7 +301,9 @@ def optimizer_tensors(model: torch.nn.Module, optimizer) -> dict[str, torch.Tens
     }
 
 
-def load_optimizer(path: str | Path, model: torch.nn.Module, optimizer) -> None:
+def load_optimizer(
+    path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     """Give an optimizer the state in a checkpoint, on the devices of the parameters.
 
     FileNotFoundError without optimizer.safetensors; ValueError if it is damaged or belongs to

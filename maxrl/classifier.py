@@ -3,11 +3,14 @@
 Letters: P_local images of this rank, N classes drawn for each, C classes.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from maxrl import checkpoint, rng
+from maxrl import rng
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
 from maxrl.metrics import exact_pass_at_k
@@ -20,12 +23,12 @@ from maxrl.sampling.drawing import distribution, inverse_cdf
 class Draws:
     """N classes drawn for each of this rank's images."""
 
-    drawn: torch.Tensor  # (P_local, N)
-    logits: torch.Tensor  # (P_local, C) of the one forward, with its graph
-    labels: torch.Tensor  # (P_local,) the right ones
+    drawn: Tensor  # (P_local, N)
+    logits: Tensor  # (P_local, C) of the one forward, with its graph
+    labels: Tensor  # (P_local,) the right ones
     classes: tuple[str, ...]
 
-    def mean_log_probs(self) -> torch.Tensor:
+    def mean_log_probs(self) -> Tensor:
         """(P_local, N): log-probability of each class drawn."""
         return self.logits.detach().log_softmax(-1).gather(1, self.drawn)
 
@@ -41,7 +44,7 @@ class Draws:
             "logits": self.logits[i].tolist(),
         }
 
-    def statistics(self) -> dict:
+    def statistics(self) -> dict[str, float]:
         """Return exact means over the images of all ranks, which must all call this.
 
         The pass rate p, whatever was drawn, top-1 accuracy, and the entropy in nats.
@@ -60,7 +63,7 @@ class Draws:
         return {name: total / images for name, total in sums.items()}
 
 
-def outcomes(logits, labels):
+def outcomes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probabilities (B, C), pass rates (B,) and whether top-1 is right (B,).
 
     logits  (B, C)
@@ -73,7 +76,7 @@ def outcomes(logits, labels):
     return log_probs, p.squeeze(1), log_probs.argmax(1) == labels
 
 
-def noise(seed, step, indices, rollouts: int):
+def noise(seed: int, step: int, indices: Sequence[int], num_rollouts: int) -> tuple[Tensor, Tensor]:
     """Return ascending uniform numbers (P_local, N) in [0, 1) and a random order (N,) of the draws.
 
     indices  P_local positions of the images in the batch of all ranks
@@ -83,14 +86,14 @@ def noise(seed, step, indices, rollouts: int):
     batch, since making one for each image would take longer than the numbers.
     """
     generator = rng.classes(seed, step)
-    order = torch.from_numpy(generator.permutation(rollouts))
+    order = torch.from_numpy(generator.permutation(num_rollouts))
     # Sorted uniform numbers are normalised sums of exponential gaps (Devroye 1986, V.3).
-    gaps = generator.standard_exponential((max(indices) + 1, rollouts + 1))
-    places = torch.from_numpy(gaps[list(indices)]).cumsum(1)  # (P_local, N + 1)
-    return places[:, :-1] / places[:, -1:], order
+    gaps = generator.standard_exponential((max(indices) + 1, num_rollouts + 1))
+    sums = torch.from_numpy(gaps[list(indices)]).cumsum(1)  # (P_local, N + 1)
+    return sums[:, :-1] / sums[:, -1:], order
 
 
-def check_finite(p):
+def check_finite(p: Tensor) -> None:
     """UsageError unless all pass rates, or their logarithms, are finite."""
     if not p.isfinite().all():
         raise UsageError(
@@ -112,8 +115,18 @@ class ClassifierPolicy:
     """
 
     unit = "images"
+    tokenizer = None
+    stop_tokens = ()
 
-    def __init__(self, model, classes, *, seed: int = 0, autocast: bool = False, workers: int = 0):
+    def __init__(
+        self,
+        model: Any,
+        classes: Iterable[str],
+        *,
+        seed: int = 0,
+        autocast: bool = False,
+        workers: int = 0,
+    ):
         self.model = model
         self.classes = tuple(classes)
         self.seed = seed
@@ -121,9 +134,9 @@ class ClassifierPolicy:
         self.workers = workers
         self.device = next(model.parameters()).device
         self.module = distributed.data_parallel(model)
-        self.saved_buffers: list[torch.Tensor] = []
+        self.saved_buffers: list[Tensor] = []
 
-    def logits(self, images: torch.Tensor) -> torch.Tensor:
+    def logits(self, images: Tensor) -> Tensor:
         """Return logits (P_local, C) in float32; gradients go through the synchronised module."""
         model = self.model
         if torch.is_grad_enabled():
@@ -136,47 +149,45 @@ class ClassifierPolicy:
 
     def rollout(
         self,
-        examples,
-        rollouts: int,
+        examples: Any,
+        num_rollouts: int,
         *,
         step: int = 0,
-        indices=None,
-        seed=None,
+        indices: Sequence[int] | None = None,
+        seed: int | None = None,
         temperature: float = 1.0,
     ) -> Draws:
-        """Draw N = `rollouts` classes for each image.
+        """Draw N = `num_rollouts` classes for each image.
 
         examples     a batch of P_local images with their labels
-        rollouts     N
-        step         of the run: another step, other noise
-        indices      P_local places of the images in the batch of all ranks; without it 0, 1, ...
-        seed         instead of the policy's
+        step         of the run; every step has noise of its own
+        indices      P_local positions of the images in the batch of all ranks (default: 0, 1, ...)
+        seed         in place of the policy's
         temperature  divides the logits that classes are drawn by
         """
-        if indices is None:
-            indices = range(len(examples))
-        if seed is None:
-            seed = self.seed
+        indices = range(len(examples)) if indices is None else indices
+        seed = self.seed if seed is None else seed
         examples = examples.to(self.device)
         logits = self.logits(examples.images)  # (P_local, C)
-        uniforms, order = noise(seed, step, indices, rollouts)  # (P_local, N), (N,)
+        uniforms, order = noise(seed, step, indices, num_rollouts)  # (P_local, N), (N,)
         log_probs = distribution(logits.detach(), temperature)
         drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))  # (P_local, N)
-        drawn = drawn[:, order]
-        return Draws(drawn, logits, examples.labels, self.classes)
+        return Draws(drawn[:, order], logits, examples.labels, self.classes)
 
-    def demonstrate(self, examples) -> Draws:
+    def demonstrate(self, examples: Any) -> Draws:
         """Return the labels as rollouts, N = 1; with advantage 1 the loss is cross-entropy."""
         examples = examples.to(self.device)
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
-    def backward(self, rollouts: Draws, advantages, groups=None) -> dict:
+    def backward(
+        self, rollouts: Draws, advantages: Tensor, group_ids: None = None
+    ) -> dict[str, float]:
         """Add the gradient of the step's loss to the parameters' .grad.
 
         rollouts    of this rank
         advantages  (P_local, N)
-        groups      None: an update is made of all images
+        group_ids   None: an update is made of all images
 
         Returns statistics over all ranks, which must all call this.
         """
@@ -191,19 +202,21 @@ class ClassifierPolicy:
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
 
     @torch.no_grad()
-    def restore_buffers(self):
+    def restore_buffers(self) -> None:
         """Undo what the forward of a skipped update did to batch-norm's averages."""
         for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
             buffer.copy_(saved)
 
-    def evaluate(self, task, prompts: int, ks) -> dict[str, float]:
-        """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `prompts` images."""
-        p, right = self.pass_rates(task, prompts)
+    def evaluate(self, task: Any, count: int, ks: Iterable[int]) -> dict[str, float]:
+        """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""
+        p, right = self.pass_rates(task, count)
         stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
         return stats | {"top1": float(right.mean())}
 
     @torch.no_grad()
-    def pass_rates(self, task, count: int, progress=None):
+    def pass_rates(
+        self, task: Any, count: int, progress: Callable[[int], object] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the pass rates (count,) of the first images and whether top-1 is right (count,).
 
         In eval mode. The ranks share the images and all get all results. `progress` is called with
@@ -216,18 +229,14 @@ class ClassifierPolicy:
         results = torch.zeros(2, count, dtype=torch.float64, device=self.device)
         self.model.eval()
         plan = [(mine[i : i + 256],) for i in range(0, len(mine), 256)]
-        for (places,), examples in zip(plan, prefetched(task, plan, self.workers)):
+        for (positions,), examples in zip(plan, prefetched(task, plan, self.workers)):
             examples = examples.to(self.device)
             logits = self.logits(examples.images)  # (B, C)
             _, p, right = outcomes(logits, examples.labels)
-            results[:, list(places)] = torch.stack([p, right.double()])
+            results[:, list(positions)] = torch.stack([p, right.double()])
             if progress:
-                progress(len(places))
+                progress(len(positions))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
         check_finite(p)
         return p, right
-
-    def save(self, path, **state):
-        """Write a checkpoint to a directory; state is what else goes into checkpoint.save."""
-        checkpoint.save(path, self.model, **state)

@@ -3,7 +3,9 @@
 maxrl/recipes.py has the paper's experiments, and RECIPES with the recipes of both files.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from maxrl.config import Config
 
@@ -15,6 +17,29 @@ SMALL = dict(
     rms_norm_eps=1e-6,
     tie_word_embeddings=True,
 )
+# RL of the models that a laptop trains from scratch.
+LAPTOP_RL: dict[str, Any] = dict(
+    prompts=16,
+    rollouts=32,
+    schedule="cosine",
+    decay_ratio=0.5,  # a falling rate, so that the last steps do not fluctuate
+    micro_batch_tokens=4096,
+    wave_rows=2048,
+)
+
+
+def after(warm_up: Callable[[], Config], **options) -> Config:
+    """Return the recipe of RL from a warm-up: its options, but for those of supervised training."""
+    own: dict[str, Any] = dict(
+        init=f"runs/{warm_up.__name__}",
+        estimator="maxrl",
+        schedule="constant",
+        warmup_steps=0,
+        betas=Config.betas,
+        eval_from=0,
+        stop_at_pass=0.0,
+    )
+    return replace(warm_up(), **own | options)
 
 
 def maze9_laptop_sft() -> Config:
@@ -49,23 +74,11 @@ def maze9_laptop_sft() -> Config:
 
 def maze9_laptop() -> Config:
     """The laptop demo: MaxRL, GRPO and RLOO on 9x9 mazes in minutes on two cores; all ours."""
-    sft = maze9_laptop_sft()
-    return Config(
-        task="maze",
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/maze9_laptop_sft",
-        estimator="maxrl",
-        prompts=16,
-        rollouts=32,
+    return after(
+        maze9_laptop_sft,
+        **LAPTOP_RL,
         steps=400,
-        max_response=48,
         lr=1e-4,  # one rate for all methods, the paper's
-        schedule="cosine",
-        decay_ratio=0.5,  # a falling rate, so that the last steps do not fluctuate
-        precision="float32",
-        micro_batch_tokens=4096,
-        wave_rows=2048,
         eval_every=80,
     )
 
@@ -132,24 +145,14 @@ def gsm8k_laptop_sft() -> Config:
 
 def gsm8k_laptop() -> Config:
     """GSM8K on two cores in minutes: MaxRL on generated word problems; every number is ours."""
-    sft = gsm8k_laptop_sft()
-    return Config(
-        task="gsm8k",
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/gsm8k_laptop_sft",
-        estimator="maxrl",
+    return after(
+        gsm8k_laptop_sft,
         prompts=32,
         rollouts=16,
         steps=160,
-        max_response=48,
         lr=3e-4,
-        precision="float32",
-        micro_batch_tokens=4096,
         wave_rows=2048,
         eval_every=40,
-        eval_samples=32,
-        eval_k=(1, 8, 32),
     )
 
 
@@ -170,18 +173,7 @@ def subset_sum_sft() -> Config:
 
 def subset_sum() -> Config:
     """Subset sums, MaxRL or GRPO in two minutes on a core (results/small_tasks); all ours."""
-    sft = subset_sum_sft()
-    return replace(
-        maze9_laptop(),
-        task=sft.task,
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/subset_sum_sft",
-        steps=200,
-        lr=3e-4,
-        max_response=sft.max_response,
-        eval_every=50,
-    )
+    return after(subset_sum_sft, **LAPTOP_RL, steps=200, lr=3e-4, eval_every=50)
 
 
 def reverse_text_sft() -> Config:
@@ -199,15 +191,4 @@ def reverse_text_sft() -> Config:
 
 def reverse_text() -> Config:
     """Words backwards, MaxRL or GRPO in a minute on a core (results/small_tasks); all ours."""
-    sft = reverse_text_sft()
-    return replace(
-        maze9_laptop(),
-        task=sft.task,
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/reverse_text_sft",
-        steps=120,
-        lr=3e-4,
-        max_response=sft.max_response,
-        eval_every=40,
-    )
+    return after(reverse_text_sft, **LAPTOP_RL, steps=120, lr=3e-4, eval_every=40)

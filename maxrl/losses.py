@@ -1,29 +1,28 @@
-"""From advantages to a loss: token log-probabilities, entropy, and the policy gradient with its
-normaliser."""
+"""From advantages to a loss: token log-probabilities, entropy, normaliser, policy gradient."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 CHUNK = 2**25  # logits at a time: 128 MiB in float32
 
 
-def normaliser(aggregation: str, rollouts: float, tokens: float, max_tokens: int) -> float:
+def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens: int) -> float:
     """The divisor of one update's loss.
 
-    aggregation  sequence, token or constant
-    rollouts     P N of the update, over all ranks
-    tokens       all its response tokens, over all ranks
-    max_tokens   the longest response that is allowed
-    raises       ValueError for another aggregation
+    aggregation   sequence, token or constant
+    num_rollouts  P N of the update, over all ranks
+    tokens        all its response tokens, over all ranks
+    max_tokens    the longest response that is allowed
+    raises        ValueError for another aggregation
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
     # per response would be another objective: it changes the gradient's direction, not only its
     # length.
     divisors = {
-        "sequence": rollouts,  # Algorithm 1: 1 / (P N)
+        "sequence": num_rollouts,  # Algorithm 1: 1 / (P N)
         "token": tokens,  # Appendix F
-        "constant": rollouts * max_tokens,  # Dr. GRPO: P N L_max
+        "constant": num_rollouts * max_tokens,  # Dr. GRPO: P N L_max
     }
     if aggregation not in divisors:
         names = ", ".join(divisors)
@@ -58,7 +57,9 @@ def _at_least_float32(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def log_probs_and_entropies(hidden: Tensor, head, targets: Tensor, with_entropy=False):
+def log_probs_and_entropies(
+    hidden: Tensor, head: nn.Linear, targets: Tensor, with_entropy: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """token_log_probs and, if asked for, entropy of head(hidden), without all logits at once.
 
     hidden   (tokens, E)
@@ -68,35 +69,35 @@ def log_probs_and_entropies(hidden: Tensor, head, targets: Tensor, with_entropy=
     """
     device = hidden.device.type
 
-    def piece(hidden, targets):
-        # Autocast would keep one copy of the weight for all chunks, and sum their gradients in
-        # its precision. Of a copy for each they meet in the weight's own.
+    def piece(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        # Autocast caches one bfloat16 copy of the head and sums the chunks' gradients in bfloat16;
+        # without the cache they sum in float32.
         low = torch.is_autocast_enabled(device)
         with torch.autocast(device, enabled=low, cache_enabled=False):
-            logits = head(hidden)  # (rows, V)
-        log_probs = token_log_probs(logits, targets)  # (rows,)
+            logits = head(hidden)  # (chunk, V)
+        log_probs = token_log_probs(logits, targets)  # (chunk,)
         return log_probs, entropy(logits) if with_entropy else None
 
-    rows = max(1, CHUNK // head.out_features)
-    if len(hidden) <= rows:
+    size = max(1, CHUNK // head.out_features)
+    if len(hidden) <= size:
         return piece(hidden, targets)
-    # (tokens, V) is the largest tensor of a step. The backward makes its logits again, CHUNK at a
-    # time, instead of keeping them.
-    chunks = zip(hidden.split(rows), targets.split(rows))
+    # The logits (tokens, V) are the largest tensor of a step. The backward computes them again,
+    # chunk by chunk, instead of keeping them.
+    chunks = zip(hidden.split(size), targets.split(size))
     parts = [checkpoint(piece, *chunk, use_reentrant=False) for chunk in chunks]
     log_probs, entropies = zip(*parts)
     return torch.cat(log_probs), torch.cat(entropies) if with_entropy else None
 
 
 def policy_gradient_loss(
-    log_probs,
-    advantages,
-    mask,
+    log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
     divisor: float,
     *,
-    old_log_probs=None,
-    clip=(0.2, 0.2),
-):
+    old_log_probs: Tensor | None = None,
+    clip: tuple[float, float] = (0.2, 0.2),
+) -> Tensor:
     """-sum_i A_i sum_t log m(z_it) / divisor: its gradient is minus the estimator's.
 
     With the "sequence" divisor of the whole batch this is Algorithm 1, line 8, averaged over
@@ -121,7 +122,7 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Padding has no ratio: its log-probs may be anything, and exp of them infinite.
+    # Mask before exp: the log-probs of padding may be anything, and their exp infinite.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)
@@ -129,11 +130,11 @@ def policy_gradient_loss(
     return -(surrogate * mask).sum() / divisor
 
 
-def k3(log_probs, reference_log_probs, mask) -> Tensor:
+def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     """KL(m || reference) per token by q - log q - 1, q = m_ref / m (Schulman 2020): never negative.
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """
     log_q = (reference_log_probs - log_probs) * mask  # (..., N, L)
-    # q - 1 by expm1 is exact where q is near 1.
+    # expm1 computes q - 1 without cancellation where q is near 1.
     return torch.expm1(log_q) - log_q

@@ -135,11 +135,6 @@ def times_fewer(
     fourth one.
     """
     ks, a, b = map(_array, (ks, coverage_a, coverage_b))
-    if not a.ndim == b.ndim == 3 or a.shape[1] != b.shape[1]:
-        raise ValueError(
-            f"times_fewer needs pass@k (seeds, P, M) of the same prompts, but got {a.shape} "
-            f"and {b.shape}"
-        )
     rng = np.random.default_rng(seed)
     seeds, prompts, _ = a.shape
 
@@ -173,8 +168,6 @@ def group_sums(rewards: Any) -> dict[str, float]:
                             the sum of the two shares before
     """
     rewards = _array(rewards)  # (P_local, N)
-    if rewards.ndim != 2 or not rewards.shape[1]:
-        raise ValueError(f"group statistics need rewards of shape (P, N), but got {rewards.shape}")
     lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
     highest = np.fmax.reduce(rewards, axis=1)
     parts = {

@@ -7,6 +7,9 @@ different numbers of rows to run; the cut follows these numbers.
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -16,7 +19,9 @@ from maxrl.sampling.prompts import split
 LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
 
 
-def rectangles(prompts, lengths, budget: int):
+def rectangles(
+    prompts: np.ndarray, lengths: np.ndarray, budget: int
+) -> Iterator[tuple[np.ndarray, slice]]:
     """Cut the rows of G groups into rectangles, each of some groups and some columns.
 
     prompts  (G,), an array of tokens
@@ -46,10 +51,7 @@ def rectangles(prompts, lengths, budget: int):
             yield groups, columns
         elif best in between_groups:
             g = 1 + middle(between_groups == best)
-            waiting += [
-                (groups[:g], columns),
-                (groups[g:], columns),
-            ]
+            waiting += [(groups[:g], columns), (groups[g:], columns)]
         else:
             m = columns.start + 1 + middle(between_columns == best)
             waiting += [
@@ -58,13 +60,15 @@ def rectangles(prompts, lengths, budget: int):
             ]
 
 
-def cuts(prompts, lengths, budget: int):
+def cuts(
+    prompts: np.ndarray, lengths: np.ndarray, budget: int
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the cost of a rectangle cut between groups (G - 1,), between columns (M - 1,), or not.
 
     Arguments as in `rectangles`, without empty groups and columns.
     """
 
-    def cost(tokens):
+    def cost(tokens: Any) -> Any:
         # Every forward has a fixed cost besides that of its tokens.
         forwards = np.ceil(tokens / budget)
         return tokens + forwards * budget / LAUNCH
@@ -74,8 +78,7 @@ def cuts(prompts, lengths, budget: int):
     counts = (lengths > 0).sum(1)  # (G,)
     first = padded(prompts, longest, counts)  # (G,)
     last = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]  # (G,)
-    between_groups = cost(first[:-1])
-    between_groups += cost(last[1:])
+    between_groups = cost(first[:-1]) + cost(last[1:])
 
     # A prompt is run once for the rows of its group, and again for those that are cut off.
     left = np.arange(1, M)
@@ -83,8 +86,7 @@ def cuts(prompts, lengths, budget: int):
     first = prompts.max() + left * longest[0]
     last = prompts.max() + (M - left) * longest[1:]
     cut_off = (lengths[:, 1:] > 0).sum(0)  # (M - 1,) groups with such rows
-    between_columns = cost(G * first)
-    between_columns += cost(cut_off * last)
+    between_columns = cost(G * first) + cost(cut_off * last)
     whole = G * (prompts.max() + M * longest[0])
     # A rectangle beyond the budget must be cut, unless it is a single row.
     if whole > budget and G * M > 1:
@@ -92,13 +94,13 @@ def cuts(prompts, lengths, budget: int):
     return between_groups, between_columns, cost(whole)
 
 
-def middle(true) -> int:
+def middle(true: np.ndarray) -> int:
     """Return the middle index at which a vector is true: the most even of equally cheap cuts."""
-    places = np.flatnonzero(true)
-    return places[len(places) // 2]
+    indices = np.flatnonzero(true)
+    return indices[len(indices) // 2]
 
 
-def padded(prompts, longest, counts):
+def padded(prompts: np.ndarray, longest: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return the padded tokens of the first 1, 2, ... G groups, (G,).
 
     prompts, longest  (G,), tokens of each group's prompt and of its longest row
@@ -111,14 +113,20 @@ def padded(prompts, longest, counts):
     return groups * (prompt + rows * response)
 
 
-def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=None):
+def micro_batches(
+    rollouts: Rollouts,
+    group_ids: Iterable[int],
+    budget: int,
+    device: torch.device | str = "cpu",
+    live: torch.Tensor | None = None,
+) -> Iterator[MicroBatch]:
     """Cut groups into MicroBatches whose cost follows the tokens to run.
 
-    rollouts  of this rank
-    groups    which of the P_local to cut
-    budget    the most padded tokens of a micro-batch, unless it is a single row
-    device    where the micro-batches go
-    live      (P_local, N) bool, the rows to run (default: all)
+    rollouts   of this rank
+    group_ids  which of the P_local to cut
+    budget     the most padded tokens of a micro-batch, unless it is a single row
+    device     where the micro-batches go
+    live       (P_local, N) bool, the rows to run (default: all)
 
     Yields MicroBatches that together hold every row to run once.
     """
@@ -126,49 +134,50 @@ def micro_batches(rollouts: Rollouts, groups, budget: int, device="cpu", live=No
     lengths = rollouts.lengths
     if live is not None:
         lengths = lengths * live.to(lengths.device)
-    groups = np.array(groups, dtype=int)
+    groups = np.array(list(group_ids), dtype=int)
     cut = lengths.numpy()[groups]  # (G, N)
     # Sort by length so that rows that are cut together need little padding.
     order = np.argsort(-cut, axis=1, kind="stable")
     cut = np.take_along_axis(cut, order, 1)
     prompts = np.array([len(rollouts.prompts[g]) for g in groups])  # (G,)
     for part, columns in rectangles(prompts, cut, budget):
-        rows = order[part][:, columns]  # (G', M)
-        yield micro_batch(rollouts, groups[part], rows, device, lengths)
+        yield micro_batch(rollouts, groups[part], order[part][:, columns], device, lengths)
 
 
-def micro_batch(rollouts: Rollouts, groups, rows, device="cpu", lengths=None) -> MicroBatch:
+def micro_batch(
+    rollouts: Rollouts,
+    group_ids: np.ndarray,
+    columns: np.ndarray,
+    device: torch.device | str = "cpu",
+    lengths: torch.Tensor | None = None,
+) -> MicroBatch:
     """Return the MicroBatch of G groups of this rank's rollouts.
 
-    groups   (G,), an array: which of the P_local
-    rows     (G, M), an array: which of the N rollouts of each
-    device   where it goes
-    lengths  (P_local, N), 0 for a row that is not run (default: those of the rollouts)
+    group_ids  (G,), which of the P_local
+    columns    (G, M), which of the N rollouts of each
+    device     where it goes
+    lengths    (P_local, N), 0 for a row that is not run (default: those of the rollouts)
     """
     if lengths is None:
         lengths = rollouts.lengths
     N = lengths.shape[1]
-    rows = groups[:, None] * N + rows
-    rows = torch.from_numpy(rows)  # (G, M)
-    lengths = lengths.flatten()[rows]  # (G, M)
+    row_ids = torch.from_numpy(group_ids[:, None] * N + columns)  # (G, M)
+    lengths = lengths.flatten()[row_ids]  # (G, M)
     # Padded to its own longest response, not to the longest of all.
     L = int(lengths.max())
     tokens = rollouts.tokens[..., :L]
-    targets = tokens.flatten(0, 1)[rows]  # (G, M, L)
+    targets = tokens.flatten(0, 1)[row_ids]  # (G, M, L)
     # Made from lengths, because the padding's id may be that of a stop token.
     mask = torch.arange(L) < lengths[..., None]  # (G, M, L)
     # Found on the host, because nonzero() on a GPU would synchronise.
-    places = mask.flatten().nonzero()
-    places = places.squeeze(1)  # (tokens,)
+    token_index = mask.flatten().nonzero().squeeze(1)  # (tokens,)
 
-    prompts = [rollouts.prompts[g] for g in groups]
+    prompts = [rollouts.prompts[g] for g in group_ids]
     prefix, prefix_lengths, last = split(prompts, "cpu")
     # Nothing is predicted from the last target.
-    M = rows.shape[1]
-    first = last[:, None, None]
-    first = first.expand(-1, M, 1)  # (G, M, 1)
+    first = last[:, None, None].expand(*row_ids.shape, 1)  # (G, M, 1)
     inputs = torch.cat([first, targets[..., :-1]], -1)  # (G, M, L)
-    batch = MicroBatch(rows, prefix, prefix_lengths, inputs, targets, mask, places)
+    batch = MicroBatch(row_ids, prefix, prefix_lengths, inputs, targets, mask, token_index)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
             setattr(batch, name, upload(values, device))

@@ -1,8 +1,8 @@
-"""Figures: training curves, coverage, gradient norms, and the weights of estimators.
+"""Figures: training curves, coverage, and the weights of estimators.
 
 python -m maxrl.plots [NAME=]RUN... --out FILE                        training curves
 python -m maxrl.plots --weights maxrl,grpo,mine.py:root --out FILE    weights of estimators
-python eval.py CHECKPOINT... --plot FILE                              coverage, gradient norms
+python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
 import argparse
@@ -17,7 +17,6 @@ import numpy as np
 from maxrl.errors import UsageError
 from maxrl.io.arguments import named
 from maxrl.io.files import json_lines
-from maxrl.metrics import samples_to_match
 
 # The name of a method in figures, and its colour in every one of them.
 STYLE = {
@@ -72,18 +71,16 @@ def require(file: Path | None = None):
     matplotlib.use("Agg")
 
 
-def figure(panels: int, **options) -> tuple[Any, list]:
+def figure(panels: int) -> tuple[Any, list]:
     """A figure with this many panels, two in a row, 1,290 pixels wide, and the list of its axes."""
     require()
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(RC)
     rows = -(-panels // 2)
-    size = (8.6, 3.2 * rows)
-    fig, axes = plt.subplots(rows, 2, figsize=size, layout="constrained", squeeze=False, **options)
-    for ax in axes.flat[panels:]:
-        ax.set_visible(False)
-    return fig, list(axes.flat[:panels])
+    columns = min(panels, 2)
+    fig = plt.figure(figsize=(8.6, 3.2 * rows), layout="constrained")
+    return fig, [fig.add_subplot(rows, columns, place) for place in range(1, panels + 1)]
 
 
 def save(fig, lines: Iterable, file: Path, caption: str, told: str = ""):
@@ -118,36 +115,23 @@ def called(name: str) -> str:
     return f"{label}, {rest}" if dash else label
 
 
-def coverage(curves: dict[str, dict], against: str, file: Path, caption: str):
-    """Draw pass@k against k, and the samples that the other rows need to match `against`.
+def coverage(curves: dict[str, dict], file: Path, caption: str):
+    """Draw pass@k against k.
 
-    curves  {name: {"k": [], "mean": [], "se": []}}, all at the same k
+    curves  {name: {"k": [], "mean": [], "se": []}}
     """
-    reference = curves[against]
-    ks = reference["k"]
-    fig, (left, right) = figure(2)
-    lines = {}
+    fig, (ax,) = figure(1)
+    lines = []
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
         style = {"label": called(name), "color": colour(name)}
-        (line,) = left.semilogx(ks, mean, "o-", base=2, ms=3, **style)
-        lines[name] = line
-        left.fill_between(ks, mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
-    left.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
-    right.loglog(ks, ks, ":", base=2, color=lines[against].get_color())
-    others = [name for name in curves if name != against]
-    for i, name in enumerate(others, 1):
-        samples = samples_to_match(ks, reference["mean"], curves[name]["mean"])
-        color = lines[name].get_color()
-        right.plot(ks, samples, "o-", ms=3, color=color)
-        # An arrow at the upper edge stands for more samples than were drawn.
-        beyond = np.where(np.isinf(samples), ks[-1] * 1.4**i, np.nan)
-        right.plot(ks, beyond, "^", ms=5, color=color)
-    right.set(xlabel=f"k of {called(against)}", ylabel=f"samples to match (▲: over {ks[-1]})")
-    for axis in (left.xaxis, right.xaxis, right.yaxis):
-        axis.set_major_formatter("{x:g}")
-    save(fig, lines.values(), file, caption, "bands: ± standard error over prompts")
+        (line,) = ax.semilogx(curve["k"], mean, "o-", base=2, ms=3, **style)
+        ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
+        lines.append(line)
+    ax.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
+    ax.xaxis.set_major_formatter("{x:g}")
+    save(fig, lines, file, caption, "bands: ± standard error over prompts")
 
 
 def training(
@@ -227,30 +211,28 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     return np.stack(means, 1)
 
 
-def gradient_norms(rows: list[dict], file: Path, caption: str):
-    """Draw one point per prompt, gradient norm against pass rate.
-
-    Every checkpoint and estimator has a panel of its own; all of them have one scale.
-    """
-    panels = [(row, name) for row in rows for name in row["norms"]]
-    fig, axes = figure(len(panels), sharey=True)
-    for ax, (row, name) in zip(axes, panels):
-        ax.plot(row["pass_rates"], row["norms"][name], ".", ms=3, alpha=0.4, color=colour(name))
-        title = f"{called(row['name'])}: gradient of {called(name)}"
-        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", title=title)
-        ax.set_xlim(-0.02, 1.02)
-    save(fig, [], file, caption)
-
-
 def weights(names: list[str], rollouts: int, file: Path, caption: str):
-    """Draw the weights of estimators, over log p for hard prompts and over p for easy ones."""
+    """Draw the weights w(p) of estimators with N rollouts, and dashed their limits of many.
+
+    The first panel is over log p, for hard prompts, and the second over p, for easy ones.
+    """
+    # These import torch, which a report does without.
+    from maxrl.advantages import weight
+    from maxrl.registry import find
+
     fig, axes = figure(2)
+    # Below a pass rate of about 1/N the weights are flat.
+    reach = max(7, np.log(10 * rollouts))
+    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
         lines: list = []
         for place, name in enumerate(names):
             style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
             try:
-                lines.append(weight_line(ax, name, rollouts, style))
+                rule = find(name)
+                lines += ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
+                if rule.limit:
+                    ax.plot(p, weight(rule, p), "--", color=style["color"], lw=1)
             except (KeyError, TypeError, ValueError) as error:
                 raise UsageError(f"--weights {name}: {error.args[0]}") from None
         ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
@@ -258,25 +240,6 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
             axis.set_major_formatter("{x:g}")
     told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
     save(fig, lines, file, caption, told)
-
-
-def weight_line(ax, name, rollouts: int, style: dict, **options):
-    """Draw the weight w(p) with N rollouts, and dashed its limit of many where it is known.
-
-    name  of an estimator, or its function
-    """
-    # These import torch, which a report does without.
-    from maxrl.advantages import weight
-    from maxrl.registry import find
-
-    rule = find(name)
-    # Below a pass rate of about 1/N the weights are flat.
-    reach = max(7, np.log(10 * rollouts))
-    p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
-    (line,) = ax.plot(p, weight(rule, p, rollouts=rollouts, **options), **style)
-    if rule.limit:
-        ax.plot(p, weight(rule, p, **options), "--", color=line.get_color(), lw=1)
-    return line
 
 
 def comma_list(text: str) -> list[str]:

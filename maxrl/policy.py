@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
 from maxrl.models.lora import drop_casts
@@ -26,7 +26,7 @@ from maxrl.parallel import distributed, sharding
 from maxrl.rollouts import MicroBatch, Rollouts, upload
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import check_prompts, pad
-from maxrl.sampling.sampler import generate, noise
+from maxrl.sampling.sampler import Samples, generate, noise
 from maxrl.stats import UpdateStats
 
 
@@ -37,11 +37,11 @@ class TokenLogProbs(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: MicroBatch | None, with_entropy: bool = False):
-        """Return log-probabilities of the targets and entropies of their distributions, or None.
+    def forward(self, batch: MicroBatch | None, with_entropy: bool = False) -> Any:
+        """Return log-probabilities of the targets, and entropies of their distributions or None.
 
-        Both are (G, M, L) and 0 in the padding. None stands for a rank with fewer micro-batches
-        than another one; the result is then a 0 that needs a gradient.
+        Both are (G, M, L) and 0 in the padding. A rank with fewer micro-batches than another one
+        passes None for a batch; the result is then a 0 that needs a gradient.
         """
         head = self.model.lm_head
         if batch is None:
@@ -50,17 +50,10 @@ class TokenLogProbs(nn.Module):
             return head(self.model(token)).sum() * 0
         hidden = self.model(batch.inputs, batch.prefix, batch.prefix_lengths)  # (G, M, L, E)
         # Logits take more memory than anything else, so they are computed for response tokens only.
-        hidden = hidden.flatten(0, 2).index_select(0, batch.places)  # (tokens, E)
-        targets = batch.targets.flatten()[batch.places]  # (tokens,)
-        result = []
-        for values in log_probs_and_entropies(hidden, head, targets, with_entropy):
-            if values is not None:
-                zeros = values.new_zeros(batch.mask.numel())
-                values = zeros.index_copy(0, batch.places, values).view(
-                    batch.mask.shape
-                )  # (G, M, L)
-            result.append(values)
-        return result
+        hidden = hidden.flatten(0, 2).index_select(0, batch.token_index)  # (tokens, E)
+        targets = batch.targets.flatten()[batch.token_index]  # (tokens,)
+        log_probs, entropies = log_probs_and_entropies(hidden, head, targets, with_entropy)
+        return batch.spread(log_probs), batch.spread(entropies)
 
 
 @dataclass(eq=False)
@@ -98,7 +91,7 @@ class SequencePolicy:
         # How many rollouts fit at once; an out-of-memory error lowers it.
         self.rows_in_memory = sys.maxsize
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
-        # Made first: the modules of a sharded model have hooks, which a copy must not have.
+        # Before sharding, which adds hooks to the modules: the copy must not have them.
         self.gathered = sharding.Gathered(self.model) if self.shard else None
         self.module = TokenLogProbs(self.model)
         if self.shard:
@@ -123,14 +116,14 @@ class SequencePolicy:
             return self.model
         return self.gathered.get(linear=torch.bfloat16 if self.autocast else None)
 
-    def encode_prompts(self, examples) -> list[Tensor]:
+    def encode_prompts(self, examples: Sequence[Any]) -> list[Tensor]:
         """Return the token ids of each example's prompt, one-dimensional."""
         return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
 
     def rollout(
         self,
-        examples,
-        rollouts: int,
+        examples: Sequence[Any],
+        num_rollouts: int,
         *,
         step: int = 0,
         indices: Sequence[int] | None = None,
@@ -138,7 +131,7 @@ class SequencePolicy:
         first: int = 0,
         **sampling,
     ) -> Rollouts:
-        """Sample N = `rollouts` responses to each of P_local examples.
+        """Sample N = `num_rollouts` responses to each of P_local examples.
 
         step      of the run; every step has noise of its own
         indices   P_local positions of the prompts in the batch of all ranks (default: 0, 1, ...)
@@ -154,35 +147,34 @@ class SequencePolicy:
         model = self.unsharded_model()
         budget = self.kv_memory_gb * 2**30 or math.inf
 
-        def sample(groups: slice, columns: slice):
-            # All columns are drawn, so that a rollout has the same noise in every part.
-            uniforms = noise(seed, step, indices[groups], rollouts, self.max_tokens, first)
+        def sample(groups: slice, columns: slice) -> Samples:
+            # Noise is drawn for all columns, so that a rollout has the same in every part.
+            uniforms = noise(seed, step, indices[groups], num_rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
             with self.precision():
                 return generate(model, prompts[groups], M, *limits, uniforms, budget, **sampling)
 
-        rows = max(1, self.wave_rows // rollouts) * rollouts
+        max_rows = max(1, self.wave_rows // num_rollouts) * num_rollouts
         # With a budget all rows begin at once, because few become as long as the longest.
         if self.kv_memory_gb:
-            rows = len(prompts) * rollouts
-        rows = min(rows, self.rows_in_memory)
-        samples, fitting = in_waves(sample, len(prompts), rollouts, rows)
+            max_rows = len(prompts) * num_rollouts
+        max_rows = min(max_rows, self.rows_in_memory)
+        samples, fitting = in_waves(sample, len(prompts), num_rollouts, max_rows)
         # A size that did not fit once is not tried again in every step.
-        if fitting < rows:
+        if fitting < max_rows:
             self.rows_in_memory = fitting
         return Rollouts(prompts, tokenizer=self.tokenizer, **vars(samples))
 
-    def demonstrate(self, examples) -> Rollouts:
+    def demonstrate(self, examples: Sequence[Any]) -> Rollouts:
         """Return the reference answers of the examples as rollouts, N = 1.
 
         With advantage 1 their loss is that of maximum likelihood. PromptError as in rollout.
         """
         # Prefer eos among the stop tokens.
-        end = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        if end is None or end not in self.stop_tokens:
-            end = self.stop_tokens[0]
+        eos: Any = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
+        end = eos if eos in self.stop_tokens else self.stop_tokens[0]
         answers = []
         for example in examples:
             ids = self.tokenizer.encode(example.answer)
@@ -198,7 +190,7 @@ class SequencePolicy:
         finished = torch.ones_like(lengths, dtype=torch.bool)
         return Rollouts(prompts, tokens[:, None], lengths, finished, self.tokenizer)
 
-    def forward(self, module: nn.Module, batch: MicroBatch | None, with_entropy: bool = False):
+    def forward(self, module: Any, batch: MicroBatch | None, with_entropy: bool = False) -> Any:
         """Run a TokenLogProbs in this policy's precision."""
         with self.precision():
             return module(batch, with_entropy)
@@ -212,12 +204,12 @@ class SequencePolicy:
         # From the training forward, as in the updates: the sampler's values differ by rounding.
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)
-        rows = old.flatten(0, 1)
+        old_rows = old.flatten(0, 1)  # (P_local N, L)
         stats = UpdateStats(rollouts, self.clip, self.device)
-        everything = range(len(old))
-        for batch in micro_batches(rollouts, everything, self.micro_batch_tokens, self.device):
+        all_ids = range(len(old))
+        for batch in micro_batches(rollouts, all_ids, self.micro_batch_tokens, self.device):
             log_probs, _ = self.forward(module, batch)  # (G, M, L)
-            rows[batch.rows, : log_probs.shape[-1]] = log_probs.to(old.dtype)
+            old_rows[batch.row_ids, : log_probs.shape[-1]] = log_probs.to(old.dtype)
             stats.compare(batch, log_probs)
             stats.add("tokens", batch.mask)
         stats.over_ranks()
@@ -225,27 +217,26 @@ class SequencePolicy:
         return stats.differences()
 
     def backward(
-        self, rollouts: Rollouts, advantages: Tensor, groups: Iterable[int] | None = None
+        self, rollouts: Rollouts, advantages: Tensor, group_ids: Iterable[int] | None = None
     ) -> dict[str, float]:
         """Add the gradient of an update's loss to the parameters' .grad.
 
         rollouts    of this rank
         advantages  (P_local, N)
-        groups      which of the P_local prompts the update is made of (default: all)
+        group_ids   which of the P_local prompts the update is made of (default: all)
 
         Returns statistics over all ranks, which must all call this.
         """
         # The gathered copy holds weights that are about to change.
         if self.gathered:
             self.gathered.drop()
-        groups = list(range(len(advantages)) if groups is None else groups)
+        group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.
-        counts = distributed.all_reduce(rollouts.counts(groups))
-        divisor = normaliser(
-            self.aggregation, counts["rollouts"], counts["weighted"], self.max_tokens
-        )
+        counts = distributed.all_reduce(rollouts.counts(group_ids))
+        sizes = counts["rollouts"], counts["weighted"], self.max_tokens
+        divisor = normaliser(self.aggregation, *sizes)
         stats = UpdateStats(rollouts, self.clip, self.device)
-        batches = self.batches(rollouts, groups, advantages)
+        batches = self.batches(rollouts, group_ids, advantages)
         advantages = upload(advantages, self.device)
         for i, batch in enumerate(batches):
             # DDP averages gradients over the ranks once, in the last backward.
@@ -255,7 +246,7 @@ class SequencePolicy:
                 (loss * distributed.world_size()).backward()
             stats.add("loss", loss)
         stats.over_ranks()
-        # Frozen weights of a LoRA model keep a bfloat16 copy, here of the gathered weight.
+        # The frozen weights of a LoRA model keep bfloat16 copies, whole even when sharded.
         if self.gathered:
             drop_casts(self.model)
         result = stats.statistics(counts["tokens"])
@@ -264,7 +255,7 @@ class SequencePolicy:
         return result | {"tokens": counts["tokens"]}
 
     def batches(
-        self, rollouts: Rollouts, groups: list[int], advantages: Tensor
+        self, rollouts: Rollouts, group_ids: list[int], advantages: Tensor
     ) -> list[MicroBatch | None]:
         """Cut the groups of an update into micro-batches, the same number on every rank.
 
@@ -273,7 +264,8 @@ class SequencePolicy:
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)
         live = (advantages != 0) | everything  # (P_local, N)
-        batches = list(micro_batches(rollouts, groups, self.micro_batch_tokens, self.device, live))
+        cut = micro_batches(rollouts, group_ids, self.micro_batch_tokens, self.device, live)
+        batches: list[MicroBatch | None] = list(cut)
         # Ranks wait for each other in every forward of fully_shard and in DDP's last backward.
         most = distributed.all_reduce({"batches": len(batches)}, "max")
         missing = max(1, int(most["batches"])) - len(batches)
@@ -317,16 +309,3 @@ class SequencePolicy:
 
     def restore_buffers(self) -> None:
         """Undo the side effects of a skipped update's forward, of which this model has none."""
-
-    def gathered_state(self, optimizer: torch.optim.Optimizer) -> dict:
-        """Return what save() takes of a sharded model; all ranks must call this, rank 0 saves."""
-        return self.gathered.state(optimizer)
-
-    def save(self, path, model: Transformer | None = None, **state) -> None:
-        """Write a checkpoint into the directory `path`, with `state` for checkpoint.save.
-
-        ValueError for a sharded model without gathered_state: this rank holds slices of it.
-        """
-        if model is None and self.shard:
-            raise ValueError("this rank holds slices: use save(path, **gathered_state(optimizer))")
-        checkpoint.save(path, model or self.model, self.tokenizer, self.stop_tokens, **state)

@@ -20,6 +20,7 @@ from maxrl.errors import FAULTS, UsageError
 from maxrl.io.user_code import imported
 from maxrl.laptop_recipes import (
     SMALL,
+    after,
     gsm8k_laptop,
     gsm8k_laptop_sft,
     images_laptop,
@@ -72,18 +73,12 @@ def maze17_sft() -> Config:
 
 def maze17() -> Config:
     """17x17 mazes, the default setting of E.1.3, from the warm-up in runs/maze17_sft."""
-    sft = maze17_sft()
-    return Config(
-        task="maze",
-        task_options=sft.task_options,
-        model=sft.model,
-        init="runs/maze17_sft",
-        estimator="maxrl",
+    return after(
+        maze17_sft,
         prompts=32,
         rollouts=128,
         steps=20_000,
         lr=1e-4,  # E.1.3
-        max_response=180,  # code
         micro_batch_tokens=65536,  # ours
         eval_every=500,
         eval_prompts=256,
@@ -204,24 +199,14 @@ def gsm8k_smollm2_135m_sft() -> Config:
 
 def gsm8k_smollm2_135m() -> Config:
     """Table 5 on two CPU cores: SmolLM2-135M, small batches, short responses, MaxRL in rounds."""
-    sft = gsm8k_smollm2_135m_sft()
-    return Config(
-        task="gsm8k",
-        init="runs/gsm8k_smollm2_135m_sft",
+    return after(
+        gsm8k_smollm2_135m_sft,
         estimator="maxrl_rare",  # Table 5 has Algorithm 1
         prompts=8,
         rollouts=(4, 4, 8),
         steps=60,
         lr=1e-5,  # ours but for the rate: Table 5 has 256 x 128 and 1,500
-        max_prompt=sft.max_prompt,
-        max_response=sft.max_response,
         zero_reward_at_limit=True,  # code
-        micro_batch_tokens=4096,
-        wave_rows=256,
-        save_every_minutes=10,
-        keep=1,  # ours
-        eval_temperature=0.6,
-        eval_top_p=0.95,  # Table 5
     )
 
 
@@ -362,16 +347,11 @@ def own_recipe(name: str) -> Callable[[], Config]:
     recipe = imported(name, "recipe")
     try:
         made = recipe()
-        wrong = misfit(made.to_dict()) if isinstance(made, Config) else ""
+        wrong = misfit(made.to_dict()) if isinstance(made, Config) else "no maxrl.config.Config"
     except UsageError:
         raise
     except FAULTS as error:
         raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
-    if not isinstance(made, Config):
-        raise UsageError(
-            f"recipe {name} must be a function that returns a maxrl.config.Config, not "
-            f"{type(made).__name__}"
-        )
     if wrong:
-        raise UsageError(f"recipe {name} has {wrong}")
+        raise UsageError(f"recipe {name} returns {wrong}")
     return recipe

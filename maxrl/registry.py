@@ -7,6 +7,8 @@ import inspect
 import torch
 from torch import Tensor
 
+from maxrl.errors import FAULTS
+
 
 class _Registry(dict):
     def __missing__(self, name):
@@ -107,11 +109,6 @@ class RewardError(ValueError):
     """A reward that the estimator does not take."""
 
 
-def add_own(name: str, formula) -> None:
-    """Add a user's estimator to ADVANTAGES."""
-    ADVANTAGES[name] = own(name, formula)
-
-
 def find(rule):
     """Return the estimator for a name in ADVANTAGES, a function of rewards, or "FILE.py:NAME"."""
     if callable(rule):
@@ -120,7 +117,7 @@ def find(rule):
         return ADVANTAGES[rule]
     from maxrl.io.user_code import imported
 
-    return own(rule, imported(rule, "the estimator"))
+    return own(rule, imported(rule, "--estimator"))
 
 
 def own(name: str, formula):
@@ -137,28 +134,18 @@ def own(name: str, formula):
             advantages = formula(rewards.clone(), **options)
         except RewardError:
             raise
-        except (Exception, SystemExit) as error:
+        except FAULTS as error:
             raise RewardError(
                 f"the estimator {name} raised {type(error).__name__}: {error}"
             ) from None
+        wanted = f"the estimator {name} must return finite advantages of the rewards' shape (P, N)"
         if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
-            what = (
-                tuple(advantages.shape)
-                if isinstance(advantages, Tensor)
-                else type(advantages).__name__
-            )
-            raise RewardError(
-                f"the estimator {name} must return finite advantages of the rewards' shape "
-                f"{tuple(rewards.shape)}, not {what}"
-            )
-        bad = ~advantages.isfinite()  # (P, N)
+            what = getattr(advantages, "shape", type(advantages).__name__)
+            raise RewardError(f"{wanted}, {tuple(rewards.shape)} here, not {what}")
+        bad = (~advantages.isfinite()).any(dim=1)  # (P,)
         if bad.any():
-            group = rewards[bad.any(dim=1)][0]  # (N,)
-            values = " and ".join(f"{value:g}" for value in group.unique()[:4].tolist())
-            raise RewardError(
-                f"the estimator {name} must return finite advantages, not "
-                f"{advantages[bad][0].item()} for a group of {len(group)} rewards of {values}"
-            )
+            group = f"{advantages[bad][0].tolist()} for the rewards {rewards[bad][0].tolist()}"
+            raise RewardError(f"{wanted}, not {group}")
         return advantages.to(rewards)
 
     checked.__name__ = name
@@ -244,21 +231,17 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
 
     domain  "any" finite value, "fractional" in [0, 1], "unit" or "binary" for 0 and 1
     """
-    bad = rewards[~rewards.isfinite()]
-    if bad.numel():
-        raise RewardError(
-            f"{name} got a reward of {bad[0].item():g} but every reward must be finite; "
-            "use 0 for a failure, and leave out the group of a rollout without a reward"
-        )
-    if domain == "any":
-        return
-    bad = rewards[
-        (rewards < 0) | (rewards > 1) if domain == "fractional" else (rewards != 0) & (rewards != 1)
-    ]
-    if bad.numel():
-        allowed = "[0, 1]" if domain == "fractional" else "{0, 1}"
-        hint = ", or allow_fractional=True" if domain == "unit" and 0 < bad[0] < 1 else ""
-        raise RewardError(
-            f"{name} got a reward of {bad[0].item():g} but takes rewards in {allowed}; "
-            f"use rloo or grpo, which take any finite reward{hint}"
-        )
+    allowed = "finite numbers"
+    good = rewards.isfinite()
+    if domain == "fractional":
+        allowed = "[0, 1]"
+        good = (rewards >= 0) & (rewards <= 1)
+    elif domain != "any":
+        allowed = "{0, 1}"
+        good = (rewards == 0) | (rewards == 1)
+    if not good.all():
+        bad = rewards[~good][0].item()
+        hint = "use rloo or grpo, which take any finite reward"
+        if domain == "unit" and 0 < bad < 1:
+            hint += ", or allow_fractional=True"
+        raise RewardError(f"{name} got a reward of {bad:g} but takes {allowed}; {hint}")

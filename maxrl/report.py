@@ -134,17 +134,9 @@ def round_numbers(low: float, high: float) -> list[float]:
     return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
-def chart(
-    title: str,
-    label: str,
-    curves: list[tuple[Run, Points]],
-    marks: dict[float, str] | None = None,
-    window: int = 1,
-) -> str:
-    """Curves as SVG, and the table of the numbers behind them; nothing without any points.
+def chart(title: str, curves: list[tuple[Run, Points]], window: int = 1) -> str:
+    """Curves over the steps as SVG, and the table of the numbers behind them; nothing without any.
 
-    label   of the x axis
-    marks   {x: text} of the x axis; round numbers by default
     window  a curve of 30 points or more is drawn pale, and strong as the mean over so many points
     """
     curves = [(run, points) for run, points in curves if points]
@@ -152,11 +144,11 @@ def chart(
         return ""
     xs = sorted({x for _, points in curves for x, _ in points})
     ys = [0, *(y for _, points in curves for _, y in points)]
-    marks = marks or {x: f"{x:g}" for x in round_numbers(0, xs[-1])}
+    steps = round_numbers(0, xs[-1])
     flat = max(ys) - min(ys) < 1e-300
     levels = round_numbers(min(ys), 1 if flat else max(ys))
-    at = scales(min(marks), max(marks), levels[0], levels[-1])
-    parts = grid(label, marks, levels, at)
+    at = scales(steps[-1], levels[0], levels[-1])
+    parts = grid(steps, levels, at)
     for run, points in curves:
         if len(points) >= 30 and window > 1:
             parts += polyline(run, points, at, 'opacity=".3"')
@@ -164,33 +156,31 @@ def chart(
             points = [(x, y) for (x, _), y in zip(points, means)]
         parts += polyline(run, points, at, 'stroke-width="2"')
     known = [dict(points) for _, points in curves]
-    rows = []
-    for x in spread(xs, ROWS):
-        rows.append([marks.get(x, f"{x:g}"), *(number(points.get(x)) for points in known)])
-    behind = table(f"{title}, by {label}", [label, *(run.name for run, _ in curves)], rows)
+    rows = [[f"{x:g}", *(number(points.get(x)) for points in known)] for x in spread(xs, ROWS)]
+    behind = table(f"{title}, by step", ["step", *(run.name for run, _ in curves)], rows)
     return (
         f'<figure><figcaption>{title}</figcaption><svg viewBox="0 0 420 250" role="img" '
         f'aria-label="{title}">{parts}</svg>{folded(f"Numbers: {title}", behind)}</figure>'
     )
 
 
-def scales(left: float, right: float, bottom: float, top: float) -> Scales:
+def scales(right: float, bottom: float, top: float) -> Scales:
     """The function from data to the coordinates of a chart, as SVG writes them."""
 
     def at(x: float, y: float) -> str:
-        across = 48 + 350 * (x - left) / ((right - left) or 1)
-        return f"{across:.1f} {205 - 190 * (y - bottom) / (top - bottom):.1f}"
+        return f"{48 + 350 * x / right:.1f} {205 - 190 * (y - bottom) / (top - bottom):.1f}"
 
     return at
 
 
-def grid(label: str, marks: dict[float, str], levels: list[float], at: Scales) -> str:
+def grid(steps: list[float], levels: list[float], at: Scales) -> str:
     """The axes of a chart."""
-    parts = f'<text class="x" x="223" y="244">{label}</text>'
-    for x, text in marks.items():
-        parts += f'<text class="x" transform="translate({at(x, levels[0])})" y="18">{text}</text>'
+    parts = '<text class="x" x="223" y="244">step</text>'
+    for x in steps:
+        place = at(x, levels[0])
+        parts += f'<text class="x" transform="translate({place})" y="18">{x:g}</text>'
     for level in levels:
-        place = at(min(marks), level)
+        place = at(0, level)
         parts += f'<path class="grid" d="M{place}h350"/>'
         parts += f'<text class="y" transform="translate({place})" x="-6" y="4">{level:.4g}</text>'
     return parts
@@ -211,7 +201,7 @@ def curves(runs: list[Run]) -> str:
         for run in runs:
             found.append((run, [(row["step"] + 1, row[key]) for row in run.rows if key in row]))
         title = MEANING.get(key, f"{key[5:]}, validation")
-        drawn += chart(title, "step", found, window=1 if key.startswith("eval/") else 9)
+        drawn += chart(title, found, window=1 if key.startswith("eval/") else 9)
     return drawn
 
 
@@ -223,16 +213,14 @@ def evaluated(row: dict) -> dict[int, float]:
 
 
 def coverage(runs: list[Run]) -> str:
-    """A chart of pass@k against k at the last evaluation of each run."""
-    found = []
-    marks: dict[float, str] = {}
-    for run in runs:
-        evaluations = [evaluated(row) for row in run.rows]
-        last = next(filter(None, reversed(evaluations)), {})
-        marks |= {math.log2(k): str(k) for k in last}
-        found.append((run, [(math.log2(k), last[k]) for k in sorted(last)]))
-    drawn = chart("pass@k of the last evaluation", "k", found, marks)
-    return drawn or "<p>No run has an evaluation.</p>"
+    """A table of pass@k at the last evaluation of each run."""
+    found = [next(filter(None, map(evaluated, reversed(run.rows))), {}) for run in runs]
+    rows = []
+    for k in sorted({k for passes in found for k in passes}):
+        rows.append([k, *(number(passes.get(k)) for passes in found)])
+    if not rows:
+        return "<p>No run has an evaluation.</p>"
+    return table("pass@k of the last evaluation, by k", ["k", *(run.name for run in runs)], rows)
 
 
 def samples(runs: list[Run]) -> str:

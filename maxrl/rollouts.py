@@ -1,9 +1,7 @@
 """What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
 
-UpdateStats is what comes back of micro-batches: the statistics of an update.
-
-Rollouts lie on the host: texts, verdicts and the sizes of micro-batches are asked of them without
-waiting for a GPU. A MicroBatch lies on the device.
+Rollouts are on the host, so that texts, verdicts and the sizes of micro-batches are known without
+waiting for a GPU. A MicroBatch is on the device.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
 micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.
@@ -11,6 +9,7 @@ micro-batch has M of the rows of G groups; Lp is the longest prompt without its 
 
 from dataclasses import dataclass
 from itertools import compress
+from typing import Any
 
 import torch
 
@@ -67,20 +66,16 @@ class Rollouts:
 
     def row(self, i: int, j: int) -> dict:
         """Rollout j of prompt i as text, for samples.jsonl."""
-        prompt = self.prompts[i].tolist()
-        return {
-            "prompt": self.tokenizer.decode(prompt),
-            "response": self.text(i, j),
-        }
+        prompt = self.tokenizer.decode(self.prompts[i].tolist())
+        return {"prompt": prompt, "response": self.text(i, j)}
 
-    def select(self, groups: torch.Tensor) -> "Rollouts":
-        """Return the rollouts of the groups that are True in `groups` (P_local,)."""
+    def select(self, keep: torch.Tensor) -> "Rollouts":
+        """Return the rollouts of the groups that are True in `keep` (P_local,)."""
         chosen = dict(vars(self))
         for name, value in chosen.items():
             if isinstance(value, torch.Tensor):
-                kept = groups.to(value.device)
-                chosen[name] = value[kept]
-        chosen["prompts"] = list(compress(self.prompts, groups.tolist()))
+                chosen[name] = value[keep.to(value.device)]
+        chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return Rollouts(**chosen)
 
     def weights(self) -> torch.Tensor:
@@ -88,10 +83,10 @@ class Rollouts:
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
-    def counts(self, groups: list[int]) -> dict[str, float]:
+    def counts(self, group_ids: list[int]) -> dict[str, float]:
         """Count the rollouts and tokens of some groups; "weighted" are tokens times weights()."""
-        lengths = self.lengths[groups]  # (groups, N)
-        weighted = lengths * self.weights()[groups]
+        lengths = self.lengths[group_ids]  # (groups, N)
+        weighted = lengths * self.weights()[group_ids]
         return {
             "rollouts": lengths.numel(),
             "tokens": int(lengths.sum()),
@@ -110,23 +105,19 @@ class Rollouts:
             sums["entropy"] = float(self.entropies.double().sum())
         sums = distributed.all_reduce(sums)
         # One collective finds both ends, since the shortest is the largest negative length.
-        ends = {
-            "longest": float(lengths.max()),
-            "shortest": float(-lengths.min()),
-        }
+        ends = {"longest": float(lengths.max()), "shortest": float(-lengths.min())}
         ends = distributed.all_reduce(ends, "max")
         result = {}
         if self.entropies is not None:
             result["entropy"] = sums["entropy"] / sums["length"]
-        rollouts = sums["rollouts"]
-        result["completions/mean_length"] = sums["length"] / rollouts
+        result["completions/mean_length"] = sums["length"] / sums["rollouts"]
         result["completions/max_length"] = ends["longest"]
         result["completions/min_length"] = -ends["shortest"]
-        result["completions/clipped_ratio"] = 1 - sums["finished"] / rollouts
+        result["completions/clipped_ratio"] = 1 - sums["finished"] / sums["rollouts"]
         return result
 
 
-def with_verdict(rollouts, rewards: torch.Tensor):
+def with_verdict(rollouts: Any, rewards: torch.Tensor) -> tuple[Any, torch.Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier
@@ -147,31 +138,36 @@ class MicroBatch:
     The last token is the first input of every row, so that input t predicts target t.
     """
 
-    rows: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each row is
+    row_ids: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each row is
     prefix: torch.Tensor  # (G, Lp), right-padded
     prefix_lengths: torch.Tensor  # (G,), on the host
     inputs: torch.Tensor  # (G, M, L)
     targets: torch.Tensor  # (G, M, L)
     mask: torch.Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
-    places: torch.Tensor  # (tokens,): indices of the mask's true elements, flattened
+    token_index: torch.Tensor  # (tokens,): indices of the mask's true elements, flattened
 
-    def select(self, values: torch.Tensor | None):
-        """Return the part of `values` that belongs to the rows.
+    def select(self, values: torch.Tensor | None) -> Any:
+        """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None of None.
 
-        values  (P_local, N), (P_local, N, at least L) or None, on the device
-
-        The result is (G, M), (G, M, L) or None.
+        values  (P_local, N) or (P_local, N, at least L), on the device
         """
         if values is None:
             return None
-        part = values.flatten(0, 1)[self.rows]
+        part = values.flatten(0, 1)[self.row_ids]
         if part.dim() == 2:
             return part
         L = self.targets.shape[-1]
         return part[..., :L]
 
+    def spread(self, values: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None of None."""
+        if values is None:
+            return None
+        zeros = values.new_zeros(self.mask.numel())
+        return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
 
-def upload(values: torch.Tensor, device) -> torch.Tensor:
+
+def upload(values: torch.Tensor, device: torch.device | str) -> torch.Tensor:
     """Copy a tensor of the host to a device without waiting for it."""
     # Pinned memory is copied asynchronously; pageable memory is not.
     if torch.device(device).type == "cuda":

@@ -12,12 +12,17 @@ success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.049
 rounds too, until a prompt has enough signal.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from maxrl.rollouts import Rollouts
+
+Judge = Callable[[Any, Any], torch.Tensor]  # judge(examples, rollouts): rewards (P_local, N)
+Sizes = Sequence[int]
 
 
 @dataclass
@@ -27,15 +32,15 @@ class Sampled:
     Every prompt has a first round, so the pass rate of that one alone is the model's.
     """
 
-    first: object  # the Rollouts of the first round, P_local prompts in their order
+    first: Any  # the Rollouts of the first round, P_local prompts in their order
     first_rewards: torch.Tensor  # (P_local, m_1)
-    rollouts: object  # of each prompt the last round that it had, in any order of the prompts
+    rollouts: Any  # of each prompt the last round that it had, in any order of the prompts
     rewards: torch.Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
     counts: torch.Tensor  # (P_local,) how many rollouts each prompt had in all its rounds
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
-def sampling(estimator: str, task):
+def sampling(estimator: str, task: Any) -> Callable[..., Sampled]:
     """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same
     arguments.
     """
@@ -44,20 +49,24 @@ def sampling(estimator: str, task):
     return draws_in_rounds if task.classes else in_rounds
 
 
-def one_round(rollouts, rewards) -> Sampled:
+def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
     """Return rollouts and their rewards (P_local, N) as the only round."""
     P, N = rewards.shape
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
 
 
-def demonstrated(policy, judge, examples, sizes, step: int, indices, clock) -> Sampled:
+def demonstrated(
+    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+) -> Sampled:
     """Return the reference answers of P_local examples as the only round, of one rollout each."""
     answers = policy.demonstrate(examples)
     clock.lap("rollout")
     return one_round(answers, judge(examples, answers))
 
 
-def in_rounds(policy, judge, examples, sizes, step: int, indices, clock) -> Sampled:
+def in_rounds(
+    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts until one has a success.
 
     policy    makes the rollouts
@@ -78,10 +87,10 @@ def in_rounds(policy, judge, examples, sizes, step: int, indices, clock) -> Samp
     drawn = 0
     for size in sizes:
         some = [examples[i] for i in waiting]
-        places = [indices[i] for i in waiting]
+        positions = [indices[i] for i in waiting]
         # The next rollouts of each prompt's stream of noise: all rounds together draw what one
         # group of their sum would have drawn.
-        rollouts = policy.rollout(some, size, step=step, indices=places, first=drawn)
+        rollouts = policy.rollout(some, size, step=step, indices=positions, first=drawn)
         clock.lap("rollout")
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         clock.lap("reward")
@@ -118,17 +127,19 @@ def joined(parts: list[Rollouts], N: int) -> Rollouts:
     return Rollouts(**values, tokenizer=parts[0].tokenizer)
 
 
-def numbers(rewards) -> torch.Tensor:
+def numbers(rewards: torch.Tensor) -> torch.Tensor:
     """Rewards in a dtype that has NaN."""
     return rewards.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
-def unsolved(rewards) -> torch.Tensor:
+def unsolved(rewards: torch.Tensor) -> torch.Tensor:
     """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
 
 
-def draws_in_rounds(policy, judge, images, sizes, step: int, indices, clock) -> Sampled:
+def draws_in_rounds(
+    policy: Any, judge: Judge, images: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+) -> Sampled:
     """The same of a classifier, where a draw costs nothing: those of all rounds are there at once.
 
     In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.

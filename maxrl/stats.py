@@ -1,5 +1,7 @@
 """The statistics of an update, summed over its micro-batches and the ranks."""
 
+from typing import Any
+
 import torch
 
 from maxrl.parallel import distributed
@@ -7,18 +9,21 @@ from maxrl.rollouts import MicroBatch, Rollouts, upload
 
 
 class UpdateStats:
-    """Sums over the micro-batches of an update, and in the end over all ranks."""
+    """Sums over the micro-batches of an update, and in the end over all ranks.
 
-    def __init__(self, rollouts: Rollouts, clip: tuple[float, float], device):
-        """rollouts: what the micro-batches are cut from; device: of the micro-batches."""
+    rollouts  what the micro-batches are cut from
+    clip      (low, high) distance of the importance ratio from 1
+    device    of the micro-batches
+    """
+
+    def __init__(self, rollouts: Rollouts, clip: tuple[float, float], device: torch.device):
         self.rollouts = rollouts
         self.clip = clip
         names = "loss", "tokens", "difference", "kl", "low", "high"
         # Tensors until over_ranks(): reading a number would make the host wait each time.
         zero = torch.zeros((), dtype=torch.float64, device=device)
-        self.sums: dict = dict.fromkeys(names, zero)
-        self.largest = zero
-        self.maximum = 0.0  # of self.largest over the ranks
+        self.sums: dict[str, Any] = dict.fromkeys(names, zero)
+        self.largest: Any = zero
         # Only with several updates are there old log-probabilities, and ratios to clip.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
@@ -44,8 +49,7 @@ class UpdateStats:
     def compare(self, batch: MicroBatch, log_probs: torch.Tensor) -> None:
         """Compare the sampler's log-probabilities with the training forward's (G, M, L)."""
         sampled = batch.select(self.rollouts.log_probs)  # (G, M, L)
-        difference = (log_probs.detach() - sampled) * batch.mask
-        difference = difference.abs()
+        difference = ((log_probs.detach() - sampled) * batch.mask).abs()
         self.add("difference", difference)
         self.largest = torch.maximum(self.largest, difference.max())
 
@@ -54,8 +58,7 @@ class UpdateStats:
     ) -> None:
         """Count the tokens that clipping leaves without a gradient."""
         old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
-        log_ratio = (log_probs.detach() - old) * batch.mask
-        ratio = log_ratio.exp()
+        ratio = ((log_probs.detach() - old) * batch.mask).exp()
         advantages = advantages[..., None] * batch.mask  # (G, M, L)
         low, high = self.clip
         # Clipping stops only moves further in the advantage's direction.
@@ -64,8 +67,8 @@ class UpdateStats:
 
     def weights(self, batch: MicroBatch) -> torch.Tensor:
         """Return Rollouts.weights of a micro-batch's rows, (G, M, 1)."""
-        rows = self.rollouts.weights().expand_as(self.rollouts.lengths)
-        return batch.select(upload(rows, batch.rows.device))[..., None]
+        weights = self.rollouts.weights().expand_as(self.rollouts.lengths)  # (P_local, N)
+        return batch.select(upload(weights, batch.mask.device))[..., None]
 
     def over_ranks(self) -> None:
         """Sum over the ranks, which must all call this."""
@@ -73,20 +76,20 @@ class UpdateStats:
         values = torch.stack([*self.sums.values(), self.largest])
         *sums, largest = values.tolist()
         self.sums = distributed.all_reduce(dict(zip(self.sums, sums)))
-        self.maximum = distributed.all_reduce({"max": largest}, "max")["max"]
+        self.largest = distributed.all_reduce({"max": largest}, "max")["max"]
 
     def mean(self, name: str) -> float:
         """Return a sum per response token of the micro-batches, 0 if there was none."""
         return self.sums[name] / max(self.sums["tokens"], 1)
 
-    def differences(self) -> dict:
+    def differences(self) -> dict[str, float]:
         """Return the result of compare(), under the names of metrics.jsonl."""
         return {
             "sampling/logprob_abs_diff/mean": self.mean("difference"),
-            "sampling/logprob_abs_diff/max": self.maximum,
+            "sampling/logprob_abs_diff/max": self.largest,
         }
 
-    def statistics(self, tokens: float) -> dict:
+    def statistics(self, tokens: float) -> dict[str, float]:
         """Return the loss and the results of take(), under the names of metrics.jsonl.
 
         tokens  all response tokens of the update, also of rows that were not run
@@ -95,7 +98,8 @@ class UpdateStats:
         if self.compares:
             stats |= self.differences()
         if self.clips:
-            self.sums["region"] = self.sums["low"] + self.sums["high"]
-            for part in ("low", "high", "region"):
-                stats[f"clip_ratio/{part}_mean"] = self.sums[part] / max(tokens, 1)
+            parts = {"low": self.sums["low"], "high": self.sums["high"]}
+            parts["region"] = parts["low"] + parts["high"]
+            for name, count in parts.items():
+                stats[f"clip_ratio/{name}_mean"] = count / max(tokens, 1)
         return stats

@@ -13,10 +13,10 @@ What to see:
 1. The dots follow the lines: an estimator does what its weight says. (They run a little ahead,
    less so with a smaller --lr: a lucky success raises p, and makes the next success likelier.)
 2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
-   the same rollouts MaxRL comes closest to it. The hardest tenth, p near 1e-3, stays behind even
-   so: its weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise that bound.
-3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again:
-   the last panel. Its dashed limit is far from what 16 rollouts give.
+   the same rollouts MaxRL comes closest to it: the last panel. The hardest, p near 1e-3, stay
+   behind even so: their weight is at most N - 1 = 15 where 1/p is 1000. More --rollouts raise it.
+3. GRPO weighs hard prompts more than RLOO and less than MaxRL, and nearly certain ones more again;
+   `python -m maxrl.plots --weights rloo,grpo,maxrl --out weights.png` draws the weights.
 4. All methods take steps of one size, and MaxRL's weights are up to N - 1 = 15 times RLOO's: a part
    of its lead is longer steps. (Adam, which the recipes use, cancels a constant factor.)
 5. The order is a dial between RLOO (T = 1) and Algorithm 1 (T = N - 1): maxrl_order with T = 4 lies
@@ -40,11 +40,20 @@ EXACT_ML = "maximum likelihood"
 STATISTICS = {
     "mean pass rate": lambda p: p.mean(dim=-1),
     "mean log p": lambda p: p.log().mean(dim=-1),
-    "p of hardest tenth": lambda p: p[..., : max(p.shape[-1] // 10, 1)].mean(dim=-1),
+    "p of hardest half": lambda p: p[..., : -(-p.shape[-1] // 2)].mean(dim=-1),
 }
 OUTCOMES = 8
 # Outcomes 0 and 1 are right.
 RIGHT = 2
+WORDS = """
+exact               every step along the expected gradient w(p) grad p of {rollouts} rollouts
+sampled             every step along the gradient of {rollouts} rollouts drawn from the policy
+mean pass rate      p is the probability of a right outcome; its mean over the prompts
+mean log p          what maximum likelihood maximises; 0 if every prompt is always solved
+p of hardest half   the mean pass rate of the half of the prompts that began with the lowest p
+maxrl_order         MaxRL of order T = 4; rloo has T = 1, and maxrl one less than the rollouts
+maximum likelihood  the exact gradient of log p, which no number of rollouts gives
+"""
 
 
 def initial_logits(prompts: int) -> torch.Tensor:
@@ -125,14 +134,14 @@ def table(runs: dict[str, tuple]) -> str:
     return "\n".join(lines)
 
 
-def figure(runs: dict[str, tuple], rollouts: int, path: Path):
-    """Draw the STATISTICS over the steps, and the weights, into a file."""
-    fig, (*panels, last) = plots.figure(4)
+def figure(runs: dict[str, tuple], path: Path):
+    """Draw the STATISTICS over the steps, and p of each prompt before and after, into a file."""
+    fig, (*panels, prompts) = plots.figure(len(STATISTICS) + 1)
     lines = []
     for place, (name, (exact, sampled)) in enumerate(runs.items()):
         color = plots.colour(name) or plots.OWN[place % 4]
-        options = METHODS.get(name, {})
-        label = f"MaxRL, T = {options['order']}" if options else plots.called(Path(name).name)
+        order = METHODS.get(name, {}).get("order")
+        label = f"MaxRL, T = {order}" if order else plots.called(Path(name).name)
         for ax, (what, statistic) in zip(panels, STATISTICS.items()):
             ax.set(xlabel="step", ylabel=what)
             (line,) = ax.plot(statistic(exact), color=color, label=label)
@@ -140,14 +149,12 @@ def figure(runs: dict[str, tuple], rollouts: int, path: Path):
                 every = max(len(sampled) // 30, 1)
                 dots = statistic(sampled)[::every]
                 ax.plot(range(0, len(sampled), every), dots, ".", color=color)
+        prompts.plot(exact[0], exact[-1], color=color)
         lines.append(line)
         if sampled is not None:
-            plots.weight_line(last, ADVANTAGES[name], rollouts, {"color": color}, **options)
+            prompts.plot(exact[0], sampled[-1], ".", color=color, markersize=3)
     panels[-1].set_yscale("log")
-    # Maximum likelihood, 1/p.
-    last.plot([1e-3, 1], [1e3, 1], "--", color=plots.colour(EXACT_ML), lw=1)
-    label = f"weight w(p), N = {rollouts}; dashed: limit"
-    last.set(xlabel="pass rate p", xscale="log", yscale="log", ylabel=label)
+    prompts.set(xlabel="p before training", xscale="log", ylabel="p after training")
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
 
@@ -175,8 +182,9 @@ def main(arguments: list[str]):
     runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
     print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each")
     print(table(runs))
+    print(WORDS.format(rollouts=args.rollouts))
     if args.out:
-        figure(runs, args.rollouts, args.out / "toy.png")
+        figure(runs, args.out / "toy.png")
         print(f"figure: {args.out / 'toy.png'}")
 
 

@@ -19,8 +19,8 @@ def means(cfg: Config, unit: str, updates: list[dict]) -> dict[str, float]:
     return result
 
 
-def minibatches(cfg: Config, groups: int, step: int) -> Iterator[list[int] | None]:
-    """Yield, for each update of a step, which of this rank's `groups` prompts it takes.
+def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int] | None]:
+    """Yield, for each update of a step, which of this rank's `num_groups` prompts it takes.
 
     None stands for all of them at once, as in the paper's recipes.
     """
@@ -28,7 +28,7 @@ def minibatches(cfg: Config, groups: int, step: int) -> Iterator[list[int] | Non
         yield None
         return
     for i in range(cfg.passes):
-        order = rng.minibatches(cfg.seed, step, distributed.rank(), i).permutation(groups)
+        order = rng.minibatches(cfg.seed, step, distributed.rank(), i).permutation(num_groups)
         for part in np.array_split(order, cfg.minibatches):
             yield part.tolist()
 

@@ -6,6 +6,8 @@ w(p) grad p.
 
 import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +16,12 @@ from maxrl.registry import check_options, check_sizes, find
 
 
 def weight(
-    rule,
-    p,
+    rule: str | Callable[..., Tensor],
+    p: Any,
     order: int | None = None,
     rollouts: int | tuple[int, ...] | None = None,
-    **options,
-):
+    **options: Any,
+) -> Any:
     """The weight w(p) of an estimator: the expected gradient of a prompt is w(p) grad p.
 
     weight("maxrl", p)                          limit of many rollouts: 1/p (Table 2)
@@ -40,15 +42,15 @@ def weight(
               rollouts for one of unknown limit; KeyError for an unknown name; UsageError for a
               file or function that is not there; else as the estimator
     """
-    rule = find(rule)
-    name = rule.__name__
+    found = find(rule)
+    name = found.__name__
     q = torch.as_tensor(p, dtype=torch.float64, device="cpu")  # (...)
     inside = (q >= 0) & (q <= 1)  # (...)
     if not inside.all():
         raise ValueError(
             f"weight of {name} got p = {p} but a pass rate is in [0, 1]; use successes / rollouts"
         )
-    if rule.limit is False:
+    if found.limit is False:
         raise ValueError(
             f"{name} has no weight: its expected gradient is no multiple of grad p; "
             "use another estimator"
@@ -56,21 +58,21 @@ def weight(
     if order is not None:
         options["order"] = order
     if rollouts is None:
-        w = _limit(rule, q, options)  # (...)
+        w = _limit(found, q, options)  # (...)
     else:
         sizes = tuple(rollouts) if isinstance(rollouts, (tuple, list)) else (rollouts,)
-        check_sizes(rule, sizes, options)
+        check_sizes(found, sizes, options)
         w = torch.zeros_like(q)  # (...)
         reached = torch.ones_like(q)  # (...)  no success so far
         for size in sizes:
-            w = w + reached * _finite_weight(rule, q, size, options)
+            w = w + reached * _finite_weight(found, q, size, options)
             reached = reached * (1 - q) ** size
     if isinstance(p, (int, float)):
         return w.item()
     return w
 
 
-def _limit(rule, p: Tensor, options: dict) -> Tensor:
+def _limit(rule: Any, p: Tensor, options: dict) -> Tensor:
     """w(p) (...) of many rollouts, or of an order."""
     name = rule.__name__
     known = rule.known
@@ -85,7 +87,7 @@ def _limit(rule, p: Tensor, options: dict) -> Tensor:
     return rule.limit(p, **options)  # (...)
 
 
-def _finite_weight(rule, p: Tensor, N: int, options: dict) -> Tensor:
+def _finite_weight(rule: Any, p: Tensor, N: int, options: dict) -> Tensor:
     """Exact w(p) (...) of a rule in (r_i, K) alone, by the sum over all K.
 
     Such a rule gives a_s(K) to successes and a_f(K) to failures:

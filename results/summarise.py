@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `python results/summarise.py`
 
 from maxrl.io.files import write_text
+from results.minimal import summarise as minimal
 from results.reading import RESULTS
 from results.tables import (
     comparison,
@@ -45,6 +46,7 @@ STUDIES = {
     "images_laptop": images_laptop.main,
     "maze17_base": maze17_base.main,
     "maze9_laptop": mazes.main,
+    "minimal": minimal.main,
     "oracle": oracle_and_norms,
     "order": order.main,
     "price": price.main,

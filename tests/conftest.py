@@ -39,7 +39,6 @@ LONG = (
     "faults",
     "distributed",
     "reward_faults",
-    "invariance",
     "verifiers",
     "classifier",
 )
@@ -63,22 +62,8 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
 def mazes(tmp_path_factory):
     """A directory with 96 + 24 + 24 of the 192 mazes of 7x7."""
     out = tmp_path_factory.mktemp("data") / "7x7"
-    prepare.main(
-        [
-            "--size",
-            "7",
-            "--train",
-            "96",
-            "--validation",
-            "24",
-            "--test",
-            "24",
-            "--workers",
-            "1",
-            "--out",
-            str(out),
-        ]
-    )
+    options = "--size 7 --train 96 --validation 24 --test 24 --workers 1"
+    prepare.main([*options.split(), "--out", str(out)])
     return out
 
 

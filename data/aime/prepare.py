@@ -2,7 +2,7 @@
 
 Writes data/aime/2024.jsonl and 2025.jsonl, {"problem", "answer", "source"} a line, from the Hugging
 Face hub (HuggingFaceH4/aime_2024, math-ai/aime25) or from copies with the columns problem and
-answer: --source 2024=FILE --source 2025=FILE. Leading zeros of answers are dropped.
+answer: --source FILE FILE. Leading zeros of answers are dropped.
 """
 
 from data.mathematics import main

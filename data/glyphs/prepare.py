@@ -8,6 +8,7 @@ so that held-out images are the same whatever --train and --workers are.
 """
 
 import argparse
+import itertools
 import os
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,8 @@ from data.common import (
     parse_arguments,
     progress,
 )
-from maxrl.tasks.images import DATA, write_shard
+from maxrl.tasks.base import DATA
+from maxrl.tasks.images import write_split
 
 OPTIONS = {
     "classes": (200, 2, "kinds of glyph"),
@@ -39,9 +41,8 @@ OPTIONS = {
 }
 VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
-SHARD = 50  # blocks in a file
+SHARD = 50_000  # images in a file
 STROKES = 4
-POLYGON = ("centre", "radius", "corners", "angle")
 
 
 def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -83,30 +84,23 @@ def draw(
     background = rng.uniform(0, 1, (M, 1, 3)).astype(f)
     image = np.broadcast_to(background, (M, size * size, 3))
 
-    polygons = {name: classes[name][labels].astype(f) for name in POLYGON}
-    width = classes["width"][labels].astype(f)
-    strokes = [stroke(where, ends[:, s], width[:, s]) for s in range(STROKES)]
+    glyphs = {name: values[labels].astype(f) for name, values in classes.items()}
+    strokes = [stroke(where, ends[:, s], glyphs["width"][:, s]) for s in range(STROKES)]
     # The polygon lies below the strokes, and its colour is the last one.
-    for part, distance in enumerate([polygon(where, **polygons), *strokes], -1):
+    for part, distance in enumerate([polygon(where, glyphs), *strokes], -1):
         cover = np.clip(0.5 - distance * f(size / 3), 0, 1)[..., None]  # (M, pixels, 1)
         image = image + cover * (colour[:, part, None] - image)
     image = image + rng.standard_normal(image.shape, f) * f(noise)
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(M, size, size, 3)
 
 
-def polygon(
-    where: np.ndarray,
-    centre: np.ndarray,
-    radius: np.ndarray,
-    corners: np.ndarray,
-    angle: np.ndarray,
-) -> np.ndarray:
-    """Distance (M, pixels) of points (M, pixels, 2) to a regular polygon, negative inside."""
-    x, y = (where - centre[:, None]).transpose(2, 0, 1)  # (M, pixels) each
-    wedge = 2 * np.float32(np.pi) / corners[:, None]
+def polygon(where: np.ndarray, glyphs: dict[str, np.ndarray]) -> np.ndarray:
+    """Distance (M, pixels) of points (M, pixels, 2) to regular polygons, negative inside."""
+    x, y = (where - glyphs["centre"][:, None]).transpose(2, 0, 1)  # (M, pixels) each
+    wedge = 2 * np.float32(np.pi) / glyphs["corners"][:, None]
     # The angle from the middle of the nearest side.
-    folded = (np.arctan2(y, x) - angle[:, None]) % wedge - wedge / 2
-    return np.hypot(x, y) * np.cos(folded) - radius[:, None]
+    folded = (np.arctan2(y, x) - glyphs["angle"][:, None]) % wedge - wedge / 2
+    return np.hypot(x, y) * np.cos(folded) - glyphs["radius"][:, None]
 
 
 def stroke(where: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray:
@@ -118,33 +112,23 @@ def stroke(where: np.ndarray, ends: np.ndarray, width: np.ndarray) -> np.ndarray
     return np.hypot(x, y) - width[:, None]
 
 
-def draw_block(args: argparse.Namespace, job: tuple[str, int, int]) -> list[tuple[bytes, int]]:
-    """The first images, as bytes with their labels, of a block: job is (split, number, count)."""
-    split, number, count = job
+def draw_block(args: argparse.Namespace, split: str, number: int) -> list[tuple[bytes, int]]:
+    """A block of images, as bytes with their labels."""
     key = (SPLITS.index(split), number)
     rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=key))
     classes = make_classes(args.classes, args.seed)
     labels = rng.integers(0, args.classes, BLOCK)
     images = draw(classes, labels, args.size, args.noise, args.jitter, rng)
-    return [(image.tobytes(), int(label)) for image, label in zip(images[:count], labels)]
+    return [(image.tobytes(), int(label)) for image, label in zip(images, labels)]
 
 
 def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> dict:
     """Write all shards; a block is a job for a worker."""
-    jobs = [
-        (split, number, min(BLOCK, count - number * BLOCK))
-        for split, count in counts.items()
-        for number in range(-(-count // BLOCK))
-    ]
-    shard = []
-    with progress(total=sum(counts.values()), unit=" images") as bar:
-        blocks = parallel(partial(draw_block, args), jobs, args.workers)
-        for (split, number, count), images in zip(jobs, blocks):
-            shard += images
-            bar.update(count)
-            if (number + 1) % SHARD == 0 or (number + 1) * BLOCK >= counts[split]:
-                write_shard(folder, split, number // SHARD, shard)
-                shard = []
+    for split, count in counts.items():
+        numbers = range(-(-count // BLOCK))
+        blocks = parallel(partial(draw_block, args, split), numbers, args.workers)
+        images = itertools.islice(itertools.chain.from_iterable(blocks), count)
+        write_split(folder, split, progress(images, split, total=count, unit=" images"), SHARD)
     return {}
 
 

@@ -1,4 +1,4 @@
-r"""GSM8K:  python -m data.gsm8k.prepare
+"""GSM8K:  python -m data.gsm8k.prepare
 
 Writes train.jsonl, test.jsonl and info.json into data/gsm8k, {"problem", "answer", "solution",
 "source"} a line. The answer is what follows "####", without thousands commas; the solution is what
@@ -7,9 +7,8 @@ stands before it, without the calculator's <<48/2=24>>.
     python -m data.gsm8k.prepare                       downloads both, from the authors' repository
     python -m data.gsm8k.prepare --source train.jsonl --test test.jsonl
                                                        converts copies, JSONL or parquet
-    python -m data.gsm8k.prepare --platinum download   GSM8K-Platinum, 1,209 corrected questions,
-                                                       as the test set (or --platinum FILE)
-    python -m data.gsm8k.prepare --check               also verifies every answer in \boxed{}
+    python -m data.gsm8k.prepare --platinum            GSM8K-Platinum, 1,209 corrected questions,
+                                                       as the test set
 
 --validation N holds out N training questions, chosen by --seed; the paper trains on all of them.
 """
@@ -61,38 +60,19 @@ PLATINUM = replace(
 )
 
 
-def check(rows: list[dict]) -> None:
-    r"""Refuse a set in which an answer in \boxed{} is not right by verify_number."""
-    from maxrl.verifiers import verify_number
-
-    for row in rows:
-        if verify_number(f"\\boxed{{{row['answer']}}}", row["answer"]) != 1:
-            refuse(f"verify_number does not read the answer {row['answer']!r}", 1)
-    print(f"verify_number reads all {len(rows)} answers")
-
-
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("gsm8k", __doc__, "data/gsm8k")
     parser.add_argument("--source", help="the training set (default: download)")
     parser.add_argument("--test", help="the test set (default: download)")
-    parser.add_argument("--platinum", help="GSM8K-Platinum as the test set: a file, or `download`")
-    parser.add_argument("--check", action="store_true", help="verify all answers")
+    parser.add_argument("--platinum", action="store_true", help="the test set is GSM8K-Platinum")
     add_numbers(parser, HELD_OUT)
     args = parse_arguments(parser, words)
-    if args.platinum and args.test:
-        refuse("there is one test set: use either --test FILE or --platinum FILE")
     folder = args.out or HERE / "gsm8k"
     train = read_source(TRAIN, args.source, folder)
-    if args.platinum:
-        copy = None if args.platinum == "download" else args.platinum
-        test = read_source(PLATINUM, copy, folder)
-    else:
-        test = read_source(TEST, args.test, folder)
+    test = read_source(PLATINUM if args.platinum else TEST, args.test, folder)
     if args.validation >= len(train):
         refuse(f"--validation must be less than the {len(train)} training questions")
-    if args.check:
-        check(train + test)
     held_out = set(random.Random(args.seed).sample(range(len(train)), args.validation))
     splits = {
         "train": [row for i, row in enumerate(train) if i not in held_out],

@@ -4,10 +4,8 @@ Scales every image to a short side of at most --size pixels and writes shards of
 format of maxrl/tasks/images.py, into data/imagenet/SIZE/: reading file by file and decoding at full
 size would be too slow to feed GPUs. SOURCE is one of
 
-    train/ and val/, each with class folders, as ILSVRC is usually unpacked
+    train/ and val/, each with the same class folders, as ILSVRC is usually unpacked
         python -m data.imagenet.prepare --source /data/ILSVRC2012
-    any directory of class folders, of which --validation-share of the images are held out
-        python -m data.imagenet.prepare --source /data/flowers --out data/flowers
     train-*.parquet and validation-*.parquet, there or in data/, as on the hub (needs pyarrow)
         hf download --repo-type dataset benjamin-paine/imagenet-1k-256x256 --local-dir /data/in1k
         python -m data.imagenet.prepare --source /data/in1k
@@ -44,13 +42,13 @@ from data.common import (
     refuse,
 )
 from maxrl.io.tables import parquet_rows
-from maxrl.tasks.images import DATA, FORMATS, pillow, write_shard
+from maxrl.tasks.base import DATA
+from maxrl.tasks.images import FORMATS, pillow, write_split
 
 OPTIONS = {
     "size": (256, 1, "short side at most, in pixels"),
     "quality": (90, 1, "of the JPEGs, up to 95"),
     "seed": (0, 0, "shuffles the images of folders"),
-    "validation-share": (0.1, 0, "of class folders without train/ and val/"),
     "workers": (os.cpu_count() or 1, 1, "processes"),
 }
 VERSION = 1  # of the conversion: other bytes are another version
@@ -84,42 +82,21 @@ def list_images(root: Path, folder: Path, classes: list[str]) -> list[FileRow]:
     return rows
 
 
-def chance(name: str) -> float:
-    """A number in [0, 1) from the name alone, so that new files move no image between splits."""
-    return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") / 2**64
-
-
-def divide(rows: list[FileRow], share: float) -> dict[str, list[FileRow]]:
-    """Training and validation images, with at least one of each class for training."""
-    largest: dict[int, float] = {}
-    for name, _, label in rows:
-        largest[label] = max(chance(name), largest.get(label, 0))
-    splits: dict[str, list[FileRow]] = {"train": [], "validation": []}
-    for row in rows:
-        held_out = chance(row[0]) < min(share, largest[row[2]])
-        splits["validation" if held_out else "train"].append(row)
-    return splits
-
-
-def from_folders(root: Path, share: float, seed: int) -> Source:
-    train = root / "train"
-    val = root / "val"
-    divided = train.is_dir() or val.is_dir()
-    top = train if divided else root
-    if divided and not (train.is_dir() and val.is_dir()):
-        refuse(f"{root} needs both train/ and val/, or neither")
-    classes = class_folders(top)
+def from_folders(root: Path, seed: int) -> Source:
+    folders = {"train": root / "train", "validation": root / "val"}
+    for folder in folders.values():
+        if not folder.is_dir():
+            refuse(f"there is no {folder}: {root} needs train/ and val/ with class folders")
+    classes = class_folders(folders["train"])
     if len(classes) < 2:
-        refuse(f"{top} has {len(classes)} class folders, and 2 is the least: use another --source")
-    if divided and class_folders(val) != classes:
-        refuse(f"{train} and {val} have different class folders: they need the same ones")
-    if divided:
-        splits = {split: list_images(root, root / split, classes) for split in ("train", "val")}
-        splits = {"train": splits["train"], "validation": splits["val"]}
-    else:
-        splits = divide(list_images(root, root, classes), share)
-    files = [(name, file.stat().st_size) for rows in splits.values() for name, file, _ in rows]
-    for key, (split, rows) in enumerate(splits.items()):
+        refuse(f"{folders['train']} has {len(classes)} class folders, and 2 is the least")
+    if class_folders(folders["validation"]) != classes:
+        refuse(f"train/ and val/ in {root} have different class folders: they need the same ones")
+    files = []
+    splits: dict[str, Iterable[Row]] = {}
+    for key, (split, folder) in enumerate(folders.items()):
+        rows = list_images(root, folder, classes)
+        files += [(name, file.stat().st_size) for name, file, _ in rows]
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))
         splits[split] = [rows[i] for i in rng.permutation(len(rows))]
     return Source(classes, splits, files, len(files))
@@ -194,26 +171,24 @@ def convert(size: int, quality: int, row: Row) -> tuple[str, bytes, int, str]:
 
 def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
     """Write all shards; returns the counts and what was skipped."""
-    counts = dict.fromkeys(source.splits, 0)
-    skipped = []
+    skipped: list[dict[str, str]] = []
     work = partial(convert, args.size, args.quality)
+
+    def usable(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
+        for name, data, label, reason in parallel(work, rows, args.workers):
+            bar.update()
+            if not reason and not 0 <= label < len(source.classes):
+                reason = f"label {label}"
+            if reason:
+                skipped.append({"name": name, "reason": reason})
+            else:
+                yield data, label
+
     with progress(total=source.count, unit=" images") as bar:
-        for split, rows in source.splits.items():
-            shard: list[tuple[bytes, int]] = []
-            for name, data, label, reason in parallel(work, rows, args.workers):
-                bar.update()
-                if not reason and not 0 <= label < len(source.classes):
-                    reason = f"label {label}"
-                if reason:
-                    skipped.append({"name": name, "reason": reason})
-                    continue
-                shard.append((data, label))
-                counts[split] += 1
-                if len(shard) == SHARD:
-                    write_shard(folder, split, counts[split] // SHARD - 1, shard)
-                    shard = []
-            if shard:
-                write_shard(folder, split, counts[split] // SHARD, shard)
+        counts = {
+            split: write_split(folder, split, usable(rows), SHARD)
+            for split, rows in source.splits.items()
+        }
     if not counts["train"]:
         refuse(f"no training image could be decoded, the first is {skipped[0]}", 1)
     return {"counts": counts, "skipped": skipped}
@@ -234,7 +209,7 @@ def main(words: list[str] | None = None) -> None:
     if any(args.source.glob("*.parquet")) or any(args.source.glob("data/*.parquet")):
         source = from_parquet(args.source)
     else:
-        source = from_folders(args.source, args.validation_share, args.seed)
+        source = from_folders(args.source, args.seed)
     request = {
         "encoding": "jpeg",
         "classes": source.classes,
@@ -244,7 +219,6 @@ def main(words: list[str] | None = None) -> None:
         "quality": args.quality,
         "seed": args.seed,
         "shard_images": SHARD,
-        "validation_share": args.validation_share,
     }
     folder = args.out or DATA / "imagenet" / str(args.size)
     if info := make_set(folder, request, args, partial(write, source, args)):

@@ -6,8 +6,6 @@ form, if the judge refuses its answer, or if its maze is there already. Held-out
 first, so that a maze that is also held out does not stay in training.
 """
 
-import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from data.common import progress, refuse
 from maxrl.io.tables import parquet_rows
 from maxrl.tasks.maze import onward, pack, squares, to_prompt, unpack, verify
 
-NAMED = 20  # rows that are named when they are left out; all are counted
+NAMED = 5  # rows that are named of each kind that is left out
 
 
 def is_tree(walls: np.ndarray) -> bool:
@@ -51,7 +49,7 @@ def read_mazes(
     """
     splits: dict[str, list[bytes]] = {split: [] for split in files}
     seen: set[bytes] = set()
-    left_out: Counter[str] = Counter()
+    left_out: dict[str, list[str]] = {}
     pairs = [(split, file) for split, some in files.items() for file in some]
     with progress(unit=" rows") as bar:
         for split, file in pairs:
@@ -61,15 +59,13 @@ def read_mazes(
                 question, answer = (str(info.get(name)) for name in ("question", "answer"))
                 maze, why = convert(question, answer, size)
                 why = why or "its maze is there already" * (maze in seen)
-                if not why:
+                if why:
+                    left_out.setdefault(why, []).append(f"{file}, row {number}")
+                else:
                     seen.add(maze)
                     splits[split].append(maze)
-                    continue
-                left_out[why] += 1
-                if left_out.total() <= NAMED:
-                    bar.write(f"{file}, row {number}, is left out: {why}", file=sys.stderr)
-    reasons = [f"{count:,}: {why}" for why, count in left_out.most_common()]
-    print("; ".join([f"{left_out.total():,} rows left out", *reasons]))
+    for why, rows in left_out.items():
+        print(f"{len(rows):,} rows left out, {why}: {'; '.join(rows[:NAMED])}")
     for split, count in held_out.items():
         splits[split] = splits["train"][:count]
         del splits["train"][:count]

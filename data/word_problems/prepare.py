@@ -15,12 +15,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 from data.common import SPLITS, add_numbers, make_parser, one_line_errors, parse_arguments
 from data.text_sets import to_jsonl, write_texts
-from maxrl.io.tokenizer import SPECIAL, Tokenizer
+from maxrl.io.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
 from maxrl.tasks.gsm8k import REQUEST
 
 OPTIONS = {
@@ -217,32 +218,20 @@ def stream(seed: int) -> Iterator[dict]:
 
 
 def make_tokenizer(rows: list[dict]) -> Tokenizer:
-    """Byte-level BPE trained on what a model reads and writes; every digit is a token.
-
-    Decoding an encoded text gives the text back.
-    """
-    backend = tokenizers.Tokenizer(models.BPE())
-    digits = pre_tokenizers.Digits(individual_digits=True)
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, letters])
-    backend.decoder = decoders.ByteLevel()
+    """Byte-level BPE trained on what a model reads and writes."""
+    backend = byte_level(BPE())
     roles = {role: SPECIAL[role] for role in ("pad_token", "eos_token")}
-    trainer = trainers.BpeTrainer(
+    trainer = BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=list(roles.values()),
         show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        initial_alphabet=sorted(ByteLevel.alphabet()),
     )
     texts = (
         f"{row['problem']} {REQUEST}{row['solution']}\n\\boxed{{{row['answer']}}}" for row in rows
     )
     backend.train_from_iterator(texts, trainer)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        **roles,
-    }
-    return Tokenizer(backend, config)
+    return Tokenizer(backend, CONFIG | roles)
 
 
 @one_line_errors()

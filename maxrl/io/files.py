@@ -7,7 +7,6 @@ or a power failure never leaves half of it under its final name.
 import hashlib
 import json
 import os
-import shlex
 import shutil
 import warnings
 from collections.abc import Collection, Iterable
@@ -159,15 +158,9 @@ def json_lines(path: Path) -> list[tuple[dict, str]]:
     return rows
 
 
-def sealed(
-    info: dict, folder: Path, names: Iterable[str], known: dict[str, str] | None = None
-) -> str:
-    """Return the text of a data set's info.json: `info`, checksums of its files, and one of both.
-
-    names: the files of `folder` to compute checksums of.
-    known: checksums that other files had before.
-    """
-    info = info | {"sha256": (known or {}) | {name: checksum(folder / name) for name in names}}
+def sealed(info: dict, folder: Path, names: Iterable[str]) -> str:
+    """Return the text of a data set's info.json: `info`, checksums of files, and one of both."""
+    info = info | {"sha256": {name: checksum(folder / name) for name in names}}
     return json_text(info | {"seal": seal(info)})
 
 
@@ -176,26 +169,17 @@ def seal(content: dict) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def command(module: str, options: dict, usual: dict) -> str:
-    """Return `python -m module` with those options that differ from the usual ones."""
-    words = ["python", "-m", module]
-    for name, value in options.items():
-        if value != usual.get(name):
-            words += [f"--{name}", str(value)]
-    return shlex.join(words)
-
-
 def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
     """Read info.json of a data set and compare it and some files with their checksums.
 
     starts: what the names of the files to compare begin with.
     fix: the command that makes the set again, for the DataError about damage.
 
-    A set that was put together by hand has no checksums, perhaps no info.json either.
+    A set that was put together by hand may have no checksums.
     """
     file = folder / "info.json"
     try:
-        info = read_json(file) if file.exists() else {}
+        info = read_json(file)
         said = info.pop("seal", None)
         if said not in (None, seal(info)):
             raise ValueError(f"{file} is not what its checksum says")

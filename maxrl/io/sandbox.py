@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from maxrl.errors import UsageError
 
 MEMORY = 1 << 30  # bytes of address space of a process
 STARTING = 60.0  # seconds of CPU time for the first request, which imports the libraries
-IDLE = 60.0  # seconds on the clock without any CPU time, after which a process counts as dead
+WAIT = 300.0  # seconds on the clock, far more than the CPU time, for a process that stands still
 
 PROGRAM = """
 import sys
@@ -55,7 +54,8 @@ class Worker:
 
     def __init__(self, module: str):
         self.socket, theirs = socket.socketpair()
-        self.socket.settimeout(IDLE)
+        self.socket.settimeout(WAIT)
+        self.answers = self.socket.makefile("rb")
         program = PROGRAM.format(path=sys.path, module=module)
         with theirs:
             end = theirs.fileno()
@@ -70,11 +70,10 @@ class Worker:
         machine. Raises Failed or Died if there is no answer for another reason.
         """
         request = json.dumps([seconds, *arguments]).encode() + b"\n"
-        answer = bytearray()
+        answer = b""
         try:
             self.socket.sendall(request)
-            while not answer.endswith(b"\n"):
-                answer += self._receive()
+            answer = self.answers.readline()
         except OSError:
             pass
         finally:
@@ -90,32 +89,10 @@ class Worker:
             raise Failed(error)
         return result
 
-    def _receive(self) -> bytes:
-        """Return the next part of an answer; OSError if the process has ended or stands still."""
-        used = cpu_seconds(self.process.pid)
-        while True:
-            try:
-                part = self.socket.recv(2**16)
-            except TimeoutError:
-                # Other processes may have had the machine: only one that did nothing is dead.
-                before = used
-                used = cpu_seconds(self.process.pid)
-                if used - before < 0.01:
-                    raise
-                continue
-            if not part:
-                raise ConnectionResetError
-            return part
-
     def end(self):
         self.process.kill()
         self.process.wait()
         self.socket.close()
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, as clock_getcpuclockid(3) of Linux does."""
-    return time.clock_gettime(~pid << 3 | 2)
 
 
 class Pool:

@@ -1,7 +1,6 @@
 """Data sets as rows: JSONL, JSON, CSV and parquet files, with errors that name the place."""
 
 import csv
-import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,26 +50,19 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
 
 def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
     """Yield the rows of a CSV file, each with the names in the first line as keys."""
-    data = file.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{file}, line {line} is not UTF-8") from None
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows = filter(None, reader)  # skips blank lines
-    try:
-        names = next(rows, [])
-        for values in rows:
-            place = f"line {reader.line_num}"
-            if len(values) != len(names):
-                raise DataError(
-                    f"{file}, {place} has {len(values)} values, the first line {len(names)} names"
-                )
-            yield place, dict(zip(names, values))
-    except csv.Error as error:
-        raise DataError(f"{file}, line {reader.line_num} is not CSV: {error}") from None
+    with open(file, newline="", encoding="utf-8-sig") as opened:
+        reader = csv.DictReader(opened, strict=True)
+        try:
+            for row in reader:
+                place = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise DataError(f"{file}, {place} has not one value for each name in line 1")
+                yield place, row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{file} is not CSV in UTF-8, after line {reader.line_num}: {error}"
+            ) from None
 
 
 def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:

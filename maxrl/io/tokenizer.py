@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tokenizers
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.models import BPE, WordLevel
 
 from maxrl.io import chat_template
 from maxrl.io.files import read_json, write_json, write_text
@@ -24,6 +24,21 @@ CARRIED = (
 )
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # variables of chat templates
+# Of the tokenizers that are made here.
+CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+
+
+def byte_level(model: BPE) -> tokenizers.Tokenizer:
+    """Return a tokenizer of bytes for a BPE model, in which every digit is a token of its own.
+
+    Decoding an encoded text gives the text back.
+    """
+    backend = tokenizers.Tokenizer(model)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, letters])
+    backend.decoder = decoders.ByteLevel()
+    return backend
 
 
 @dataclass(eq=False)
@@ -42,13 +57,9 @@ class Tokenizer:
         """
         vocabulary = {token: i for i, token in enumerate(tokens)}
         backend = tokenizers.Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-        backend.pre_tokenizer = WhitespaceSplit()
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,
-        }
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         roles = {role: token for role, token in SPECIAL.items() if token in vocabulary}
-        return cls(backend, config | roles)
+        return cls(backend, CONFIG | roles)
 
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":

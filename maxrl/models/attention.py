@@ -10,6 +10,8 @@ Letters of this file:
     Lp tokens of a prefix, the prompt      D   size of a head
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,7 +21,7 @@ from maxrl.models.cpu import attend_by_products
 KEYS = 1024  # the most keys for which attention weights of all pairs are kept
 
 
-def prefix_mask(lengths: Tensor, Lp: int, L: int, device="cpu"):
+def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:
     """Which of [Lp prefix slots | L own tokens] each own token attends to.
 
     lengths  (G,), the filled slots of each prefix, on the host
@@ -28,23 +30,18 @@ def prefix_mask(lengths: Tensor, Lp: int, L: int, device="cpu"):
     Returns a bool (G, 1, L, Lp + L), or a CausalBias if all prefixes are full.
     """
     if (lengths == Lp).all():
-        # This reaches the flash kernel. is_causal would align its triangle to the upper left, and
-        # the first own token would see only the first slot. Imported here because it loads much of
-        # torch.
+        # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper
+        # left, where the first own token sees only the first slot. The import loads much of torch.
         from torch.nn.attention.bias import causal_lower_right
 
         return causal_lower_right(L, Lp + L)
     G = len(lengths)
-    slots = torch.arange(Lp)
-    lengths = lengths.view(G, 1, 1)
-    filled = slots < lengths
+    filled = torch.arange(Lp) < lengths.view(G, 1, 1)
     filled = filled.expand(G, L, Lp)
-    own = torch.ones(L, L, dtype=torch.bool)
-    own = own.tril()
+    own = torch.ones(L, L, dtype=torch.bool).tril()
     own = own.expand(G, L, L)
     mask = torch.cat([filled, own], -1)
-    mask = mask.unsqueeze(1)
-    return mask.to(device)
+    return mask.unsqueeze(1).to(device)
 
 
 def after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
@@ -55,16 +52,18 @@ def after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
     G = len(prefix)
     own = own.unflatten(0, (G, -1))  # (G, M, Hk, L, D)
     M = own.shape[1]
-    rows = prefix.unsqueeze(1)
     # The backward of expand sums the rows' gradients in float32; that of indexing does not.
-    rows = rows.expand(-1, M, -1, -1, -1)
+    shared = prefix.unsqueeze(1).expand(-1, M, -1, -1, -1)
     # Flattening before concatenating would copy the prefix twice.
-    both = torch.cat([rows, own], 3)
-    return both.flatten(0, 1)
+    return torch.cat([shared, own], 3).flatten(0, 1)
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, prefix_kv: tuple[Tensor, Tensor] | None = None, mask=None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prefix_kv: tuple[Tensor, Tensor] | None = None,
+    mask: Any = None,
 ) -> Tensor:
     """Causal attention of rows to [their group's prefix | themselves], in training.
 
@@ -76,12 +75,9 @@ def attend(
     Returns (B, H, L, D).
     """
     # On a CPU the flash kernel's backward is no faster in bfloat16 than in float32, while matrix
-    # products are. Over many keys their weights would take too much memory.
-    on_cpu = q.device.type == "cpu"
-    keys = q.shape[2]
-    if prefix_kv is not None:
-        keys += prefix_kv[0].shape[2]
-    if on_cpu and q.dtype == torch.bfloat16 and keys <= KEYS:
+    # products are. Over many keys the attention weights would take too much memory.
+    keys = q.shape[2] + (prefix_kv[0].shape[2] if prefix_kv else 0)
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
     attention = F.scaled_dot_product_attention
     if prefix_kv is None:

@@ -7,6 +7,8 @@ Letters of this file:
     Lp tokens of a prefix, the prompt      D   size of a head
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,9 +31,9 @@ class Cache:
 
     def __init__(
         self,
-        prefix_kv,
-        prefix_lengths,
-        rows: int,
+        prefix_kv: Sequence[tuple[Tensor, Tensor]],
+        prefix_lengths: Tensor,
+        num_rows: int,
         budget: float = torch.inf,
         extra_bytes: int = 0,
     ):
@@ -39,7 +41,7 @@ class Cache:
 
         prefix_kv       from `Transformer.encode`: for each layer a pair of (G, Hk, Lp, D)
         prefix_lengths  (G,)
-        rows            M of each group
+        num_rows        M, rows of each group
         budget          the most bytes of own keys and values and of the extra bytes
         extra_bytes     what a row takes besides its keys and values
         """
@@ -54,26 +56,20 @@ class Cache:
             v = v.contiguous()
             self.prefix.append((k, v))
             G, Hk, Lp, D = k.shape
-            own = k.new_zeros(2, G, Hk, rows, 0, D)
-            self.own.append(own)
-            numbers = 2 * Hk * D
-            self.token_bytes += numbers * k.element_size()
+            self.own.append(k.new_zeros(2, G, Hk, num_rows, 0, D))
+            self.token_bytes += 2 * Hk * D * k.element_size()
 
         # Added to the dot products: -inf hides a slot of a prefix or of a row.
         slots = torch.arange(Lp, device=prefix_lengths.device)
-        filled = prefix_lengths.view(G, 1, 1, 1, 1)
-        hidden = slots >= filled
+        hidden = slots >= prefix_lengths.view(G, 1, 1, 1, 1)
         bias = torch.where(hidden, -torch.inf, 0.0)
         self.bias = bias.to(k.dtype)  # (G, 1, 1, 1, Lp + C)
-        none = prefix_lengths.new_full((1,), -1)
-        last = prefix_lengths - 1
-        self.set_position(none, last)
+        self.set_position(prefix_lengths.new_full((1,), -1), prefix_lengths - 1)
 
     def set_position(self, slot: Tensor, positions: Tensor) -> None:
         """Set slot (1,) and positions (G,) of the newest token; every token adds 1 to both."""
         prefix_k, _ = self.prefix[0]
-        Lp = prefix_k.shape[2]
-        column = slot + Lp
+        column = slot + prefix_k.shape[2]
         # Views of one tensor, so that a single kernel adds to all of them.
         self.counters = torch.cat([slot, column, positions])
         self.slot = self.counters[:1]
@@ -85,20 +81,15 @@ class Cache:
         _, G, _, M, C, _ = self.own[0].shape
         if length <= C:
             return
-        blocks = -(-length // self.BLOCK)
-        room = blocks * self.BLOCK
-        rows = G * M
-        row = room * self.token_bytes
-        row += self.extra_bytes
-        size = rows * row
+        room = -(-length // self.BLOCK) * self.BLOCK
+        row_bytes = room * self.token_bytes + self.extra_bytes
         # A single row is sampled whatever it takes.
-        if size > self.budget and rows > 1:
-            raise CacheFull(f"{rows} rows of {room} tokens take more memory than their budget")
+        if G * M * row_bytes > self.budget and G * M > 1:
+            raise CacheFull(f"{G * M} rows of {room} tokens take more memory than their budget")
         more = room - C
         # One layer after the other, so that there are never two full caches in memory.
         for i, own in enumerate(self.own):
-            longer = F.pad(own, (0, 0, 0, more))
-            self.own[i] = longer
+            self.own[i] = F.pad(own, (0, 0, 0, more))
         self.bias = F.pad(self.bias, (0, more), value=-torch.inf)
 
     def extend(self) -> None:
@@ -125,14 +116,12 @@ class Cache:
 
         # The queries of M rows and R heads that share a prefix head form one matrix, so that the
         # prefix is read once per group and not once per row.
-        queries = q.view(G, M, Hk, -1, D)
-        queries = queries.transpose(1, 2)
+        queries = q.view(G, M, Hk, -1, D).transpose(1, 2)
         queries = queries.reshape(G, Hk, -1, D)  # (G, Hk, M R, D)
         prefix_dots = queries @ prefix_k.mT  # (G, Hk, M R, Lp)
         prefix_dots = prefix_dots.unflatten(2, (M, -1))
         # Own keys belong to one row: only the R heads that share them form a matrix.
-        queries = queries.unflatten(2, (M, -1))
-        queries = queries.flatten(0, 2)  # (G Hk M, R, D)
+        queries = queries.unflatten(2, (M, -1)).flatten(0, 2)  # (G Hk M, R, D)
         own_dots = queries @ own_k.mT  # (G Hk M, R, C)
         own_dots = own_dots.unflatten(0, (G, Hk, M))
 
@@ -143,29 +132,22 @@ class Cache:
         on_prefix, on_own = weights.tensor_split([Lp], -1)
 
         # Values are read in the same way.
-        on_prefix = on_prefix.flatten(2, 3)
-        on_own = on_own.flatten(0, 2)
-        from_prefix = on_prefix @ prefix_v  # (G, Hk, M R, D)
+        from_prefix = on_prefix.flatten(2, 3) @ prefix_v  # (G, Hk, M R, D)
         from_prefix = from_prefix.view_as(queries)
-        attended = torch.baddbmm(from_prefix, on_own, own_v)  # (G Hk M, R, D)
+        attended = torch.baddbmm(from_prefix, on_own.flatten(0, 2), own_v)  # (G Hk M, R, D)
         attended = attended.unflatten(0, (G, Hk, M))
         attended = attended.transpose(1, 2)  # (G, M, Hk, R, D)
-        attended = attended.flatten(2, 3)
-        return attended.unsqueeze(3)
+        return attended.flatten(2, 3).unsqueeze(3)
 
-    def select(self, groups: Tensor, rows: Tensor) -> None:
-        """Keep the groups (G',) and of each of them the rows (G', M'); drop the others."""
-        if len(groups) < len(self.bias):
-            positions = self.positions[groups]
-            self.set_position(self.slot, positions)
-            self.bias = self.bias[groups]
+    def select(self, group_ids: Tensor, columns: Tensor) -> None:
+        """Keep the groups (G',) and of each of them the rows in columns (G', M')."""
+        if len(group_ids) < len(self.bias):
+            self.set_position(self.slot, self.positions[group_ids])
+            self.bias = self.bias[group_ids]
             for i, (k, v) in enumerate(self.prefix):
-                k = k[groups]
-                v = v[groups]
-                self.prefix[i] = (k, v)
+                self.prefix[i] = (k[group_ids], v[group_ids])
         # One layer after the other, as in `reserve`.
-        groups = groups[:, None]
         for i, own in enumerate(self.own):
-            kept = own[:, groups, :, rows]  # (G', M', 2, Hk, C, D)
+            kept = own[:, group_ids[:, None], :, columns]  # (G', M', 2, Hk, C, D)
             kept = kept.permute(2, 0, 3, 1, 4, 5)
             self.own[i] = kept.contiguous()

@@ -7,34 +7,26 @@ refused, as the model would silently be another one.
 
 import math
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from maxrl.models.rope import OPTIONAL, TYPES, Rope
 
-# architecture: what transformers calls the family. qkv_bias: queries, keys and values have a bias
-# whatever attention_bias says. qk_norm: queries and keys are normed. head_dim: the default, if it
-# is not hidden_size / heads. window: the key that switches a sliding window on.
-FAMILIES: dict[str, dict] = {
-    "llama": {
-        "architecture": "LlamaForCausalLM",
-        "qkv_bias": False,
-        "qk_norm": False,
-        "head_dim": None,
-        "window": "sliding_window",
-    },
-    "qwen2": {
-        "architecture": "Qwen2ForCausalLM",
-        "qkv_bias": True,
-        "qk_norm": False,
-        "head_dim": None,
-        "window": "use_sliding_window",
-    },
-    "qwen3": {
-        "architecture": "Qwen3ForCausalLM",
-        "qkv_bias": False,
-        "qk_norm": True,
-        "head_dim": 128,
-        "window": "use_sliding_window",
-    },
+
+@dataclass(frozen=True)
+class Family:
+    """What sets a family of models apart."""
+
+    architecture: str  # what transformers calls it
+    qkv_bias: bool = False  # queries, keys and values have a bias whatever attention_bias says
+    qk_norm: bool = False  # queries and keys are normed
+    head_dim: int | None = None  # the default, if it is not hidden_size / heads
+    window: str = "use_sliding_window"  # the key that switches a sliding window on
+
+
+FAMILIES = {
+    "llama": Family("LlamaForCausalLM", window="sliding_window"),
+    "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
+    "qwen3": Family("Qwen3ForCausalLM", qk_norm=True, head_dim=128),
 }
 
 # Further keys that change the model, with those of their values that are implemented. null counts
@@ -100,14 +92,14 @@ class TransformerConfig:
         E = given["hidden_size"]
         H = given["num_attention_heads"]
         Hk = given["num_key_value_heads"]
-        D = given.get("head_dim") or family["head_dim"] or E / H
+        D = given.get("head_dim") or family.head_dim or E / H
         if H % Hk or D % 2:
             raise ValueError(
                 f"{H} heads of size {D:g} and {Hk} key-value heads (hidden_size {E}): the size "
                 "must be even and the heads a multiple of the key-value heads"
             )
         given["head_dim"] = int(D)
-        if family["qkv_bias"]:
+        if family.qkv_bias:
             given["attention_bias"] = False  # not a key of this family
         return cls(**given, model_type=model_type, rope=read_rope(config), hf=dict(config))
 
@@ -117,15 +109,15 @@ class TransformerConfig:
         It is the one this was read from, with the dtype that weights are saved in.
         """
         keys = [key for key in ("dtype", "torch_dtype") if key in self.hf] or ["torch_dtype"]
-        architecture = FAMILIES[self.model_type]["architecture"]
+        architecture = FAMILIES[self.model_type].architecture
         return {"architectures": [architecture], **self.hf, **dict.fromkeys(keys, "float32")}
 
 
-def check_implemented(config: dict, family: dict) -> None:
+def check_implemented(config: dict, family: Family) -> None:
     """ValueError for a key whose value asks for something not implemented here."""
     allowed = IMPLEMENTED | {
-        family["window"]: (False,),
-        "architectures": ([family["architecture"]],),
+        family.window: (False,),
+        "architectures": ([family.architecture],),
     }
     for key, values in allowed.items():
         if config.get(key) is not None and config[key] not in values:
@@ -133,13 +125,13 @@ def check_implemented(config: dict, family: dict) -> None:
                 f"config.json asks for {key} = {config[key]!r:.80}, which is not implemented"
             )
     layers = config.get("layer_types") or []
-    if any(layer != "full_attention" for layer in layers):
+    if set(layers) - {"full_attention"}:
         raise ValueError(
             f"config.json asks for layer_types {layers!s:.80}, only full_attention is implemented"
         )
 
 
-def check_size(name: str, value, kind: type) -> None:
+def check_size(name: str, value: Any, kind: type) -> None:
     """ValueError unless the value of a key is of its kind."""
     right_kind = type(value) is kind or (kind is float and type(value) is int)
     least = 1 if kind is int else 0

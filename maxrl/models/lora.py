@@ -56,9 +56,9 @@ class Frozen(Linear):
         self.weight = linear.weight
         self.bias = linear.bias
         self.copy: torch.Tensor | None = None
-        self.copy_of: tuple | None = None
+        self.copy_of: tuple = ()
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
@@ -86,7 +86,7 @@ class LoRALinear(Frozen):
         nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))
         nn.init.zeros_(self.lora_B.weight)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
 
     @torch.no_grad()
@@ -115,9 +115,7 @@ def add_lora(
         raise ValueError(
             "it is a LoRA adapter already: another one needs a model into which this one is merged"
         )
-    linears = {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
-    }
+    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     asked = set(projections)
     chosen = {name for name in linears if last(name) in PROJECTIONS and asked & {name, last(name)}}
     unknown = asked - chosen - set(map(last, chosen))
@@ -128,10 +126,9 @@ def add_lora(
         )
     model.requires_grad_(False)
     for name, linear in linears.items():
-        if name in chosen:
-            model.set_submodule(name, LoRALinear(linear, rank, alpha, device))
-        else:
-            model.set_submodule(name, Frozen(linear))
+        adapted = name in chosen
+        layer = LoRALinear(linear, rank, alpha, device) if adapted else Frozen(linear)
+        model.set_submodule(name, layer)
     model.adapter_config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -174,7 +171,7 @@ def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> Any:
+def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> None:
     """Add an adapter of PEFT's to `model`, in place.
 
     config: its parsed adapter_config.json.
@@ -203,7 +200,6 @@ def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> 
     if wrong:
         raise ValueError(f"the adapter's tensors do not fit the model: {wrong[0]}")
     model.adapter_config = dict(config)
-    return model
 
 
 def merged_state(model: nn.Module) -> dict[str, torch.Tensor]:

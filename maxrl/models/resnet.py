@@ -5,6 +5,7 @@ Modules carry torchvision's names, so that its weights load with strict=True. re
 """
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -52,11 +53,8 @@ class ResNetConfig:
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":
         """Read a parsed config.json; ValueError for unknown or missing keys."""
-        given: dict = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in config.items()
-            if key != "model_type"
-        }
+        given: dict = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
+        given.pop("model_type", None)
         try:
             return cls(**given)
         except TypeError as error:
@@ -109,7 +107,7 @@ class ResNet(nn.Module):
     def __init__(self, config: ResNetConfig):
         super().__init__()
         self.config = config
-        # They are not in the state_dict, so they have numbers also in a model on the meta device.
+        # Not in the state_dict, so these have values even in a model on the meta device.
         for name in ("mean", "std"):
             values = torch.tensor(getattr(config, name), device="cpu").view(3, 1, 1)
             self.register_buffer(name, values, persistent=False)
@@ -136,7 +134,7 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def forward(self, images):
+    def forward(self, images: Any) -> Any:
         if images.dtype == torch.uint8:
             images = (images / 255 - self.mean) / self.std
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))

@@ -5,6 +5,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines
 
 # What each rope_type reads besides rope_theta.
 TYPES = {
@@ -43,7 +46,7 @@ class Rope:
 
     # The cache is for decoding, which asks for the same frequencies at every token.
     @functools.lru_cache(maxsize=32)  # noqa: B019 (a frozen value is small)
-    def frequencies(self, D: int, dtype: torch.dtype, device) -> tuple[torch.Tensor, float]:
+    def frequencies(self, D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, float]:
         """Return radians per position of each pair (D / 2,), and a factor of cosines and sines."""
         plain = self.rope_theta ** -(torch.arange(0, D, 2, device=device, dtype=dtype) / D)
         if self.rope_type == "linear":
@@ -55,26 +58,7 @@ class Rope:
             return self.yarn(plain), self.attention_factor or default
         return plain, 1.0
 
-    @functools.lru_cache(maxsize=32)  # noqa: B019 (as above)
-    def step_parts(
-        self, D: int, H: int, Hk: int, dtype: torch.dtype, device
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return radians per position and the factors of their cosines and sines in `turn`.
-
-        All three are (H + 2 Hk, D), for H queries, Hk keys and Hk values. The factors divide the
-        queries by the square root of D as well, and leave the values as they are.
-        """
-        frequencies, scale = self.frequencies(D, dtype, device)
-        radians = torch.cat([frequencies, frequencies]).repeat(H + 2 * Hk, 1)
-        radians[H + Hk :] = 0
-        cos_factor = torch.full_like(radians, scale)
-        cos_factor[:H] *= D**-0.5
-        cos_factor[H + Hk :] = 1
-        sin_factor = cos_factor.clone()
-        sin_factor[:, : D // 2] *= -1
-        return radians, cos_factor, sin_factor
-
-    def llama3(self, plain: torch.Tensor) -> torch.Tensor:
+    def llama3(self, plain: Tensor) -> Tensor:
         """Keep short waves, stretch long ones by `factor`, and interpolate between them."""
         low = self.low_freq_factor
         length = 2 * math.pi / plain  # of a wave, in positions
@@ -82,7 +66,7 @@ class Rope:
         smooth = ((turns - low) / (self.high_freq_factor - low)).clamp(0, 1)
         return (1 - smooth) * plain / self.factor + smooth * plain
 
-    def yarn(self, plain: torch.Tensor) -> torch.Tensor:
+    def yarn(self, plain: Tensor) -> Tensor:
         """Stretch by `factor` the pairs that turn seldom within the original length.
 
         Pairs that turn more than `beta_fast` times keep their frequency, those that turn less than
@@ -108,17 +92,44 @@ class Rope:
         stretched = ((pairs - first) / (last - first)).clamp(0, 1)
         return plain / self.factor * stretched + plain * (1 - stretched)
 
-    def rotation(
-        self, positions: torch.Tensor, D: int, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def rotation(self, positions: Tensor, D: int, dtype: torch.dtype) -> Rotation:
         """Return cosines and sines (*positions.shape, D)."""
         frequencies, scale = self.frequencies(D, dtype, positions.device)
         angles = positions[..., None] * frequencies  # (..., D / 2)
         angles = torch.cat([angles, angles], -1)
         return angles.cos() * scale, angles.sin() * scale
 
+    def step_rotation(
+        self, positions: Tensor, H: int, Hk: int, D: int, dtype: torch.dtype
+    ) -> Rotation:
+        """Return the rotation of a token's [H queries | Hk keys | Hk values] for `rotate_step`.
 
-def rotate(x: torch.Tensor, rotation) -> torch.Tensor:
+        positions  (G,) of the newest token of each group
+
+        Cosines and sines are (G, 1, 1, H + 2 Hk, D). They also divide the queries by the square
+        root of D, and leave the values as they are.
+        """
+        radians, cos_factor, sin_factor = self.step_parts(H, Hk, D, dtype, positions.device)
+        angles = positions.view(-1, 1, 1, 1, 1) * radians
+        return angles.cos() * cos_factor, angles.sin() * sin_factor
+
+    @functools.lru_cache(maxsize=32)  # noqa: B019 (as above)
+    def step_parts(
+        self, H: int, Hk: int, D: int, dtype: torch.dtype, device: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return radians per position and factors of cosines and sines, (H + 2 Hk, D) each."""
+        frequencies, scale = self.frequencies(D, dtype, device)
+        radians = torch.cat([frequencies, frequencies]).repeat(H + 2 * Hk, 1)
+        radians[H + Hk :] = 0
+        cos_factor = torch.full_like(radians, scale)
+        cos_factor[:H] *= D**-0.5
+        cos_factor[H + Hk :] = 1
+        sin_factor = cos_factor.clone()
+        sin_factor[:, : D // 2] *= -1
+        return radians, cos_factor, sin_factor
+
+
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """Rotate the pairs (i, i + D/2) of x (..., L, D), as the published checkpoints do."""
     cos, sin = rotation
     a, b = x.chunk(2, -1)
@@ -126,8 +137,8 @@ def rotate(x: torch.Tensor, rotation) -> torch.Tensor:
     return (x * cos + torch.cat([-b, a], -1) * sin).to(x.dtype)
 
 
-def turn(x: torch.Tensor, rotation) -> torch.Tensor:
-    """Rotate like `rotate`, with the factors of `Rope.step_parts` in cosines and sines.
+def rotate_step(x: Tensor, rotation: Rotation) -> Tensor:
+    """Rotate x (G, M, 1, H + 2 Hk, D) by `Rope.step_rotation`, in fewer kernels than `rotate`.
 
     As the first half of the sines is negative, x cos + (x with its halves swapped) sin is enough.
     """

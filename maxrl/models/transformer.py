@@ -28,9 +28,7 @@ from maxrl.models.attention import attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
-from maxrl.models.rope import rotate, turn
-
-Rotation = tuple[Tensor, Tensor]  # cosines and sines
+from maxrl.models.rope import Rotation, rotate, rotate_step
 
 
 class RMSNorm(nn.Module):
@@ -82,13 +80,13 @@ class Attention(nn.Module):
         D = config.head_dim
         query_size = config.num_attention_heads * D
         key_size = config.num_key_value_heads * D
-        bias = bool(family["qkv_bias"] or config.attention_bias)
+        bias = family.qkv_bias or config.attention_bias
         self.q_proj = Linear(E, query_size, bias=bias)
         self.k_proj = Linear(E, key_size, bias=bias)
         self.v_proj = Linear(E, key_size, bias=bias)
         self.o_proj = Linear(query_size, E, bias=config.attention_bias)
         # nn.Identity takes any arguments and has no weights, as in checkpoints without these norms.
-        norm = RMSNorm if family["qk_norm"] else nn.Identity
+        norm = RMSNorm if family.qk_norm else nn.Identity
         self.q_norm = norm(D, config.rms_norm_eps)
         self.k_norm = norm(D, config.rms_norm_eps)
         self.head_dim = D
@@ -97,13 +95,13 @@ class Attention(nn.Module):
         """Split (..., L, heads D) into (..., L, heads, D)."""
         return projected.unflatten(-1, (-1, self.head_dim))
 
-    def queries(self, h: Tensor, rotation) -> Tensor:
+    def queries(self, h: Tensor, rotation: Rotation) -> Tensor:
         """Return the rotated queries (..., H, L, D) of normalised states h (..., L, E)."""
         q = self.heads(self.q_proj(h))
         q = self.q_norm(q).transpose(-3, -2)
         return rotate(q, rotation)
 
-    def keys_values(self, h: Tensor, rotation) -> tuple[Tensor, Tensor]:
+    def keys_values(self, h: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """Return the rotated keys and the values of h, both (..., Hk, L, D)."""
         k = self.heads(self.k_proj(h))
         k = self.k_norm(k).transpose(-3, -2)
@@ -111,23 +109,19 @@ class Attention(nn.Module):
         # Positions matter only for the dot products, so values are not rotated.
         return rotate(k, rotation), v
 
-    def newest(self, h: Tensor, rotation) -> Sequence[Tensor]:
+    def newest(self, h: Tensor, rotation: Rotation) -> Sequence[Tensor]:
         """Return queries, and keys with values, of the newest tokens for `Cache.attend`.
 
         h         (G, M, 1, E), normalised
-        rotation  from `Transformer.step_rotation`
+        rotation  from `Rope.step_rotation`
         """
-        q = self.heads(self.q_proj(h))
-        k = self.heads(self.k_proj(h))
+        q = self.q_norm(self.heads(self.q_proj(h)))
+        k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        H = q.shape[-2]
-        # One rotation for all of them, since a GPU takes as long to launch a small kernel as to run
-        # it.
-        q = self.q_norm(q)
-        k = self.k_norm(k)
+        # One rotation for all heads, as launching a small kernel on a GPU takes as long as it runs.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
-        heads = turn(heads, rotation)
-        return heads.tensor_split([H], -2)
+        heads = rotate_step(heads, rotation)
+        return heads.tensor_split([q.shape[-2]], -2)
 
 
 class Layer(nn.Module):
@@ -144,7 +138,12 @@ class Layer(nn.Module):
         self.last = last
 
     def forward(
-        self, x: Tensor, prefix: Tensor | None, rotation, prefix_rotation, mask
+        self,
+        x: Tensor,
+        prefix: Tensor | None,
+        rotation: Rotation,
+        prefix_rotation: Rotation | None,
+        mask: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The layer in training; returns x and prefix after it.
 
@@ -157,7 +156,7 @@ class Layer(nn.Module):
         # Rows and prefixes pass in one call, so that gradient checkpointing can recompute the layer
         # from these arguments alone, and sharding gathers its weights once.
         prefix_kv = None
-        if prefix is not None:
+        if prefix is not None and prefix_rotation is not None:
             prefix, prefix_kv = self.encode(prefix, prefix_rotation)
         h = self.input_layernorm(x)
         q = self.self_attn.queries(h, rotation)
@@ -165,7 +164,7 @@ class Layer(nn.Module):
         attended = attend(q, k, v, prefix_kv, mask)
         return self.finish(x, attended), prefix
 
-    def encode(self, x: Tensor, rotation) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
+    def encode(self, x: Tensor, rotation: Rotation) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
         """The layer for prefixes x (G, Lp, E) alone.
 
         Returns their states after it, None after the last layer, and their keys and values in it,
@@ -181,10 +180,8 @@ class Layer(nn.Module):
         attended = attend(q, *kv)
         return self.finish(x, attended), kv
 
-    def decode(self, x: Tensor, rotation, cache: Cache, i: int) -> Tensor:
-        """Layer i for the newest token of every row, x (G, M, 1, E).
-
-        rotation  from `Transformer.step_rotation`
+    def decode(self, x: Tensor, rotation: Rotation, cache: Cache, i: int) -> Tensor:
+        """Layer i for the newest token of every row, x (G, M, 1, E), with a step's rotation.
 
         The cache keeps the token's keys and values.
         """
@@ -209,9 +206,7 @@ class Decoder(nn.Module):
         E = config.hidden_size
         last = config.num_hidden_layers - 1
         self.embed_tokens = nn.Embedding(config.vocab_size, E)
-        self.layers = nn.ModuleList()
-        for i in range(last + 1):
-            self.layers.append(Layer(config, i == last))
+        self.layers = nn.ModuleList(Layer(config, i == last) for i in range(last + 1))
         self.norm = RMSNorm(E, config.rms_norm_eps)
 
 
@@ -254,19 +249,17 @@ class Transformer(nn.Module):
         """
         G, M, L = tokens.shape
         device = tokens.device
-        positions = torch.arange(L, device=device)
-        positions = positions.expand(G, L)
+        positions = torch.arange(L, device=device).expand(G, L)
         mask = prefix_x = prefix_rotation = None
         if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
             # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths[:, None]
             positions = positions + starts.to(device, non_blocking=True)
-            Lp = prefix.shape[1]
-            mask = prefix_mask(prefix_lengths, Lp, L, device)
+            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
-        rotation = self.rows_rotation(positions, M)
-        x = self.model.embed_tokens(tokens)  # (G, M, L, E)
-        x = x.flatten(0, 1)  # (G M, L, E)
+        positions = positions.repeat_interleave(M, 0)  # (G M, L)
+        rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
+        x = self.model.embed_tokens(tokens).flatten(0, 1)  # (G M, L, E)
         # Without a backward there are no activations to save.
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for layer in self.layers:
@@ -301,53 +294,27 @@ class Transformer(nn.Module):
         tokens  (G, M), the newest token of every row
         cache   keys and values of all earlier tokens, with room for these
         """
-        tokens = tokens.unsqueeze(-1)
-        x = self.model.embed_tokens(tokens)  # (G, M, 1, E)
+        x = self.model.embed_tokens(tokens.unsqueeze(-1))  # (G, M, 1, E)
         cache.extend()
-        rotation = self.step_rotation(cache.positions)
+        config = self.config
+        sizes = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        rotation = config.rope.step_rotation(cache.positions, *sizes, self.rotation_dtype)
         for i, layer in enumerate(self.layers):
             x = layer.decode(x, rotation, cache, i)
-        x = self.model.norm(x)
-        logits = self.lm_head(x)
-        return logits.squeeze(2)
-
-    def step_rotation(self, positions: Tensor) -> Rotation:
-        """Return the rotation of [queries | keys | values] of the newest tokens at positions (G,).
-
-        Cosines and sines are (G, 1, 1, H + 2 Hk, D), for `turn`.
-        """
-        config = self.config
-        H = config.num_attention_heads
-        Hk = config.num_key_value_heads
-        weight = self.model.norm.weight
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        parts = config.rope.step_parts(config.head_dim, H, Hk, dtype, positions.device)
-        radians, cos_factor, sin_factor = parts  # (H + 2 Hk, D) each
-        positions = positions.view(-1, 1, 1, 1, 1)
-        angles = positions * radians
-        cos = angles.cos() * cos_factor
-        sin = angles.sin() * sin_factor
-        return cos, sin
+        return self.lm_head(self.model.norm(x)).squeeze(2)
 
     def embed_prefix(self, prefix: Tensor) -> tuple[Tensor, Rotation]:
         """Return the embedded prefixes (G, Lp, E) and their rotation, (Lp, D) twice."""
         # Every prefix begins at position 0, so one rotation serves all groups.
         positions = torch.arange(prefix.shape[1], device=prefix.device)
-        x = self.model.embed_tokens(prefix)
-        return x, self.rotation(positions)
-
-    def rows_rotation(self, positions: Tensor, M: int) -> list[Tensor]:
-        """Return the rotation (G M, 1, L, D) of positions (G, L), for M rows of each group."""
-        result = []
-        for r in self.rotation(positions):
-            r = r[:, None, None]  # (G, 1, 1, L, D)
-            r = r.expand(-1, M, -1, -1, -1)
-            result.append(r.flatten(0, 1))
-        return result
+        return self.model.embed_tokens(prefix), self.rotation(positions)
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Return cosines and sines (*positions.shape, D)."""
-        # At least float32, whatever the weights are: bfloat16 cannot tell distant positions apart.
-        dtype = torch.promote_types(self.model.norm.weight.dtype, torch.float32)
         config = self.config
-        return config.rope.rotation(positions, config.head_dim, dtype)
+        return config.rope.rotation(positions, config.head_dim, self.rotation_dtype)
+
+    @property
+    def rotation_dtype(self) -> torch.dtype:
+        # At least float32, whatever the weights are: bfloat16 cannot tell distant positions apart.
+        return torch.promote_types(self.model.norm.weight.dtype, torch.float32)

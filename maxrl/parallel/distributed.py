@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
 import signal
@@ -52,7 +51,7 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         # A rank may wait this long for the rollouts or the evaluation of another one. The launcher
         # notices a rank that dies at once; the time-out is for a rank that hangs.
         hour = timedelta(hours=1)
-        store = meet(rank, world)
+        store = find_ranks(rank, world)
         store.set_timeout(hour)
         dist.init_process_group(
             "nccl" if gpu else "gloo",
@@ -66,7 +65,7 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     return rank, world, gpu or torch.device("cpu")
 
 
-def spare_memory():
+def spare_memory() -> None:
     """Let CUDA's allocator grow segments, because caches of ever new sizes would leave gaps.
 
     This must come before the first CUDA call. A setting of the user's stays.
@@ -86,27 +85,18 @@ def from_launcher(name: str, default: int) -> int:
     return int(said)
 
 
-def meet(rank: int, world: int):
+def find_ranks(rank: int, world: int) -> dist.Store:
     """Return the store through which the ranks find each other."""
-    if missing := [
-        name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
-    ]:
-        raise UsageError(
-            f"the environment has WORLD_SIZE but no {missing[0]}: "
-            "start with torchrun, or unset WORLD_SIZE"
-        )
-    from_launcher("MASTER_PORT", 0)
     try:
         return next(rendezvous("env://", rank, world, timeout=MEETING))[0]
     except (dist.DistError, ValueError) as error:
         raise UsageError(
-            f"rank {rank} did not find the other ranks at "
-            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} "
-            f"({' '.join(str(error).split())[:100]})"
+            f"rank {rank} did not find the other ranks ({' '.join(str(error).split())[:150]}): "
+            "start with torchrun, or unset WORLD_SIZE"
         ) from None
 
 
-def end_with_launcher():
+def end_with_launcher() -> None:
     """Ask the Linux kernel for SIGTERM when the launcher dies.
 
     The rank then finishes its step, saves and ends, and does not go on as an orphan.
@@ -123,30 +113,22 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def barrier():
+def barrier() -> None:
     if dist.is_initialized():
         dist.barrier()
 
 
-def from_main(value):
-    """Return the main rank's JSON value on all ranks; as text, since torch would send a pickle."""
-    if not dist.is_initialized():
-        return value
-    text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=group_device())
-    size = torch.tensor(len(text), device=text.device)
-    dist.broadcast(size, 0)
-    text = text if rank() == 0 else text.new_empty(int(size))
-    dist.broadcast(text, 0)
-    return json.loads(bytes(text.tolist()))
+def from_main(value: Any) -> Any:
+    """Return the main rank's value on all ranks."""
+    values = [value]
+    if dist.is_initialized():
+        dist.broadcast_object_list(values, 0, device=group_device())
+    return values[0]
 
 
 def group_device() -> torch.device:
     """Return the device of the tensors that the ranks exchange."""
-    return (
-        torch.device("cuda", torch.cuda.current_device())
-        if dist.get_backend() == "nccl"
-        else torch.device("cpu")
-    )
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
@@ -154,10 +136,9 @@ def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
     if not (numbers and dist.is_initialized()):
         return numbers
     names = sorted(numbers)
-    values = torch.tensor(
-        [float(numbers[name]) for name in names], dtype=torch.float64, device=group_device()
-    )
-    dist.all_reduce(values, dist.ReduceOp.SUM if op == "sum" else dist.ReduceOp.MAX)
+    values = torch.tensor([numbers[name] for name in names], dtype=torch.float64)
+    values = values.to(group_device())
+    dist.all_reduce(values, getattr(dist.ReduceOp, op.upper()))
     return dict(zip(names, values.tolist()))
 
 
@@ -167,9 +148,9 @@ def peak_memory(device: torch.device) -> dict[str, float]:
         peak = torch.cuda.max_memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-            1 if sys.platform == "darwin" else 1024
-        )
+        # In bytes on macOS, in KiB elsewhere.
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return {"memory/peak_gb": all_reduce({"peak": peak / 2**30}, "max")["peak"]}
 
 
@@ -187,10 +168,8 @@ def bfloat16_unit() -> str:
 
     A cap on the instructions of a library (ONEDNN_MAX_CPU_ISA) is not taken into account.
     """
-    for unit, flag in (
-        ("AMX", "_is_amx_tile_supported"),
-        ("AVX512-BF16", "_is_avx512_bf16_supported"),
-    ):
+    flags = {"AMX": "_is_amx_tile_supported", "AVX512-BF16": "_is_avx512_bf16_supported"}
+    for unit, flag in flags.items():
         if getattr(torch.cpu, flag, bool)():
             return unit
     return ""
@@ -203,14 +182,14 @@ def sum_tensor(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def broadcast_buffers(module: torch.nn.Module):
+def broadcast_buffers(module: torch.nn.Module) -> None:
     """Copy rank 0's buffers to every rank, as DDP does before a forward."""
     if dist.is_initialized():
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
 
 
-def data_parallel(module: torch.nn.Module, *nothing) -> torch.nn.Module:
+def data_parallel(module: torch.nn.Module, *nothing: Any) -> torch.nn.Module:
     """Wrap a module in DDP, which averages gradients over the ranks, if there are several.
 
     nothing  arguments for which the module returns a 0 that needs every gradient, if there are any

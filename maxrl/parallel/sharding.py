@@ -1,6 +1,7 @@
 """A model divided among the ranks (FSDP2), and unsharded copies of it."""
 
 import copy
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import nn
 from maxrl.parallel.distributed import all_reduce, from_launcher, rank, world_size
 
 
-def fully_sharded(module: nn.Module, blocks) -> nn.Module:
+def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
     """Divide a module in place: a rank keeps a slice of every parameter, gradient and Adam state.
 
     module  all of it on the CPU of each rank; rank 0's weights count, as with DDP
@@ -27,8 +28,8 @@ def fully_sharded(module: nn.Module, blocks) -> nn.Module:
     embeddings, which autocast leaves alone.
 
     Every forward and backward of a block is a collective. Ranks that run the module different
-    numbers of times wait for each other for ever, so what needs no gradient runs on a copy from
-    `gathered`. ValueError without a process group.
+    numbers of times wait for each other for ever, so what needs no gradient runs on a copy of
+    `Gathered`. ValueError without a process group.
     """
     # Imported here because only a sharded model needs these modules, which load slowly.
     from torch.distributed.device_mesh import init_device_mesh
@@ -58,86 +59,75 @@ def mesh_sizes() -> tuple[int, ...]:
     # Nodes of different sizes would each build another mesh and wait for the others.
     ends = all_reduce({"most": local, "least": -local}, "max")
     equal = ends["most"] == -ends["least"]
-    return (
-        (world // local, local) if equal and 1 < local < world and world % local == 0 else (world,)
-    )
-
-
-def meta_skeleton(model: nn.Module) -> nn.Module:
-    """Return a copy, on the meta device, of a model before it is sharded, for `gathered`."""
-    empty = {}
-    for p in model.parameters():
-        empty[id(p)] = nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=False)
-    return copy.deepcopy(model, empty)
-
-
-@torch.no_grad()
-def gathered(
-    model: nn.Module, skeleton: nn.Module, device=None, linear: torch.dtype | None = None
-) -> nn.Module:
-    """Return an unsharded copy of a sharded model, without hooks; all ranks must call this.
-
-    model     the sharded one
-    skeleton  its meta_skeleton
-    device    of the copy, without it that of the slices
-    linear    dtype of the parameters of nn.Linear
-
-    Gathering is a collective, one tensor at a time; using the copy is not. Linear layers in
-    bfloat16 are what autocast makes of them, while norms and embeddings stay as they are, so that
-    the copy computes the same.
-    """
-    result = copy.deepcopy(skeleton)
-    made = {}
-    for module, place in zip(model.modules(), result.modules()):
-        for name, parameter in module.named_parameters(recurse=False):
-            dtype = parameter.dtype
-            if linear and isinstance(module, nn.Linear):
-                dtype = linear
-            # Tied parameters are gathered once.
-            key = id(parameter), dtype
-            if key not in made:
-                full = unsharded(parameter.detach().to(dtype))
-                made[key] = nn.Parameter(full.to(device), requires_grad=False)
-            setattr(place, name, made[key])
-    return result
+    if equal and 1 < local < world and world % local == 0:
+        return world // local, local
+    return (world,)
 
 
 class Gathered:
     """The unsharded copy of a sharded model that sampling and saving use.
 
     It is gathered when it is first needed after an update, and dropped before the next one. Make
-    this before the model is sharded.
+    this before the model is sharded: a copy of a sharded module would have its hooks.
     """
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.skeleton = meta_skeleton(model)
         self.copy: Any = None
+        empty = {}
+        for p in model.parameters():
+            empty[id(p)] = nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=False)
+        self.skeleton = copy.deepcopy(model, empty)
 
     def get(self, linear: torch.dtype | None) -> Any:
-        """Return the copy, as `gathered` makes it; all ranks must call this."""
+        """Return the copy, as `gather` makes it; all ranks must call this."""
         if self.copy is None:
-            self.copy = gathered(self.model, self.skeleton, linear=linear)
+            self.copy = self.gather(linear=linear)
         return self.copy
 
     def drop(self) -> None:
         """Forget the copy: the weights are about to change."""
         self.copy = None
 
-    def state(self, optimizer: torch.optim.Optimizer) -> dict:
+    @torch.no_grad()
+    def gather(self, device: str | None = None, linear: torch.dtype | None = None) -> nn.Module:
+        """Return an unsharded copy of the model, without hooks; all ranks must call this.
+
+        device  of the copy (default: that of the slices)
+        linear  dtype of the parameters of nn.Linear
+
+        Gathering is a collective, one tensor at a time; using the copy is not. Linear layers in
+        bfloat16 are what autocast makes of them, while norms and embeddings stay as they are, so
+        that the copy computes the same.
+        """
+        result = copy.deepcopy(self.skeleton)
+        made = {}
+        for module, target in zip(self.model.modules(), result.modules()):
+            for name, parameter in module.named_parameters(recurse=False):
+                dtype = parameter.dtype
+                if linear and isinstance(module, nn.Linear):
+                    dtype = linear
+                # Tied parameters are gathered once.
+                key = id(parameter), dtype
+                if key not in made:
+                    full = unsharded(parameter.detach().to(dtype))
+                    made[key] = nn.Parameter(full.to(device), requires_grad=False)
+                setattr(target, name, made[key])
+        return result
+
+    def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
 
         They are in the CPU memory of rank 0; on the other ranks they are on the meta device.
         """
         device = "cpu" if rank() == 0 else "meta"
-        full = gathered(self.model, self.skeleton, device)
-        state = {}
+        full = self.gather(device)
+        state: dict = {}
         for name, parameter in self.model.named_parameters():
-            values = {}
+            values = state[full.get_parameter(name)] = {}
             for key, value in optimizer.state.get(parameter, {}).items():
                 if value is not None:
                     values[key] = unsharded(value).to(device)
-            state[full.get_parameter(name)] = values
         return {"model": full, "optimizer": SimpleNamespace(state=state)}
 
 

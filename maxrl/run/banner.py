@@ -2,10 +2,7 @@
 
 import shlex
 
-from maxrl.io.arguments import dashed
-from maxrl.io.files import read_json
 from maxrl.parallel import distributed
-from maxrl.recipes import is_record
 
 
 def opening(run, task, validation, policy) -> list[str]:
@@ -18,7 +15,7 @@ def opening(run, task, validation, policy) -> list[str]:
     world = distributed.world_size()
     ranks = f" on {world} ranks" if world > 1 else ""
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
-    lines = [
+    return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} "
         f"rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
@@ -27,25 +24,6 @@ def opening(run, task, validation, policy) -> list[str]:
         f"  rewards  {', '.join(cfg.reward) or 'of the task'}",
         f"  writes   {run.path}{since}",
     ]
-    if is_record(run.recipe):
-        lines.append(f"  repeats  {run.recipe}: {differences(read_json(run.recipe), run.record)}")
-    return lines
-
-
-def differences(old: dict, new: dict) -> str:
-    """What a repeated run has changed since `old`, the recipe.json that it repeats."""
-    before, now = (
-        {name: record[name] for name in ("torch", "python", "ranks", "examples")}
-        | {f"{split} data": digest[:8] for split, digest in record["data"].items()}
-        | {f"--{dashed(name)}": value for name, value in record["config"].items()}
-        for record in (old, new)
-    )
-    found = [
-        f"{name} {value} instead of {before[name]}"
-        for name, value in now.items()
-        if name not in ("--out", "--resume") and before.get(name, value) != value
-    ]
-    return ", ".join(found) or "nothing differs that is recorded"
 
 
 def closing(run) -> list[str]:

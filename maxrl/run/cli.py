@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
@@ -86,14 +85,6 @@ def reader_has_gone() -> bool:
     # Without any event asked for, poll() reports errors alone.
     output.register(sys.stdout.fileno(), 0)
     return bool(output.poll(0))
-
-
-def started(script: str) -> list[str]:
-    """The words that start a script: `python train.py` in a clone, `maxrl train` if installed."""
-    clone = Path(__file__).resolve().parents[2]
-    if (clone / script).exists():
-        return ["python", script]
-    return ["maxrl", script.removesuffix(".py")]
 
 
 def say(sentence: str):

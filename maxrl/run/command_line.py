@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import inspect
 import shlex
+import sys
 import typing
 from collections.abc import Mapping
 from functools import partial
@@ -14,9 +15,8 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
-from maxrl.io.user_code import imported
 from maxrl.recipes import RECIPES, find_recipe, is_record
-from maxrl.registry import add_own
+from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 
@@ -68,26 +68,36 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
         add_help=False,
         **options,
     )
-    types = typing.get_type_hints(Config)
-    for f in dataclasses.fields(config):
-        if f.name in GROUPS:
-            group = parser.add_argument_group(GROUPS[f.name])
-        kind = types[f.name]
-        if kind is dict:
-            continue
-        # A switch alone is true, and --resume alone is yes.
-        alone = {bool: "true", str: "yes"}[kind] if kind is bool or f.name == "resume" else None
-        group.add_argument(
-            f"--{dashed(f.name)}",
-            # Reward functions may be named one by one.
-            action="extend" if f.name == "reward" else "store",
-            nargs="?" if alone else None,
-            const=alone,
-            type=partial(parser.read, kind),
-            metavar=typed(getattr(config, f.name)) or '""',
-            help=argparse.SUPPRESS if f.name in hidden else f.metadata["help"],
-        )
+    for name, f in Config.__dataclass_fields__.items():
+        if name in GROUPS:
+            group = parser.add_argument_group(GROUPS[name])
+        if not isinstance(getattr(config, name), dict):
+            about = argparse.SUPPRESS if name in hidden else f.metadata["help"]
+            add_field(group, parser.read, name, about, typed(getattr(config, name)) or '""')
     return parser
+
+
+def add_field(group, read, name: str, about: str, metavar: str | None = None):
+    """Add the option of a field of Config, which the result has only if it was given.
+
+    group    the parser, or a group of it
+    read     turns a type and a text into a value
+    about    for --help, in which `metavar` stands for the value
+    """
+    kind = typing.get_type_hints(Config)[name]
+    # A switch alone is true, and --resume alone is yes.
+    alone = "true" if kind is bool else "yes" if name == "resume" else None
+    group.add_argument(
+        f"--{dashed(name)}",
+        # Reward functions may be named one by one.
+        action="extend" if name == "reward" else "store",
+        nargs="?" if alone else None,
+        const=alone,
+        default=argparse.SUPPRESS,
+        type=partial(read, kind),
+        metavar=metavar,
+        help=about,
+    )
 
 
 def with_overrides(config: Config, arguments: list[str]) -> Config:
@@ -212,14 +222,16 @@ def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
         if ":" in value and name not in given:
             code += [f"--{name}", value]
     if code:
+        command = shlex.join(["python", *sys.argv, *code])
         raise UsageError(
-            f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it"
+            f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it, "
+            f"as in {command}"
         )
 
 
 def add_estimator(name: str):
     """Register an estimator of the user's own, FILE.py:NAME."""
     try:
-        add_own(name, imported(name, "--estimator"))
+        ADVANTAGES[name] = find(name)
     except (TypeError, ValueError) as error:
         raise UsageError(f"--estimator {name}: {error}") from None

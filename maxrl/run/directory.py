@@ -117,8 +117,16 @@ class Run:
 
     def check_same(self, folder: Path):
         """Refuse to resume with another recipe, or other data, than folder/recipe.json records."""
-        old = files.read_json(folder / "recipe.json") | {"config": checkpoint.recorded(folder)}
-        compare(self.cfg, old, self.path)
+        old = files.read_json(folder / "recipe.json")
+        # The shape of a cosine depends on its length.
+        free = FREE_ON_RESUME - ({"steps"} if self.cfg.schedule == "cosine" else set())
+        new = self.cfg.to_dict()
+        for name, value in checkpoint.recorded(folder).items():
+            if name not in free and value != new[name]:
+                raise UsageError(
+                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
+                    "start another run with --out DIR"
+                )
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(
             data[split] != self.data[split] for split in self.data
@@ -134,16 +142,10 @@ class Run:
         if not self.resumed:
             return 0
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
-        state = saved_state(self.resumed)
+        state = files.read_json(self.resumed / "state.json")
         self.skipped = state["skipped"]
         self.reached = state["reached"]
         self.steps = state["step"]
-        world = distributed.world_size()
-        if state["ranks"] != world and self.main:
-            say(
-                f"{self.path} was saved by {state['ranks']} ranks and resumes with {world}: the "
-                "prompts keep their order, and results are equal up to rounding"
-            )
         return self.cfg.steps if self.reached else self.steps
 
     def start(self, step: int) -> Path:
@@ -191,6 +193,12 @@ class Run:
         elif now - self.signalled > 1:
             os._exit(128 + number)
 
+    def ends(self, step: int, metrics: dict[str, float], policy, optimizer, logger) -> bool:
+        """Save after this step if that is due, and return whether the run ends here."""
+        if self.due(step, metrics):
+            self.save(policy, optimizer, step, logger)
+        return self.reached or self.stopped
+
     def due(self, step: int, metrics: dict[str, float]) -> bool:
         """Whether to save after this step.
 
@@ -220,12 +228,14 @@ class Run:
             "ranks": distributed.world_size(),
         }
         # All ranks take part in gathering what is sharded.
-        whole = {"optimizer": optimizer}
+        whole = {"model": policy.model, "optimizer": optimizer}
         if self.cfg.shard:
-            whole = policy.gathered_state(optimizer)
+            whole = policy.gathered.state(optimizer)
         if self.main:
-            policy.save(
+            checkpoint.save(
                 self.path / name,
+                tokenizer=policy.tokenizer,
+                stop_tokens=policy.stop_tokens,
                 recipe=self.record,
                 state=state,
                 metrics=logger.history(),
@@ -305,25 +315,6 @@ def newest_intact(run: Path) -> Path | None:
             f"{run} holds no intact checkpoint ({damaged[0][1]}): start another run with --out DIR"
         )
     return None
-
-
-def saved_state(folder: Path) -> dict:
-    """What Run.save() has written to state.json of a checkpoint."""
-    return files.read_json(folder / "state.json")
-
-
-def compare(cfg: Config, recipe: dict, run: Path):
-    """Refuse to resume a run with a recipe that differs from its own."""
-    new = cfg.to_dict()
-    old = recipe["config"]
-    # The shape of a cosine depends on its length.
-    free = FREE_ON_RESUME - ({"steps"} if cfg.schedule == "cosine" else set())
-    for name in new:
-        if name not in free and old[name] != new[name]:
-            raise UsageError(
-                f"{run} was started with {name} = {old[name]!r}, not {new[name]!r}: "
-                "start another run with --out DIR"
-            )
 
 
 def lock(run: Path) -> TextIO:

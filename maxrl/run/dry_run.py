@@ -1,5 +1,7 @@
 """An estimate of the memory that a run needs on each GPU: `train.py RECIPE --dry-run [--gpus 8]`.
 
+Further options, such as --shard true or --gradient-checkpointing true, may follow as in a run.
+
 With p parameters every rank always holds 4 p bytes of weights, 4 p of gradients (in the buckets of
 DDP), 8 p of Adam's state (4 p for SGD) and 4 p for the reference model of a KL penalty. With
 --shard true the first three are divided over the GPUs of a node, NODE of them. The larger of two
@@ -34,7 +36,6 @@ free.
 """
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -124,18 +125,15 @@ def activation_bytes(
     Hk = config.num_key_value_heads
     a = 2 if low else 4
     layer = 16 * E + 2 * a * E + a * (2 * H + 2 * Hk) * D + 4 * a * config.intermediate_size + 4 * H
-    if FAMILIES[config.model_type]["qk_norm"]:
+    if FAMILIES[config.model_type].qk_norm:
         layer += 8 * (H + Hk) * D
     layer = tokens * layer + copied * 2 * a * Hk * D
-    kept = (
-        layer + config.num_hidden_layers * 4 * E * tokens
-        if checkpointing
-        else config.num_hidden_layers * layer
-    )
+    layers = config.num_hidden_layers
+    kept = layer + layers * 4 * E * tokens if checkpointing else layers * layer
     return kept + tokens * (8 + 2 * a) * E
 
 
-def plan(cfg: Config, gpus: int = 1, sharded: bool = False) -> dict[str, dict[str, int]]:
+def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
     """Return the bytes that one rank needs, {"always", "sampling" or "training": {what: bytes}}."""
     if gpus < 1 or cfg.prompts % gpus:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
@@ -144,7 +142,7 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False) -> dict[str, dict[st
     if cfg.lora_rank:
         add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
     p = parameters(model)
-    share = min(gpus, NODE) if sharded else 1
+    share = min(gpus, NODE) if cfg.shard else 1
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     reference = p * bool(cfg.beta)
     always = {
@@ -158,7 +156,7 @@ def plan(cfg: Config, gpus: int = 1, sharded: bool = False) -> dict[str, dict[st
     if is_low(cfg):
         sampling["weights in bfloat16"] = training["weights in bfloat16"] = 2 * p
         training["reference in bfloat16"] = 2 * reference
-    if sharded:
+    if cfg.shard:
         # In float32 the gathered weights are freed before the backward.
         table = config.vocab_size * config.hidden_size * (4 if config.tie_word_embeddings else 2)
         name = "embeddings in float32" if is_low(cfg) else "weights, gathered"
@@ -234,32 +232,21 @@ def checkpoint_bytes(cfg: Config, always: dict[str, int]) -> int:
 
 
 def dry_run(name: str, cfg: Config, gpus: int) -> str:
-    """Return the table that --dry-run prints, with a column for --shard true on several GPUs."""
+    """Return the table that --dry-run prints."""
     check_names(cfg)
-    kinds = {"replicated": False} | ({"sharded": True} if gpus > 1 else {})
-    plans = [plan(cfg, gpus, sharded) for sharded in kinds.values()]
-    less = replace(cfg, gradient_checkpointing=True)
+    found = plan(cfg, gpus)
     rollouts = " + ".join(map(str, cfg.rounds))
     dtype = "bfloat16" if is_low(cfg) else "float32"
     tokens = cfg.prompts * sum(cfg.rounds) * cfg.max_response
-
-    def line(title: str, sizes) -> str:
-        return f"  {title:42}" + "".join(f"{size / 2**30:12.2f}" for size in sizes)
-
     lines = [
         f"{name}: {parameters(shape(cfg)):,} parameters, forward in {dtype}",
         f"a step: {cfg.prompts} prompts x {rollouts} rollouts, at most {tokens:,} response tokens",
-        f"each of {gpus} GPUs: {cfg.prompts // gpus} prompts",
-        "",
-        f"{'GiB of a rank':44}" + "".join(f"{kind:>12}" for kind in kinds),
+        f"each of {gpus} GPUs, with {cfg.prompts // gpus} prompts, needs these GiB:",
     ]
-    for moment in plans[0]:
-        for what in dict.fromkeys(what for found in plans for what in found[moment]):
-            sizes = [found[moment].get(what, 0) for found in plans]
-            if any(sizes):
-                lines.append(line(f"{moment + ':':10}{what}", sizes))
-    lines.append(line("peak", map(peak, plans)))
-    lighter = [peak(plan(less, gpus, sharded)) for sharded in kinds.values()]
-    lines.append(line("peak with --gradient-checkpointing true", lighter))
+    sizes: dict[str, int] = {}
+    for moment, items in found.items():
+        sizes |= {f"{moment + ':':10}{what}": size for what, size in items.items() if size}
+    for what, size in (sizes | {"peak": peak(found)}).items():
+        lines.append(f"  {what:42}{size / 2**30:12.2f}")
     size = checkpoint_bytes(cfg, plan(cfg)["always"])
     return "\n".join([*lines, f"  a checkpoint on disk: {size / 1e9:,.2f} GB"])

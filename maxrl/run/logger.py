@@ -181,9 +181,9 @@ class Logger:
         """A step as one line of a log file, with the mean time of a step and the time left."""
         self.last_line = time.monotonic()
         each = (self.last_line - self.began) / (done - self.first)
-        left = each * (self.run.cfg.steps - done)
         shown = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        return f"step {done}/{self.run.cfg.steps}  {shown}  {each:.2g} s  {duration(left)} left"
+        left = tqdm.format_interval(each * (self.run.cfg.steps - done))
+        return f"step {done}/{self.run.cfg.steps}  {shown}  {each:.2g} s  {left} left"
 
     def say(self, *lines: str, once: bool = False):
         """Print lines for people, above the progress bar; with `once`, no second time."""
@@ -198,10 +198,3 @@ class Logger:
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()
-
-
-def duration(seconds: float) -> str:
-    """A duration in a readable unit: 40 s, 12 min, 3.5 h."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from torch.autograd import DeviceType
-from torch.profiler import profile
+import torch
+from torch.profiler import profile, schedule
 
 from maxrl.run.cli import say
-
-LINES = 10
 
 
 def profiled(steps: range, run) -> Iterator[int]:
@@ -16,36 +14,20 @@ def profiled(steps: range, run) -> Iterator[int]:
     The first step is left out, because it sets up much for the others. RUN/profile.json.gz is for
     https://ui.perfetto.dev, and the operations that take the most time are printed.
     """
-    first = min(1, len(steps) - 1)
-    last = first + run.cfg.profile - 1
-    recorder = None
-    try:
-        for place, step in enumerate(steps):
-            if run.main and place == first <= last:
-                recorder = profile()
-                recorder.start()
+    if not (run.main and run.cfg.profile):
+        yield from steps
+        return
+
+    def report(recorder: profile):
+        file = run.path / "profile.json.gz"
+        recorder.export_chrome_trace(str(file))
+        kind = "cuda" if torch.cuda.is_available() and run.cfg.device != "cpu" else "cpu"
+        table = recorder.key_averages().table(f"self_{kind}_time_total", row_limit=10)
+        say(f"wrote {file}\n{table}")
+
+    first = int(len(steps) > 1)
+    plan = schedule(wait=0, warmup=first, active=run.cfg.profile, repeat=1)
+    with profile(schedule=plan, on_trace_ready=report) as recorder:
+        for step in steps:
             yield step
-            if recorder and place == last:
-                report(recorder, run.path / "profile.json.gz")
-                recorder = None
-    finally:
-        # The run ended before its last recorded step.
-        if recorder:
-            report(recorder, run.path / "profile.json.gz")
-
-
-def report(recorder: profile, file):
-    """Stop recording, write the trace, and print the operations with the most time of their own."""
-    recorder.stop()
-    recorder.export_chrome_trace(str(file))
-    rows = recorder.key_averages()
-    # On a GPU, kernels have rows of their own, whose time operations of the host count again.
-    kernels = [r for r in rows if r.device_type == DeviceType.CUDA and not r.is_user_annotation]
-    kind = "device" if kernels else "cpu"
-    times = [
-        (getattr(row, f"self_{kind}_time_total"), row.count, row.key) for row in kernels or rows
-    ]
-    total = sum(time for time, _, _ in times) or 1
-    say(f"wrote {file}; own time on the {kind}:")
-    for time, count, name in sorted(times, reverse=True)[:LINES]:
-        say(f"  {time / total:6.1%} {time / 1000:11,.1f} ms {count:9,} x {name[:60]}")
+            recorder.step()

@@ -4,6 +4,7 @@ A line is a step with a few of its prompts, each with the rollouts of the highes
 reward: a right and a wrong one if the prompt has both.
 """
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -82,23 +83,16 @@ def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> di
     """Rollout j of prompt i, with the answer that the verifier reads and a drawing, if any."""
     text = rollouts.text(i, j)
     read = drawn = None
-    if task.final:
-        read = attempt(task.final, task.response(rollouts, i, j))
-    if getattr(kind(task), "show", None) is not Task.show:
-        drawn = attempt(task.show, text, example, False)
+    # An error in the code of a task must not end the run.
+    with contextlib.suppress(*FAULTS):
+        read = task.final and task.final(task.response(rollouts, i, j))
+    with contextlib.suppress(*FAULTS):
+        if getattr(kind(task), "show", None) is not Task.show:
+            drawn = task.show(text, example, False)
     return {
         "reward": None if reward != reward else reward,
         "length": int(rollouts.lengths[i, j]),
         "response": text,
-        "read": read,
+        "read": read and str(read),
         "drawn": drawn,
     }
-
-
-def attempt(function, *arguments) -> str | None:
-    """What a task says of a response; an error in it must not end the run."""
-    try:
-        said = function(*arguments)
-    except FAULTS:
-        return None
-    return None if said is None else str(said)

@@ -27,7 +27,7 @@ from maxrl.recipes import RECIPES
 from maxrl.registry import check_sizes
 from maxrl.rewards.functions import Rewards, Verdicts, probe
 from maxrl.rollouts import Rollouts
-from maxrl.run.cli import say, started
+from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
@@ -266,11 +266,7 @@ def start_policy(
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
-        make = (
-            f", or make this one: {' '.join([*started('train.py'), name])}"
-            if name in RECIPES
-            else ""
-        )
+        make = f", or make this one with the recipe {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{make}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -345,7 +341,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     if len(task) == 0:
         raise UsageError(f"the {args.split} split of task {args.task} is empty")
     if task.classes:
-        if args.max_prompt or args.max_response or args.top_k or args.top_p != 1:
+        if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
             raise UsageError(
                 "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
                 "--top-k and --top-p"
@@ -354,7 +350,6 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     if not args.reward:
         # A missing package or reward function is named before any sampling.
         probe(task)
-    args.max_response = args.max_response or args.own_max_response
     if not args.max_response:
         raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
     if args.max_prompt:

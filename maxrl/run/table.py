@@ -1,7 +1,6 @@
 """What eval.py prints and draws of its results: tables, sentences, curves."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,9 +10,6 @@ from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, times_fewer
 
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
-
-# Bins of the pass rate in the table of gradient norms.
-EDGES = (0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)
 
 
 def over_seeds(results: dict, value: Callable[[dict], Any]) -> dict[str, np.ndarray]:
@@ -155,21 +151,6 @@ def print_faults(results: dict):
         )
 
 
-def print_norms(results: dict, edges: Sequence[float] = EDGES):
-    """Print the median gradient norm of the prompts whose pass rate lies between two edges."""
-    print(f"{where(results)}: {drawn(results)}; median gradient norm by pass rate, up to")
-    print(f"{'':30}" + "".join(f"{edge:>9g}" for edge in edges))
-    for row in results["checkpoints"]:
-        # Bin i is above edge i-1, up to edge i.
-        bins = np.searchsorted(edges, row["pass_rates"])
-        counts = np.bincount(bins, minlength=len(edges))
-        print(f"{row['name'] + ', prompts':30}" + "".join(f"{n:9}" for n in counts))
-        for name, norms in row["norms"].items():
-            groups = [np.array(norms)[bins == i] for i in range(len(edges))]
-            cells = [f"{np.median(group):.3g}" if len(group) else "-" for group in groups]
-            print(f"{row['name'] + ', ' + name:30}" + "".join(f"{cell:>9}" for cell in cells))
-
-
 def curves(results: dict) -> dict[str, dict]:
     """Return every name's pass@k and standard error over prompts, for the figure."""
     ks = powers(results)
@@ -216,8 +197,3 @@ def bounded(times: float, k: int, most: int) -> str:
     if times == 0:
         return f"<{k / most:.2g}"
     return f"≥{k}" if times == k else f"{times:.3g}"
-
-
-def histogram(counts: list[int]) -> dict[int, int]:
-    """Return {K: how many prompts have K right samples}."""
-    return dict(sorted(Counter(counts).items()))

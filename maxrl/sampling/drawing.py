@@ -5,13 +5,16 @@ Letters: V vocabulary; n tokens drawn from each distribution.
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 BLOCK = 128  # tokens that are added up before one of them is drawn, if there are more
 BELOW_1 = 1 - 2**-52
 MOST_PROBABLE = 1024  # tokens among which top-p looks first
 
 
-def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
+def distribution(
+    logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> Tensor:
     """Return log-probabilities (..., V) to draw from; -inf for tokens that are cut away.
 
     logits       (..., V)
@@ -40,16 +43,16 @@ def distribution(logits, temperature=1.0, top_k=0, top_p=1.0):
     return logits.log_softmax(-1)
 
 
-def outside_nucleus(probabilities, top_p: float):
+def outside_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """Return which tokens (..., V) top-p cuts away: bool.
 
     The kept ones are the most probable, up to the first at which their sum reaches top_p. Among
     equally probable tokens the first ones are kept, on every machine.
     """
-    # On a GPU nothing may depend on a value that the host would have to ask for.
+    # On a GPU nothing may depend on a value that the host would have to wait for.
     if probabilities.is_cuda or probabilities.shape[-1] <= MOST_PROBABLE:
         return outside_by_sorting(probabilities, top_p)
-    # To sort a whole vocabulary costs more than the model: the top 1,024 are nearly always enough.
+    # Sorting a whole vocabulary costs more than the model; the top 1,024 are nearly always enough.
     top = probabilities.topk(MOST_PROBABLE).values  # (..., 1024) descending
     inside = top.cumsum(-1) - top < top_p
     # At least one, also of a distribution that is NaN.
@@ -64,14 +67,14 @@ def outside_nucleus(probabilities, top_p: float):
     return outside
 
 
-def outside_by_sorting(probabilities, top_p: float):
-    """`outside_nucleus`, of probabilities (..., V) that are all sorted."""
+def outside_by_sorting(probabilities: Tensor, top_p: float) -> Tensor:
+    """Do what `outside_nucleus` does, by sorting all probabilities (..., V)."""
     descending, order = probabilities.sort(dim=-1, descending=True, stable=True)
     outside = descending.cumsum(-1) - descending >= top_p
     return torch.zeros_like(outside).scatter(-1, order, outside)
 
 
-def inverse_cdf(probabilities, uniforms):
+def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """Return the tokens (..., n) at which the cumulative distribution passes the uniforms.
 
     probabilities  (..., V), of any sum; a token of probability 0 is never drawn
@@ -83,15 +86,14 @@ def inverse_cdf(probabilities, uniforms):
     return passing(cdf, uniforms.double().clamp(max=BELOW_1) * total)
 
 
-def passing(cdf, points):
-    """Return the first places (..., n) where sums cdf (..., V) are above the points (..., n)."""
-    places = torch.searchsorted(cdf, points, right=True)
-    # Beyond the last only if the distribution is NaN: the loss will say so.
-    last = cdf.shape[-1] - 1
-    return places.clamp(max=last)
+def passing(cdf: Tensor, points: Tensor) -> Tensor:
+    """Return the first indices (..., n) where sums cdf (..., V) are above the points (..., n)."""
+    indices = torch.searchsorted(cdf, points, right=True)
+    # Beyond the last only if the distribution is NaN, which shows in the loss.
+    return indices.clamp(max=cdf.shape[-1] - 1)
 
 
-def draw(probabilities, uniforms):
+def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """Return the tokens of `inverse_cdf` for one uniform each: a block first, then one in it.
 
     probabilities  (..., V)
@@ -103,7 +105,7 @@ def draw(probabilities, uniforms):
     uniforms = uniforms.unsqueeze(-1)
     if V <= BLOCK:
         return inverse_cdf(probabilities, uniforms).squeeze(-1)
-    # Of most models the vocabulary is whole blocks, and then nothing is copied.
+    # The vocabulary of most models is a multiple of BLOCK, and then nothing is copied.
     if V % BLOCK:
         probabilities = F.pad(probabilities, (0, -V % BLOCK))
     blocks = probabilities.unflatten(-1, (-1, BLOCK))  # (..., V / BLOCK, BLOCK)
@@ -114,8 +116,7 @@ def draw(probabilities, uniforms):
     # What is left of the point inside the block.
     before = cdf.gather(-1, block) - sums.gather(-1, block)
     points = points - before
-    chosen = block.unsqueeze(-1)
-    chosen = chosen.expand(*block.shape, BLOCK)
+    chosen = block.unsqueeze(-1).expand(*block.shape, BLOCK)
     inside = blocks.gather(-2, chosen).squeeze(-2)  # (..., BLOCK)
     cdf = inside.cumsum(-1, dtype=torch.float64)
     # Sums of blocks are rounded: the point may lie a little outside of its block.

@@ -1,46 +1,51 @@
 """Sampling as many rollouts at once as fit into memory."""
 
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 
 from maxrl.models.cache import Cache, CacheFull
+from maxrl.models.hf_config import TransformerConfig
 from maxrl.sampling.sampler import Samples
 
 
-def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, int]:
-    """Sample P = `prompts` groups of N = `rollouts` in waves that fit into memory.
+def in_waves(
+    sample: Callable[[slice, slice], Samples], num_prompts: int, num_rollouts: int, max_rows: int
+) -> tuple[Samples, int]:
+    """Sample P = `num_prompts` groups of N = `num_rollouts` in waves that fit into memory.
 
-    sample  sample(groups, columns), with two slices, returns the Samples of a part
-    rows    the most rows of a wave
+    sample    sample(groups, columns), with two slices, returns the Samples of a part
+    max_rows  the most rows of a wave
 
     Returns all Samples, and how many rows there was memory for. After an out-of-memory error waves
     are half as large, down to slices of a group; the noise rule keeps the rollouts the same. A full
     budget (CacheFull) halves them as well, but only this time: shorter responses may fit again.
     """
     waves = []
-    fitting = rows
+    fitting = max_rows
     g = 0
-    while g < prompts:
-        groups = slice(g, min(g + max(1, rows // rollouts), prompts))
-        width = min(rows, rollouts)
-        columns = [slice(n, n + width) for n in range(0, rollouts, width)]
+    while g < num_prompts:
+        groups = slice(g, min(g + max(1, max_rows // num_rollouts), num_prompts))
+        width = min(max_rows, num_rollouts)
+        columns = [slice(n, n + width) for n in range(0, num_rollouts, width)]
         try:
             waves.append(joined([sample(groups, part) for part in columns], 1))
             g = groups.stop
             continue
         except RuntimeError as error:
             full = isinstance(error, CacheFull)
-            if rows == 1 or not (full or out_of_memory(error)):
+            if max_rows == 1 or not (full or out_of_memory(error)):
                 raise
         # Not within `except`, where the error still holds the tensors of the call that failed.
-        rows = max(1, min(rows, (groups.stop - g) * rollouts) // 2)
+        max_rows = max(1, min(max_rows, (groups.stop - g) * num_rollouts) // 2)
         if full:
             continue
-        fitting = rows
+        fitting = max_rows
         warnings.warn(
-            f"out of memory in sampling: at most {rows} rollouts at once from now on", stacklevel=2
+            f"out of memory in sampling: at most {fitting} rollouts at once from now on",
+            stacklevel=2,
         )
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -48,14 +53,12 @@ def in_waves(sample, prompts: int, rollouts: int, rows: int) -> tuple[Samples, i
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says so, of a GPU or of a CPU, whose error is no class of its own."""
+    """Whether memory ran out, on a GPU or on a CPU, whose error has no class of its own."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def joined(parts: list[Samples], dim: int) -> Samples:
-    """Return Samples of several groups (dim 0) or of several rows of the same groups (dim 1) as
-    one.
-    """
+    """Join Samples of several groups (dim 0), or of several rows of the same groups (dim 1)."""
     L = max(part.tokens.shape[-1] for part in parts)
     result = {}
     for name in vars(parts[0]):
@@ -66,7 +69,7 @@ def joined(parts: list[Samples], dim: int) -> Samples:
     return Samples(**result)
 
 
-def cache_bytes(config, max_tokens: int, element_size: int) -> int:
+def cache_bytes(config: TransformerConfig, max_tokens: int, element_size: int) -> int:
     """Return the bytes of one row's keys and values after max_tokens own tokens, its group's prompt
     not counted.
     """

@@ -1,13 +1,17 @@
 """Prompts as tensors: padding, and what a model cannot answer."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import torch
+from torch import Tensor
 
 
 class PromptError(ValueError):
     """A prompt that cannot be answered."""
 
 
-def check_prompts(model, prompts, max_tokens: int):
+def check_prompts(model: Any, prompts: Iterable[Any], max_tokens: int) -> None:
     """Raise PromptError unless the model can answer all prompts.
 
     model       a Transformer
@@ -21,9 +25,8 @@ def check_prompts(model, prompts, max_tokens: int):
             raise PromptError("a prompt without tokens: every prompt needs at least one")
         longest = max(longest, len(prompt))
         if not isinstance(prompt, range):
-            ids = torch.as_tensor(prompt)
-            highest = max(highest, int(ids.max()))
-    # On a GPU the embedding would end the process without a word on the cause.
+            highest = max(highest, int(torch.as_tensor(prompt).max()))
+    # On a GPU the embedding would abort the process without naming the cause.
     known = model.config.vocab_size
     if highest >= known:
         raise PromptError(
@@ -39,7 +42,7 @@ def check_prompts(model, prompts, max_tokens: int):
         )
 
 
-def split(prompts, device):
+def split(prompts: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor, Tensor, Tensor]:
     """Split prompts into what is encoded once per group and what every row begins with.
 
     prompts  G one-dimensional tensors of at least one token
@@ -47,12 +50,11 @@ def split(prompts, device):
     Returns all but their last tokens (G, Lp), right-padded, their lengths (G,), and the last
     tokens (G,).
     """
-    prefix, lengths = pad([p[:-1] for p in prompts], device)
     last = torch.stack([p[-1] for p in prompts])
-    return prefix, lengths, last.to(device)
+    return *pad([p[:-1] for p in prompts], device), last.to(device)
 
 
-def pad(sequences, device):
+def pad(sequences: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor, Tensor]:
     """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
     lengths = torch.tensor([len(s) for s in sequences])
     shape = len(sequences), int(lengths.max())

@@ -4,7 +4,7 @@
       prefill        encode the prompts
       decode_step    draw one more token of every row
       drop_finished  drop the rows that have ended, so that the cost follows the live ones
-      ended          cut off what rows have drawn after their stop token
+      finish         cut off what rows have drawn after their stop token
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
 number that depends on (seed, step, prompt index, rollout index, position) alone, for a given
@@ -24,7 +24,7 @@ import torch
 from maxrl import rng
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
-from maxrl.sampling.cuda import Late, Repeated
+from maxrl.sampling.cuda import AsyncCopy, CudaGraph
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
@@ -54,7 +54,7 @@ class Slots:
     cache: Cache
     current: torch.Tensor  # (G, M) the newest token of each row, its next input
     alive: torch.Tensor  # (G, M) bool: had not ended at the last look
-    rows: torch.Tensor  # (G, M) which of the P N rollouts each row is
+    row_ids: torch.Tensor  # (G, M) which of the P N rollouts each row is
     uniforms: torch.Tensor  # (P N, max_tokens) the noise
     tokens: torch.Tensor  # (P N, max_tokens) the results; a step writes one column
     log_probs: torch.Tensor  # (P N, max_tokens)
@@ -65,14 +65,14 @@ def noise(
     seed: int,
     step: int,
     prompt_indices: Iterable[int],
-    rollouts: int,
+    num_rollouts: int,
     length: int,
     first: int = 0,
 ) -> torch.Tensor:
     """Return the uniform numbers that rollouts are drawn with: (P, N, length) in [0, 1), float64.
 
     prompt_indices  P positions of the prompts in the batch of all ranks
-    rollouts        N per prompt
+    num_rollouts    N per prompt
     length          the longest response, which decides where the noise of the next rollout begins
     first           how many rollouts were drawn before: their noise is skipped
     """
@@ -81,7 +81,7 @@ def noise(
         # Every prompt has its own generator, so its noise does not depend on its neighbours.
         generator = rng.rollouts(seed, step, int(index))
         generator.random(first * length)
-        draws.append(generator.random((rollouts, length)))
+        draws.append(generator.random((num_rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
 
@@ -89,7 +89,7 @@ def noise(
 def generate(
     model: Transformer,
     prompts: Sequence[torch.Tensor],
-    rollouts: int,
+    num_rollouts: int,
     max_tokens: int,
     stop_tokens: Iterable[int],
     uniforms: torch.Tensor,
@@ -97,7 +97,7 @@ def generate(
     watch: Callable[[int], object] | None = None,
     **sampling,
 ) -> Samples:
-    """Sample N = `rollouts` responses to every prompt.
+    """Sample N = `num_rollouts` responses to every prompt.
 
     prompts      P one-dimensional tensors of at least one token, of any lengths
     max_tokens   the longest response
@@ -110,27 +110,27 @@ def generate(
     PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
     """
     check_prompts(model, prompts, max_tokens)
-    slots = prefill(model, prompts, rollouts, uniforms, budget)
-    device = slots.rows.device
+    slots = prefill(model, prompts, num_rollouts, uniforms, budget)
+    device = slots.row_ids.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    step = Repeated(lambda: decode_step(model, slots, **sampling), device)
-    counts = Late(device)
+    step = CudaGraph(lambda: decode_step(model, slots, **sampling), device)
+    to_host = AsyncCopy(device)
     for position in range(max_tokens):
-        # The host has to wait for the device to know which rows are alive, so it asks rarely.
+        # To know which rows are alive the host has to wait for the device, so it rarely asks.
         asking = position and position % CHECK_EVERY == 0
-        if asking and not drop_finished(slots, stop, position, counts):
+        if asking and not drop_finished(slots, stop, position, to_host):
             break
         if asking and watch:
             watch(position)
         slots.cache.reserve(position + 1)
         step(slots.cache.own[0].shape)
-    return grouped(ended(slots, stop), len(prompts))
+    return finish(slots, stop, len(prompts))
 
 
 def prefill(
     model: Transformer,
     prompts: Sequence[torch.Tensor],
-    rollouts: int,
+    num_rollouts: int,
     uniforms: torch.Tensor,
     budget: float = torch.inf,
 ) -> Slots:
@@ -141,35 +141,32 @@ def prefill(
     # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
     logits = LOGIT_BYTES * len(weight)
-    cache = Cache(model.encode(prefix), prefix_lengths, rollouts, budget, logits)
+    cache = Cache(model.encode(prefix), prefix_lengths, num_rollouts, budget, logits)
     # A copy, because every step writes its tokens into it.
-    current = last[:, None].repeat(1, rollouts)  # (P, N)
-    rows = torch.arange(current.numel(), device=device)
-    rows = rows.view_as(current)  # (P, N)
+    current = last[:, None].repeat(1, num_rollouts)  # (P, N)
+    alive = torch.ones_like(current, dtype=torch.bool)
+    row_ids = torch.arange(current.numel(), device=device).view_as(current)
     dtype = torch.promote_types(weight.dtype, torch.float32)
     tokens = torch.zeros_like(uniforms, dtype=torch.long)  # (P N, max_tokens)
     log_probs = tokens.to(dtype)
     entropies = tokens.to(dtype)
-    return Slots(cache, current, rows >= 0, rows, uniforms, tokens, log_probs, entropies)
+    return Slots(cache, current, alive, row_ids, uniforms, tokens, log_probs, entropies)
 
 
 def decode_step(model: Transformer, slots: Slots, **sampling) -> None:
-    """Draw one more token of every row; its cache must have room. Nothing is asked of the host."""
-    logits = model.decode(slots.current, slots.cache)  # (G, M, V)
-    logits = logits.to(slots.log_probs.dtype)
+    """Draw one more token of every row; its cache must have room. The host is not waited for."""
+    logits = model.decode(slots.current, slots.cache).to(slots.log_probs.dtype)  # (G, M, V)
     log_probs = distribution(logits, **sampling)  # (G, M, V)
     probabilities = log_probs.exp()
-    rows = slots.rows  # (G, M)
+    rows = slots.row_ids  # (G, M)
     position = slots.cache.slot  # (1,)
     drawn = draw(probabilities, slots.uniforms[rows, position])  # (G, M)
     slots.current.copy_(drawn)
     slots.tokens[rows, position] = drawn
-    log_prob = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
-    slots.log_probs[rows, position] = log_prob  # (G, M)
+    slots.log_probs[rows, position] = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
     # Tokens outside the nucleus have log-probability -inf, and 0 times -inf would be NaN.
     log_probs.clamp_(min=-1e9)
-    entropy = -(probabilities * log_probs).sum(-1)  # (G, M)
-    slots.entropies[rows, position] = entropy
+    slots.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
 def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
@@ -177,60 +174,52 @@ def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
     return (tokens.unsqueeze(-1) == stop).any(-1)
 
 
-def drop_finished(slots: Slots, stop: torch.Tensor, position: int, counts: Late) -> bool:
+def drop_finished(slots: Slots, stop: torch.Tensor, position: int, to_host: AsyncCopy) -> bool:
     """Pack the live rows together if they fill few of the slots; return whether there are any.
 
     stop      the ids of the stop tokens
     position  how many tokens have been drawn
-    counts    brings the numbers of live rows to the host
+    to_host   copies the numbers of live rows to the host
     """
     recent = slots.tokens[:, position - CHECK_EVERY : position]
-    recent = recent[slots.rows]  # (G, M, CHECK_EVERY)
+    recent = recent[slots.row_ids]  # (G, M, CHECK_EVERY)
     slots.alive &= ~is_stop(recent, stop).any(-1)
-    live = counts(slots.alive.sum(1))  # (G,) on the host
-    # On a GPU an answer arrives with the next question.
+    live = to_host(slots.alive.sum(1))  # (G,) on the host
+    # On a GPU the numbers arrive at the next call.
     if live is None:
         return True
     widest = int(live.max())
-    groups = live.nonzero().squeeze(1)  # (G',) those with live rows
-    size = widest * len(groups)
-    if 0 < size <= SHRINK_AT * slots.alive.numel():
+    group_ids = live.nonzero().squeeze(1)  # (G',) those with live rows
+    if 0 < widest * len(group_ids) <= SHRINK_AT * slots.alive.numel():
         # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
-        groups = groups.to(slots.alive.device)
-        dead = ~slots.alive[groups]
+        group_ids = group_ids.to(slots.alive.device)
+        dead = ~slots.alive[group_ids]
         live_first = dead.long().argsort(dim=1, stable=True)
         columns = live_first[:, :widest]  # (G', M')
-        slots.cache.select(groups, columns)
-        for name in ("current", "alive", "rows"):
-            values = getattr(slots, name)[groups]
+        slots.cache.select(group_ids, columns)
+        for name in ("current", "alive", "row_ids"):
+            values = getattr(slots, name)[group_ids]
             setattr(slots, name, values.gather(1, columns))
-        counts.forget()
+        to_host.forget()
     return widest > 0
 
 
-def ended(slots: Slots, stop: torch.Tensor) -> Samples:
-    """Return the Samples (rows, ...) of the slots, with 0 after the end of each row."""
+def finish(slots: Slots, stop: torch.Tensor, num_prompts: int) -> Samples:
+    """Return the Samples (P, N, ...) of the slots, with 0 after the end of each row."""
     tokens = slots.tokens  # (P N, max_tokens)
     limit = tokens.shape[1]
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
     stops = is_stop(tokens, stop)
     finished = stops.any(1)
     # The stop token is part of the response.
-    lengths = stops.int().argmax(1) + 1
-    lengths = torch.where(finished, lengths, limit)
+    lengths = torch.where(finished, stops.int().argmax(1) + 1, limit)
     beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
-    # In place, because they may be large and nothing else reads them.
+    L = int(lengths.max())
+    drawn = []
     for values in (tokens, slots.log_probs, slots.entropies):
+        # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
-    return Samples(tokens, lengths, slots.log_probs, slots.entropies, finished)
-
-
-def grouped(samples: Samples, prompts: int) -> Samples:
-    """Return Samples (rows, ...) as those of P = `prompts` groups (P, N, ...)."""
-    L = max(1, int(samples.lengths.max()))
-    result = {}
-    for name, values in vars(samples).items():
-        if values.dim() == 2:
-            values = values[:, :L]
-        result[name] = values.unflatten(0, (prompts, -1))  # (P, N, ...)
-    return Samples(**result)
+        drawn.append(values[:, :L])
+    tokens, log_probs, entropies = drawn
+    results = (tokens, lengths, log_probs, entropies, finished)
+    return Samples(*[values.unflatten(0, (num_prompts, -1)) for values in results])

@@ -1,6 +1,7 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
+import shlex
 import textwrap
 import traceback
 import zlib
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from maxrl import verifiers
 from maxrl.errors import FAULTS, UsageError
+from maxrl.io.files import read_info
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CLONE = (ROOT / "data/common.py").exists()
 DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
 WIDTH = 60  # columns of a shown text: sample.py puts two of them side by side
-COLOURS = {"right": "\x1b[32m", "wrong": "\x1b[1;31m"}
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,7 @@ class Task:
             verdict = "right" if self.verify(response, example) == 1 else "wrong"
             gold = example.columns.get("answer", example.answer)
             read = self.final(response) or "no answer"
-            said = wrapped(f"read {read}, answer {gold}: {verdict}")
-            if colour:
-                said = f"{said.removesuffix(verdict)}{COLOURS[verdict]}{verdict}\x1b[0m"
-            parts.append(said)
+            parts.append(wrapped(f"read {read}, answer {gold}: {verdict}"))
         return "\n".join(parts)
 
 
@@ -194,6 +192,34 @@ def finished_only(rewards: Callable) -> Callable:
     return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished
 
 
+def open_set(
+    directory: str | Path, command: str, starts: tuple[str, ...]
+) -> tuple[Path, dict, str]:
+    """Find a data set that data/*/prepare.py has written.
+
+    Args:
+        directory: a path, or one below data/.
+        command: the module that makes the set, with its options, for errors.
+        starts: what the names of the files to compare with their checksums begin with.
+
+    Returns its folder, its info.json, and how it is made again. Raises FileNotFoundError if there
+    is none, DataError if it is damaged.
+    """
+    folder = Path(directory)
+    if not (folder / "info.json").exists():
+        folder = DATA / directory
+    # Without info.json, which is written last, it is half a set.
+    if not (folder / "info.json").exists():
+        clone = ", in a clone of the repository: what pip installs makes no data sets"
+        raise FileNotFoundError(
+            f"there is no complete data set in {folder}: run python -m {command}"
+            + ("" if CLONE else clone)
+        )
+    out = shlex.quote(str(folder))
+    fix = f"python -m {command} --out {out} --overwrite (and the options that info.json names)"
+    return folder, read_info(folder, starts, fix), fix
+
+
 def check_split(split: str):
     if split not in ("train", "validation", "test"):
         raise ValueError(f"split must be train, validation or test, got {split!r}")
@@ -206,27 +232,12 @@ def check_verdict(verdict: str) -> str:
     return verdict
 
 
-def drawn(make: Callable, split: str, seed: int, index: int) -> Any:
-    """Return example `index` of a generated split, a function of the arguments alone.
+class Generated(Task):
+    """A task of `size` examples, each a function of seed, split and index alone.
 
-    make   make(rng) returns a text that identifies an example, and the example
-
-    The splits share no example, because the checksum of the text decides where an example belongs.
+    The splits share no example, because the checksum of a text decides where an example belongs.
     Within a split an example may occur again.
     """
-    rng = random.Random(f"{seed} {split} {index}")
-    shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
-    for _ in range(10_000):
-        key, example = make(rng)
-        if zlib.crc32(key.encode()) % 100 in shares[split]:
-            return example
-    raise ValueError(
-        f"there are too few examples of this size for a {split} split: make them larger"
-    )
-
-
-class Generated(Task):
-    """A task of `size` examples that a seed decides, see `drawn`."""
 
     split: str
     seed: int
@@ -244,7 +255,15 @@ class Generated(Task):
 
     def __getitem__(self, index: int) -> Example:
         self.check_index(index)
-        return self.example(drawn(self.draw, self.split, self.seed, index))
+        rng = random.Random(f"{self.seed} {self.split} {index}")
+        shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
+        for _ in range(10_000):
+            key, parts = self.draw(rng)
+            if zlib.crc32(key.encode()) % 100 in shares[self.split]:
+                return self.example(parts)
+        raise ValueError(
+            f"there are too few examples of this size for a {self.split} split: make them larger"
+        )
 
 
 class BoxedAnswers(Task):

@@ -7,8 +7,7 @@ is that text alone.
 
 from pathlib import Path
 
-from maxrl.io.files import command, read_info
-from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
+from maxrl.tasks.base import BoxedAnswers, Example, check_split, check_verdict, open_set
 from maxrl.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
@@ -30,17 +29,9 @@ class Gsm8k(BoxedAnswers):
     ):
         check_split(split)
         self.verdict = check_verdict(verdict)
-        folder = Path(directory)
-        if not (folder / "info.json").exists():
-            folder = DATA / directory
-        name = "word_problems" if folder.name == "word_problems" else "gsm8k"
-        # Without info.json, which is written last, it is half a set.
-        if not (folder / "info.json").exists():
-            raise FileNotFoundError(
-                f"there is no complete GSM8K set in {folder}: run python -m data.{name}.prepare"
-            )
-        fix = f"{command(f'data.{name}.prepare', {'out': folder}, {})} --overwrite"
-        self.info = read_info(folder, (f"{split}.", "test.", "tokenizer"), fix)
+        name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
+        compared = (f"{split}.", "test.", "tokenizer")
+        folder, self.info, _ = open_set(directory, f"data.{name}.prepare", compared)
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

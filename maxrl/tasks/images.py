@@ -8,11 +8,11 @@ The CRC is compared when an image is read. A rollout is one class drawn from the
 is 1 if it is the class of the image (arXiv 2602.02710, Sec. 6.1).
 """
 
-import contextlib
 import hashlib
 import io
+import itertools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from maxrl.errors import UsageError
-from maxrl.io.files import command, read_info, read_json
-from maxrl.tasks.base import DATA, Example, Task
+from maxrl.tasks.base import Example, Task, open_set
 
 # Formats that Pillow may open; not EPS, for which it would start another program.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
@@ -58,27 +57,20 @@ def write_shard(directory: Path, split: str, number: int, images: list[tuple[byt
     np.save(directory / f"{name}.npy", index, allow_pickle=False)
 
 
-def fix_command(folder: Path) -> str:
-    """The command that makes a damaged set again, with the options that info.json still has."""
-    name = "glyphs" if "glyphs" in folder.parts else "imagenet"
-    options: dict = {} if name == "glyphs" else {"source": "SOURCE"}
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        info = read_json(folder / "info.json")
-        if "drawn" in info:
-            name = "glyphs"
-            drawn = {option: info["drawn"][option] for option in ("noise", "jitter", "seed")}
-            size = {"classes": len(info["classes"]), "size": info["shape"][0]}
-            options = size | info["counts"] | drawn
-        else:
-            options["validation-share"] = info["validation_share"]
-            options |= {option: info[option] for option in ("size", "quality", "seed")}
-    return command(f"data.{name}.prepare", options | {"out": folder}, {}) + " --overwrite"
+def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]], size: int) -> int:
+    """Write all (bytes, label) of a split in shards of `size` images; returns their number."""
+    images = iter(images)
+    count = 0
+    while shard := list(itertools.islice(images, size)):
+        write_shard(directory, split, count // size, shard)
+        count += len(shard)
+    return count
 
 
 class Shards:
     """The images of a split as bytes; the files are mapped, not read.
 
-    `fix` is the command that makes a damaged set again, for the messages of UsageError.
+    `fix` says how a damaged set is made again, for the messages of UsageError.
     """
 
     def __init__(self, directory: Path, split: str, count: int, fix: str = ""):
@@ -136,15 +128,8 @@ class Images(Task):
                 "size must be a whole number of at least 1 and augment true or false, got "
                 f"{size!r} and {augment!r}"
             )
-        folder = Path(directory) if (Path(directory) / "info.json").exists() else DATA / directory
-        if not (folder / "info.json").exists():
-            name = "glyphs" if "glyphs" in folder.parts else "imagenet"
-            raise FileNotFoundError(
-                f"there is no complete image set in {folder}: make it with python -m "
-                f"data.{name}.prepare, or name another with --task.directory"
-            )
-        fix = fix_command(folder)
-        info = read_info(folder, (f"{split}-",), fix)
+        name = "glyphs" if "glyphs" in Path(directory).parts else "imagenet"
+        folder, info, fix = open_set(directory, f"data.{name}.prepare", (f"{split}-",))
         counts = info["counts"]
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
@@ -163,11 +148,10 @@ class Images(Task):
         return len(self.shards.index)
 
     def __getitem__(self, index: int) -> Example:
-        """For people: the class by name, and the image as it is scored, uint8 (H, W, 3)."""
+        """For people: the class by name."""
         self.check_index(index)
         label = int(self.shards.index["label"][index])
-        columns = {"pixels": self.pixels(index, None), "label": label}
-        return Example(f"{self.split} image {index}", self.classes[label], columns)
+        return Example(f"{self.split} image {index}", self.classes[label], {"label": label})
 
     def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> ImageBatch:
         """Load images; seeds, one for each, decide the augmentation (np.random.default_rng)."""
@@ -207,19 +191,9 @@ class Images(Task):
         return float(response == example.answer)
 
     def show(self, response: str, example: Example, colour: bool) -> str:
-        """The class drawn and the right one; in colour also the image, at most 48 columns wide."""
+        """The class drawn and the right one."""
         right = response == example.answer
-        verdict = f"right: {response}" if right else f"wrong: {response}, not {example.answer}"
-        if not colour:
-            return verdict
-        step = -(-self.size // 48)
-        pixels = example.columns["pixels"][::step, ::step].tolist()
-        # A half block shows two pixels, the upper one in its own colour, the lower one behind it.
-        block = "\x1b[38;2;{};{};{}m\x1b[48;2;{};{};{}m\u2580"
-        rows = []
-        for upper, lower in zip(pixels[::2], pixels[1::2]):
-            rows.append("".join(block.format(*a, *b) for a, b in zip(upper, lower)) + "\x1b[0m")
-        return "\n".join([*rows, verdict])
+        return f"right: {response}" if right else f"wrong: {response}, not {example.answer}"
 
 
 def pillow() -> ModuleType:

@@ -11,9 +11,8 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 
 from pathlib import Path
 
-from maxrl.io.files import command, read_info
 from maxrl.io.hub_files import FILES
-from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict
+from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict, open_set
 from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -53,13 +52,10 @@ class Math(BoxedAnswers):
         self.source = str({"train": train, "validation": validation, "test": test}[split])
         name = self.source
         if name in SETS:
-            file = Path(directory) / SETS[name]
-            folder = file.parent
-            make = f"data.{folder.name}.prepare"
-            if not file.exists():
-                raise FileNotFoundError(f"there is no file {file}: run python -m {make}")
-            read_info(folder, (file.name,), f"{command(make, {'out': folder}, {})} --overwrite")
-            name = str(file)
+            folder_name, file_name = SETS[name].split("/")
+            make = f"data.{folder_name}.prepare"
+            folder, _, _ = open_set(Path(directory) / folder_name, make, (file_name,))
+            name = str(folder / file_name)
         elif Path(name).suffix not in FILES and "/" not in name:
             raise ValueError(
                 f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a "

@@ -9,16 +9,15 @@ those to the right, then those downwards, row by row: 112 bits = 14 bytes for 17
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from maxrl.io.files import checksum, command, read_info, read_json
+from maxrl.io.files import checksum
 from maxrl.rollouts import Rollouts
-from maxrl.tasks.base import DATA, Example, Task, check_split
+from maxrl.tasks.base import DATA, Example, Task, check_split, open_set
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
@@ -152,8 +151,8 @@ def read_grid(prompt: str) -> dict[Square, str] | None:
     return {(r, q): cell for r, row in enumerate(rows) for q, cell in enumerate(row)}
 
 
-def follow(grid: dict[Square, str], response: str) -> tuple[list[Square], Square | None, str]:
-    """Walk a response: the squares visited, the square where it fails or None, and why ("": right).
+def follow(grid: dict[Square, str], response: str) -> tuple[list[Square], str]:
+    """Walk a response: the squares visited, and why it fails ("" if it is right).
 
     This is the verdict of the published judge. DONE must be written, and every token before the
     first DONE must be a move, even after the goal. The walk succeeds when it first touches the
@@ -167,26 +166,26 @@ def follow(grid: dict[Square, str], response: str) -> tuple[list[Square], Square
     path = [here]
     for i, move in enumerate(moves, 1):
         if move not in MOVES:
-            return path, here, f"token {i}, {move[:20]!a}, is not a move"
+            return path, f"token {i}, {move[:20]!a}, is not a move"
         if grid[here] == "GOAL":
             continue
         down, right = MOVES[move]
         there = (here[0] + down, here[1] + right)
         if grid.get(there, "WALL") == "WALL":
-            return path, there if there in grid else here, f"move {i}, {move}, runs into a wall"
+            return path, f"move {i}, {move}, runs into a wall"
         here = there
         path.append(here)
     if "DONE" not in words:
-        return path, here, "DONE is missing"
+        return path, "DONE is missing"
     if grid[here] != "GOAL":
-        return path, here, "DONE before the goal"
-    return path, None, ""
+        return path, "DONE before the goal"
+    return path, ""
 
 
 def verify(prompt: str, response: str) -> float:
     """1.0 if the response leads from START to GOAL in the prompt's maze, else 0.0; for any text."""
     grid = read_grid(prompt)
-    return float(grid is not None and follow(grid, response)[2] == "")
+    return float(grid is not None and follow(grid, response)[1] == "")
 
 
 def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -224,20 +223,6 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
     return (well_formed & (here == goal)).float()
 
 
-def fix_command(folder: Path, size: int) -> str:
-    """The command that makes a missing or damaged set, with the options that info.json has."""
-    options: dict = {"size": size}
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        info = read_json(folder / "info.json")
-        if "source" in info:
-            options |= {"source": "SOURCE"} | info["held_out"]
-        else:
-            options |= {"size": info["size"], "seed": info["seed"]} | info["counts"]
-    usual = USUAL | {"out": DIRECTORY / f"{size}x{size}"}
-    fix = command("data.maze.prepare", options | {"out": folder}, usual)
-    return f"{fix} --overwrite" if folder.exists() else fix
-
-
 class Maze(Task):
     """The mazes that `python -m data.maze.prepare` has written.
 
@@ -251,20 +236,14 @@ class Maze(Task):
         check_split(split)
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
-        folder = DIRECTORY / f"{size}x{size}" if directory is None else Path(directory)
-        file = folder / f"{split}.npy"
-        fix = fix_command(folder, size)
-        # Without info.json, which is written last, it is half a set.
-        if not file.exists() or not (folder / "info.json").exists():
-            raise FileNotFoundError(
-                f"there is no complete {size}x{size} maze set in {folder}: run {fix}"
-            )
-        info = read_info(folder, (file.name,), fix)
+        make = f"data.maze.prepare --size {size}"
+        name = f"{split}.npy"
+        folder, info, _ = open_set(directory or f"maze/{size}x{size}", make, (name,))
         if info.get("size") != size:
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
-        self.digest = checksum(file)
+        self.digest = checksum(folder / name)
         self.size = size
-        self.mazes = np.load(file, mmap_mode="r", allow_pickle=False)  # (M, bytes)
+        self.mazes = np.load(folder / name, mmap_mode="r", allow_pickle=False)  # (M, bytes)
 
     def __len__(self) -> int:
         return len(self.mazes)
@@ -291,25 +270,19 @@ class Maze(Task):
         return walk(walls, rollouts.tokens, rollouts.lengths)
 
 
-PLAIN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": "..", "failed": "xx"}
-COLOURED = PLAIN | {
-    "WALL": "\u2588\u2588",
-    "walked": "\x1b[42m  \x1b[0m",
-    "failed": "\x1b[1;31mxx\x1b[0m",
-}
+PLAIN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": ".."}
+COLOURED = PLAIN | {"WALL": "\u2588\u2588", "walked": "\x1b[42m  \x1b[0m"}
 
 
 def draw(prompt: str, response: str, colour: bool) -> str:
-    """A maze for the terminal: the path walked, where it fails, and the verdict."""
+    """A maze for the terminal: the path walked and the verdict."""
     grid = read_grid(prompt)
     if grid is None:
         return "wrong: the prompt holds no maze"
-    path, failed, why = follow(grid, response)
+    path, why = follow(grid, response)
     for square in path:
         if grid[square] == "PATH":
             grid[square] = "walked"
-    if failed:
-        grid[failed] = "failed"
     lines: dict[int, str] = {}
     for (row, _), name in grid.items():
         lines[row] = lines.get(row, "") + (COLOURED if colour else PLAIN)[name]

@@ -1,6 +1,6 @@
 """Reverse a text letter by letter: a smoke test in which right and wrong are plain to see.
 
-The texts are made-up words, and the splits share none of them (see `drawn`).
+The texts are made-up words, and the splits share none of them.
 """
 
 import random

@@ -1,7 +1,5 @@
 """Data sets of one's own: rows with the columns that a task needs, under the names it knows."""
 
-import warnings
-
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
 from maxrl.io.tables import read_table
@@ -25,22 +23,8 @@ def read_rows(name: str, split: str, needed: dict[str, tuple[type, ...]]) -> tup
     such data set.
     """
     files = data_files(name, split)
-    found = [
-        (checked(row, needed, where), where) for file in files for row, where in read_table(file)
-    ]
-    check_answers(found)
-    return [row for row, _ in found], " ".join(map(checksum, files))
-
-
-def check_answers(found: list[tuple[dict, str]]) -> None:
-    """Warn if only some rows have an answer, as the name of its column may be misspelt."""
-    without = [where for row, where in found if row.keys().isdisjoint(["answer", "solution"])]
-    if 0 < len(without) < len(found):
-        warnings.warn(
-            f"{len(without)} of {len(found)} rows have neither 'answer' nor 'solution', "
-            f"the first is {without[0]}",
-            stacklevel=2,
-        )
+    rows = [checked(row, needed, where) for file in files for row, where in read_table(file)]
+    return rows, " ".join(map(checksum, files))
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
@@ -62,11 +46,6 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             raise DataError(f"{where}: {name!r} is empty")
         if isinstance(value, list):
             check_messages(value, where)
-        elif str(value).lstrip().startswith('[{"role"'):
-            raise DataError(
-                f"{where}: {name!r} has chat messages written as a text: "
-                "a CSV file cannot have them, JSONL can"
-            )
     return row
 
 

@@ -1,7 +1,7 @@
 r"""Subset sum: choose some of the listed numbers that add up to a target.
 
 A number may be used as often as it is listed. The splits share no instance, that is, no multiset of
-numbers with its target (see `drawn`).
+numbers with its target.
 """
 
 import random

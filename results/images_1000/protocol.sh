@@ -64,7 +64,7 @@ norms)
                     echo "$method=$out/seed"{0,1,2}"/$method-lr$LR/step-$step"
                 fi
             done)
-            $python eval.py $rows --split validation --gradient-norms --rollouts $n --prompts 1000 --json $out/norms-$step-$n.json
+            PYTHONPATH=. $python results/norms.py $rows --split validation --rollouts $n --prompts 1000 --json $out/norms-$step-$n.json
         done
     done
     ;;

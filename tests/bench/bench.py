@@ -31,6 +31,7 @@ ROWS |= {
     for dtype in TYPES
 }
 ROWS |= {f"training/{dtype}": (TEXT, "training", [dtype]) for dtype in TYPES}
+ROWS |= {f"cpu/{name}": (TEXT, "cpu_form", [name]) for name in ("linear", "attention")}
 ROWS |= {
     f"step/{size}/{dtype}": (TRL, "whole_step", [size, dtype, "maxrl"])
     for size in ("17x17", "9x9")

@@ -3,6 +3,7 @@ scaling, verifiers."""
 
 import math
 from types import SimpleNamespace
+from unittest import mock
 
 import bench_turns
 import numpy as np
@@ -12,6 +13,7 @@ from bench_turns import Times, peak_gb, row, take_turns, timed
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.models import attention, cpu
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze17
@@ -213,6 +215,32 @@ def training(dtype: str, turns: int) -> dict:
     return row(
         what, times, work, "live token", dtype=dtype, rivals=["ragged, plain rows"], flops=flops
     )
+
+
+def cpu_form(name: str, turns: int) -> dict:
+    """A training step with a form of models/cpu.py and without it; 1 where the CPU is not one that
+    takes the form."""
+    dtype = {"linear": "float32", "attention": "bfloat16"}[name]
+    model, prompts = build(maze17().model), random_prompts(2, 310, 32)
+    batch = stored(ragged_lengths(2, 32), prompts)
+    advantages = ADVANTAGES["maxrl"](quarter_right(2, 32))
+    policy = SequencePolicy(
+        model, None, [7], max_tokens=180, autocast=dtype == "bfloat16", micro_batch_tokens=8192
+    )
+
+    def without():
+        off = {
+            "linear": mock.patch.object(cpu, "mkl_is_slow", lambda: False),
+            "attention": mock.patch.object(attention, "KEYS", 0),
+        }
+        with off[name]:
+            policy.backward(batch, advantages)
+
+    contestants = {"with": lambda: policy.backward(batch, advantages), "without": without}
+    times, _ = take_turns(contestants, turns)
+    what = "forward and backward of 2 x 32 ragged responses, with the form and without"
+    work = int(batch.lengths.sum())
+    return row(what, times, work, "live token", dtype=dtype, rivals=["without"])
 
 
 def scaling(axis: str, turns: int) -> dict:

@@ -4,36 +4,33 @@ import json
 from functools import partial
 
 import torch
-from hostile import NUMBERS, TEXTS, VALUES, Clock, many, nested
+from hostile import NUMBERS, TEXTS, VALUES, many, sentence
 from hypothesis import given
 from hypothesis import strategies as st
 from pictures import CORRIDOR, OPEN
 
 import eval as evaluation
 import sample
-from data import text_sets as converter
 from maxrl.advantages import ADVANTAGES
 from maxrl.checkpoint import recorded
 from maxrl.config import Config, holds
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
-from maxrl.io.files import DataError
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import with_overrides
-from maxrl.tasks import load_task
 from maxrl.tasks.maze import draw, verify
-from maxrl.tasks.rows import read_rows
 
 
 def test_mazes():
-    """Prompts and responses with any token anywhere."""
-    clock = Clock("maze.verify, draw")
+    """Prompts and responses with any token anywhere; a picture is ASCII and says the verdict."""
     tokens = "DONE UP RIGHT WALL PATH GOAL START NEWLINE GRID_END"
-    words = ["", "\n", *tokens.split(" ")]
+    words = ["", "\n", "\x1b[31m", *tokens.split(" ")]
 
-    @many(300)
+    @many(400)
     @given(
-        st.sampled_from([CORRIDOR, OPEN]), st.randoms(use_true_random=False), st.text(max_size=20)
+        st.sampled_from([CORRIDOR, OPEN]) | st.text(),
+        st.randoms(use_true_random=False),
+        st.text(max_size=20),
     )
     def fuzz(prompt, rng, text):
         tokens = prompt.split(" ")
@@ -41,100 +38,17 @@ def test_mazes():
             tokens[rng.randrange(len(tokens))] = rng.choice([*words, text])
         response = " ".join(rng.choice([*words, text]) for _ in range(rng.randrange(9)))
         prompt = " ".join(tokens)
-        assert clock.run((prompt, response), lambda: verify(prompt, response)) in (0.0, 1.0)
-        clock.run((prompt, response), lambda: draw(prompt, response, False))
+        verdict = verify(prompt, response)
+        assert verdict in (0.0, 1.0)
+        picture = draw(prompt, response, False)
+        assert picture.isascii() and "\x1b" not in picture
+        assert picture.splitlines()[-1].startswith("right" if verdict else "wrong")
+        draw(prompt, response, True)
 
     fuzz()
     for long in ("RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5):
-        assert clock.run(long[:9], lambda long=long: verify(OPEN, long)) in (0.0, 1.0)
-        assert clock.run(
-            long[:9], lambda long=long: verify(f"GRID_START {long} GRID_END", "DONE")
-        ) in (0.0, 1.0)
-    clock.report()
-
-
-ROWS = [
-    b'{"prompt": "a", "answer": "1"}',
-    b'{"prompt": [{"role": "user", "content": "b"}]}',
-    b'{"problem": "a", "answer": 2.0}',
-    b"[" * 100_000,
-    b'{"a":' * 50_000,
-    b'{"prompt": NaN}',
-    b'{"prompt": "a", "prompt": 3}',
-    b'{"prompt": "\\ud800"}',
-    b"9" * 5000,
-    b'{"prompt": "a", "n": ' + b"9" * 5000 + b"}",
-    b"null",
-    b"[]",
-    b"3",
-    b'"a"',
-    b"\xff\xfe",
-    b"\0",
-    b"",
-    b" ",
-    b"PAR1",
-    b'{"prompt": "' + b"a" * 10**6 + b'"}',
-    json.dumps({"prompt": "a", "deep": nested(200)}).encode(),
-    b'{"prompt": [{"role": "user", "content": 3}]}',
-    b'{"prompt": [[]]}',
-    b"\xef\xbb\xbf{}",
-]
-
-
-def test_jsonl_files(tmp_path, capsys):
-    """Lines of every kind and bytes of any value, for training and for the converters: file and
-    line are named."""
-    clock, file = Clock("JSONL"), tmp_path / "x.jsonl"
-    row = st.one_of(
-        st.sampled_from(ROWS[:3]),
-        st.sampled_from(ROWS),
-        st.binary(max_size=20),
-        st.dictionaries(st.sampled_from(["prompt", "problem", "answer"]), VALUES).map(
-            lambda value: json.dumps(value).encode()
-        ),
-    )
-
-    @many(200)
-    @given(st.lists(row, max_size=4), st.integers(0, 60), st.binary(max_size=2))
-    def fuzz(rows, here, extra):
-        content = b"\n".join(rows)
-        here = here if extra else len(content)
-        file.write_bytes(content[:here] + extra + content[here:])
-
-        def use():
-            try:
-                return read_rows(str(file), "train", {"prompt": (str, list)})[0]
-            except ValueError as error:
-                assert str(file) in str(error)
-                assert any(
-                    words in str(error)
-                    for words in (
-                        ", line ",
-                        ", row ",
-                        " is not ",
-                        "holds no rows",
-                        " cannot be read ",
-                    )
-                )
-                raise
-
-        for found in clock.run(content[:60], use, ValueError) or ():
-            assert found["prompt"] and isinstance(found["prompt"], (str, list))
-            json.dumps(found, ensure_ascii=False).encode()
-        clock.run(content[:60], lambda: load_task("prompts", "train", train=str(file)), UsageError)
-        clock.run(
-            content[:60],
-            lambda: converter.read_source(converter.Source("s", ""), file, tmp_path),
-            SystemExit,
-            DataError,
-        )
-
-    fuzz()
-    printed = capsys.readouterr().err
-    assert "Traceback" not in printed and all(
-        line.startswith("prepare.py: ") for line in printed.splitlines() if line
-    )
-    clock.report()
+        for pair in ((OPEN, long), (f"GRID_START {long} GRID_END", "DONE")):
+            assert verify(*pair) in (0.0, 1.0)
 
 
 ODD = "--task.size --task. --estimator.order -- --- --= --model= --gpus -h --lr= x --a.b.c --top-p"
@@ -150,27 +64,22 @@ ARGUMENTS = st.lists(
 
 def test_the_command_line():
     """train.py's options as lists of words, and eval.py's and sample.py's."""
-    clock = Clock("command line")
 
     @many(800)
     @given(ARGUMENTS, st.sampled_from(sorted(RECIPES)))
     def fuzz(arguments, recipe):
-        made = clock.run(
-            arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError
-        )
+        made = sentence(arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError)
         assert made is None or json.loads(json.dumps(made.to_dict()))
 
     fuzz()
-    clock.report()
 
 
 def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     """argparse itself ends with code 2 and its own words."""
     monkeypatch.chdir(tmp_path)
-    clock = Clock("eval.py, sample.py")
     options = (
         "--samples --k --prompts --split --task --task.size --top-p --seed --json --plot --against "
-        "--gradient-norms --rollouts --estimators --temperature --workers"
+        "--temperature --workers"
     )
     first = ARGUMENTS.map(lambda words: words[0] if words else "runs/none")
     words = st.one_of(st.sampled_from(options.split(" ")), first).filter(str.isprintable)
@@ -180,18 +89,17 @@ def test_the_other_scripts_arguments(tmp_path, monkeypatch, capsys):
     def fuzz(arguments):
         for script in (evaluation, sample):
             try:
-                clock.run(arguments, lambda: script.read_arguments(arguments), UsageError, OSError)
+                sentence(arguments, lambda: script.read_arguments(arguments), UsageError, OSError)
             except SystemExit as end:
                 assert end.code in (0, 2)
 
     fuzz()
     assert "Traceback" not in capsys.readouterr().err
-    clock.report()
 
 
 def test_recipe_json(tmp_path):
     """recorded() gives every field of Config, of its own type, whatever the file holds."""
-    clock, names = Clock("recipe.json"), sorted(Config.__dataclass_fields__)
+    names = sorted(Config.__dataclass_fields__)
 
     @many(250)
     @given(
@@ -201,7 +109,7 @@ def test_recipe_json(tmp_path):
     )
     def fuzz(value, within):
         (tmp_path / "recipe.json").write_text(json.dumps({"config": value} if within else value))
-        found = clock.run(value, lambda: recorded(tmp_path), ValueError)
+        found = sentence(value, lambda: recorded(tmp_path), ValueError)
         assert (
             found is None
             or found.keys() == Config().to_dict().keys()
@@ -209,7 +117,6 @@ def test_recipe_json(tmp_path):
         )
 
     fuzz()
-    clock.report()
     assert (
         holds(tuple[int, ...], [1, 2])
         and not holds(tuple[int, ...], [1, "2"])
@@ -276,7 +183,7 @@ def test_chat_templates(monkeypatch):
     """Templates of pieces that do harm, for messages of any text: rendered or refused, within
     SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
-    clock, secret = Clock("chat templates"), "root:"
+    secret = "root:"
     options = {"add_generation_prompt": True, "bos_token": "<s>"}
 
     @many(250)
@@ -291,7 +198,7 @@ def test_chat_templates(monkeypatch):
     )
     def fuzz(template, content):
         messages = [{"role": "user", "content": content}]
-        text = clock.run(
+        text = sentence(
             template,
             lambda: chat_template.render(template, messages=messages, **options),
             ValueError,
@@ -305,7 +212,6 @@ def test_chat_templates(monkeypatch):
         assert messages == [{"role": "user", "content": content}]
 
     fuzz()
-    clock.report()
     for content in (
         "{{ 7 * 7 }}",
         "{% endfor %}",
@@ -321,10 +227,8 @@ def test_chat_templates(monkeypatch):
 
 def test_estimators_options():
     """--estimator.NAME VALUE of any kind: an exception that train.py turns into a sentence."""
-    clock = Clock("estimator options")
     for name, estimator in ADVANTAGES.items():
         for option in [*getattr(estimator, "known", ()), "order", "k", "ddof", "x"]:
             for value in [*NUMBERS, True, "a", None, []]:
                 use = partial(estimator, torch.ones(2, 4), **{option: value})
-                clock.run((name, option, value), use, KeyError, ValueError, TypeError)
-    clock.report()
+                sentence((name, option, value), use, KeyError, ValueError, TypeError)

@@ -103,15 +103,6 @@ def test_the_directory_may_be_moved_during_a_run(run, shell, monkeypatch):
     assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0 and len(metrics("run")) == 5
 
 
-def test_remains_of_a_killed_save_are_cleared(run, shell):
-    shell(*run, "--out", "run")
-    for name in ("step-000006.incomplete", "step-000001.removed"):
-        Path("run", name).mkdir()
-        Path("run", name, "file").touch()
-    assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
-    assert saved("run") == ["step-000002", "step-000004", "step-000005"]
-
-
 def saved(run):
     return sorted(path.name for path in Path(run).glob("step-*"))
 

@@ -57,17 +57,17 @@ def test_metrics_of_another_run_are_not_overwritten(shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--stop-at-pass", "7"], "--stop-at-pass 7.0 is no pass rate"),
-        (["--stop-at-pass", "0.5"], "needs --eval-every"),
-        (["--betas", "1.0,0.9"], "two numbers in [0, 1), not 1.0,0.9"),
-        (["--seed", "99999999999"], "--seed 99999999999 is too large"),
-        (["--device", "tpu"], "--device tpu is not one of auto, cpu, cuda"),
-        (["--task", "nosuch:Thing"], "cannot be imported"),
-        (["--task", "maxrl.tasks.maze:Thing"], "has no function or class Thing"),
+        ("--stop-at-pass 7", "--stop-at-pass 7.0 must be at most 1"),
+        ("--stop-at-pass 0.5", "needs --eval-every"),
+        ("--betas 1.0,0.9", "two numbers in [0, 1), not 1.0,0.9"),
+        ("--seed 99999999999", "--seed 99999999999 must be at most"),
+        ("--device tpu", "--device tpu is not one of auto, cpu, cuda"),
+        ("--task nosuch:Thing", "cannot be imported"),
+        ("--task maxrl.tasks.maze:Thing", "has no function or class Thing"),
     ],
 )
 def test_refusals(shell, arguments, words):
-    refused(shell("train.py", "tiny_sft", *arguments), words)
+    refused(shell("train.py", "tiny_sft", *arguments.split()), words)
     assert not Path("runs").exists()
 
 
@@ -77,14 +77,9 @@ def test_a_file_as_run_directory(shell):
     assert Path("run").read_text() == "mine"
 
 
-def test_damaged_and_foreign_weights(warm, shell):
-    """Truncated files, and a model with fewer words than the tokenizer."""
+def test_foreign_weights(warm, shell):
+    """A model with fewer words than the tokenizer."""
     found = checkpoint.find(warm)
-    shutil.copytree(found, "cut")
-    whole = Path("cut/model.safetensors").read_bytes()
-    Path("cut/model.safetensors").write_bytes(whole[: len(whole) // 2])
-    run = ("train.py", "tiny", "--out", "run", "--init")
-    refused(shell(*run, "cut"), "model.safetensors is damaged")
     shutil.copytree(found, "small")
     Path("small/checksums.json").unlink()
     config = json.loads(Path("small/config.json").read_text())
@@ -93,4 +88,4 @@ def test_damaged_and_foreign_weights(warm, shell):
     weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"][:20].contiguous()
     save_file(weights, "small/model.safetensors")
     words = "the tokenizer has 32 tokens, the model's vocab_size is 20"
-    refused(shell(*run, "small"), words)
+    refused(shell("train.py", "tiny", "--out", "run", "--init", "small"), words)

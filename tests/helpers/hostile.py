@@ -1,8 +1,7 @@
-"""What the fuzz tests share: how many inputs (MAXRL_FUZZ times as many as usual), hostile
-values, and the line at the end."""
+"""What the fuzz tests share: how many inputs (MAXRL_FUZZ times as many as usual), and hostile
+values."""
 
 import os
-import time
 
 import pytest
 
@@ -93,33 +92,13 @@ def many(examples: int):
     )
 
 
-class Clock:
-    """Counts inputs and keeps the slowest: `with clock(what): ...`, then clock.report() prints a
-    line."""
-
-    def __init__(self, name: str):
-        self.name, self.count, self.slowest, self.what, self.refused = name, 0, 0.0, "", 0
-
-    def run(self, what, function, *errors):
-        """function() where it may raise `errors`, each with a sentence; anything else is a
-        failure. Its result, or None."""
-        start = time.perf_counter()
-        try:
-            return function()
-        except errors as error:
-            self.refused += 1
-            said = str(error)
-            assert said.strip() and len(said) < 1000, f"no sentence: {said[:100]!r}"
-            assert "\n" not in said.replace(str(what), ""), said
-            return None
-        finally:
-            seconds = time.perf_counter() - start
-            self.count += 1
-            if seconds > self.slowest:
-                self.slowest, self.what = seconds, repr(what)[:60]
-
-    def report(self):
-        print(
-            f"\n{self.name}: {self.count} inputs, {self.refused} refused in a sentence, "
-            f"the slowest {self.slowest * 1000:.1f} ms ({self.what})"
-        )
+def sentence(what, function, *errors):
+    """function() where it may raise `errors`, each with a sentence; anything else is a failure.
+    Its result, or None."""
+    try:
+        return function()
+    except errors as error:
+        said = str(error)
+        assert said.strip() and len(said) < 1000, f"no sentence: {said[:100]!r}"
+        assert "\n" not in said.replace(str(what), ""), said
+        return None

@@ -29,6 +29,11 @@ def broken(completions):
     return [1.0]
 """
 
+OPTIONS = (
+    "--task.train mine.jsonl --task.validation mine.jsonl --task.test mine.jsonl --prompts 4 "
+    "--rollouts 4 --steps 2 --max-response 20 --max-prompt 80 --precision float32 --lr 1e-4"
+)
+
 
 @pytest.fixture
 def own(warm, mazes, in_a_directory_of_its_own):
@@ -39,28 +44,4 @@ def own(warm, mazes, in_a_directory_of_its_own):
     rows.insert(3, {"prompt": " ".join(["WALL"] * 99), "answer": "", "number": -1})
     Path("rewards.py").write_text(REWARDS)
     Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return [
-        "prompts",
-        "--task.train",
-        "mine.jsonl",
-        "--task.validation",
-        "mine.jsonl",
-        "--task.test",
-        "mine.jsonl",
-        "--init",
-        warm,
-        "--prompts",
-        4,
-        "--rollouts",
-        4,
-        "--steps",
-        2,
-        "--max-response",
-        20,
-        "--max-prompt",
-        80,
-        "--precision",
-        "float32",
-        "--lr",
-        1e-4,
-    ]
+    return ["prompts", *OPTIONS.split(), "--init", warm]

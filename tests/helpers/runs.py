@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import tiny
 
 from maxrl import checkpoint
@@ -22,6 +23,17 @@ def timeless(run):
     ]
 
 
+def same_metrics(ours: list[dict], theirs: list[dict]):
+    """Two runs agree up to rounding, and every step has a gradient."""
+    assert len(ours) == len(theirs) > 0
+    for a, b in zip(ours, theirs):
+        assert a.keys() == b.keys() and a["grad_norm"] > 0
+        for key in a:
+            if not any(word in key for word in ("second", "abs_diff", "memory")):
+                rel = 1e-3 if key == "grad_norm" else 1e-5
+                assert a[key] == pytest.approx(b[key], rel=rel, abs=1e-5), (a["step"], key)
+
+
 def weights(run):
     return (checkpoint.find(run) / "model.safetensors").read_bytes()
 
@@ -34,9 +46,9 @@ def refused(result, *words):
     assert all(str(word) in last for word in words), last
 
 
-def die(at):
+def die(at, policy=SequencePolicy):
     """A backward that is interrupted at its at-th call."""
-    calls, backward = [], SequencePolicy.backward
+    calls, backward = [], policy.backward
 
     def dying(self, *arguments):
         calls.append(1)

@@ -34,6 +34,12 @@ def start(*arguments, env=None, **options) -> subprocess.Popen:
     )
 
 
+def torchrun(script, *arguments) -> subprocess.Popen:
+    """Start a script on two ranks."""
+    two = "-m torch.distributed.run --standalone --nproc-per-node 2"
+    return start(*two.split(), script, *arguments)
+
+
 def fail(process, why: str):
     """Kill a process with those that it has forked, which would keep the pipe open."""
     os.killpg(process.pid, signal.SIGKILL)

@@ -3,6 +3,13 @@ answer, the verdict and why."""
 
 from pathlib import Path
 
+# Of what texts with mistakes in them are made.
+PIECES = (
+    "\\boxed{|\\boxed|{|}|\\|$|\\$|%|\\%|,|{,}|\\,|.|-|−|+|/|=|0|1|18|999|1,234| |\n|\0|\ud800|½"
+    "|é|π|\\frac|\\frac{1}{2}|\\text{|thousand|k|e|dollars|and|:|(|)|\u2009|٣|^|_|<|!|²|^2"
+    "|^\\circ|~|x|\\pi"
+)
+SPICE = PIECES.split("|")
 TABLES = Path(__file__).resolve().parents[1] / "tasks/tables"
 
 

@@ -14,7 +14,7 @@ import pytest
 import tiny
 import torch
 import torch.nn.functional as F
-from runs import metrics, refused, timeless, weights
+from runs import die, metrics, refused, timeless, weights
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
@@ -124,11 +124,6 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, options, N, image,
         policy.backward(rollouts, ADVANTAGES[name]((drawn[None] == label).double(), **options))
         total -= probability * model.logits.grad  # a loss goes down
     torch.testing.assert_close(total, expected, atol=1e-13, rtol=1e-9)
-    if name == "maxrl" and N == 2:
-        of_order_two = expected / weight("maxrl", p, order=1) * weight("maxrl", p, order=2)
-        assert (total - of_order_two).norm() > 0.01 * expected.norm(), (
-            "Algorithm 1 has order N - 1, not N"
-        )
 
 
 def test_supervised_is_cross_entropy():
@@ -162,49 +157,21 @@ def test_maxrl_becomes_cross_entropy():
     model, examples = Plain(classes=5), batch(40)
     with torch.no_grad():  # pass rates from 4e-4 to .99, as in the middle of training
         model.net[-1].weight *= 12
-    p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
-    print(
-        f"\n40 images, pass rates {p.min():.1e} to {p.max():.3f}, median {p.median():.3f}; cosine "
-        f"and ratio to cross-entropy"
-    )
     exact = expected_gradient(model, examples, lambda p: 1 / p)
-    table = {}
-    for name in ("maxrl", "grpo", "reinforce_mean"):
-        options = {"ddof": 0} if name == "grpo" else {}
-        for N in (2, 16, 128, 1024):
-            g = expected_gradient(model, examples, lambda p: weight(name, p, rollouts=N, **options))  # noqa: B023
-            table[name, N] = (
-                F.cosine_similarity(g, exact, dim=0).item(),
-                (g.norm() / exact.norm()).item(),
-            )
-            print(
-                f"  {name:15} N = {N:5}: cosine {table[name, N][0]:.4f}, ratio "
-                f"{table[name, N][1]:.4f}"
-            )
-    g = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=10**7))
-    assert (
-        F.cosine_similarity(g, exact, dim=0) > 0.999999 and abs(g.norm() / exact.norm() - 1) < 1e-3
-    )
-    for a, b in ((2, 16), (16, 128), (128, 1024)):
-        assert table["maxrl", a] < table["maxrl", b] < (1, 1)
-    assert table["maxrl", 1024][0] > 0.9 > table["grpo", 1024][0] > table["reinforce_mean", 1024][0]
-    assert table["reinforce_mean", 1024] == pytest.approx(table["reinforce_mean", 128], rel=0.02), (
-        "rollouts do not help it"
-    )
 
+    def against_exact(name, **options):
+        g = expected_gradient(model, examples, lambda p: weight(name, p, **options))
+        return F.cosine_similarity(g, exact, dim=0).item(), (g.norm() / exact.norm()).item()
 
-def test_draws_estimate_the_expectation():
-    """rollout, rewards, maxrl, backward with 16,384 real draws: within sampling error of the
-    enumerated weight.
-    """
-    model, examples = Plain(), batch(6)
-    policy = ClassifierPolicy(model, "abcde")
-    rollouts = policy.rollout(examples, 16_384, step=3)
-    rewards = (rollouts.drawn == examples.labels[:, None]).float()
-    policy.backward(rollouts, ADVANTAGES["maxrl"](rewards))
-    sampled = gradient(model)
-    exact = expected_gradient(model, examples, lambda p: weight("maxrl", p, order=16_383))
-    assert (sampled - exact).norm() < 0.03 * exact.norm()
+    cosine, ratio = against_exact("maxrl", order=10**7)
+    assert cosine > 0.999999 and abs(ratio - 1) < 1e-3
+    few, some, many = (against_exact("maxrl", rollouts=N) for N in (16, 128, 1024))
+    assert few < some < many < (1, 1)
+    grpo = against_exact("grpo", rollouts=1024, ddof=0)[0]
+    reinforce = against_exact("reinforce_mean", rollouts=1024)
+    assert many[0] > 0.9 > grpo > reinforce[0]
+    fewer = against_exact("reinforce_mean", rollouts=128)
+    assert reinforce == pytest.approx(fewer, rel=0.02), "rollouts do not help it"
 
 
 # ------------------------------------------------------- draws
@@ -344,31 +311,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
     code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
     assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
     code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")
-    assert code == 0 and "\u2580" in said
-
-
-@pytest.mark.parametrize("at", [2, 4])
-def test_interrupted_and_resumed_equals_uninterrupted(recipe, shell, monkeypatch, at):
-    """Weights, batch-norm's averages, momentum and metrics, bit for bit."""
-    run = ("glyphs", "--steps", 5, "--save-every", 2, "--eval-every", 2)
-    assert shell("train.py", *run, "--out", "whole")[0] == 0
-    calls, backward = [], ClassifierPolicy.backward
-
-    def dying(self, *arguments):
-        calls.append(1)
-        if len(calls) == at:
-            raise tiny.Killed
-        return backward(self, *arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(ClassifierPolicy, "backward", dying)
-        shell("train.py", *run, "--out", "cut")
-    code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
-    assert code == 0, said
-    assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
-    momenta = [load_file(f"{name}/step-000005/optimizer.safetensors") for name in ("cut", "whole")]
-    assert len(momenta[0]) == len(list(from_config(recipe.model | {"num_labels": 12}).parameters()))
-    assert all(torch.equal(momenta[0][key], value) for key, value in momenta[1].items())
+    assert code == 0 and "right:" in said
 
 
 def test_estimators_get_the_recipes_options(recipe):
@@ -426,38 +369,14 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
     """The recipe itself on 12 JPEGs: ResNet-50, random crops by a worker. The resumed run, whose
     augmentation is made by no worker at all, ends with the same bytes: what is random in an image
     is a function of (seed, step, place)."""
-    run = (
-        "imagenet",
-        "--task.directory",
-        jpegs,
-        "--task.size",
-        32,
-        "--epochs",
-        1,
-        "--prompts",
-        4,
-        "--rollouts",
-        16,
-        "--eval-every",
-        3,
-        "--save-every",
-        2,
-        "--precision",
-        "float32",
-    )
+    sizes = "--task.size 32 --epochs 1 --prompts 4 --rollouts 16 --precision float32"
+    due = "--eval-every 3 --save-every 2"
+    run = ("imagenet", "--task.directory", jpegs, *sizes.split(), *due.split())
     code, said = shell("train.py", *run, "--workers", 1, "--out", "whole")
     assert code == 0 and len(metrics("whole")) == 3, said
     assert {"eval/pass@1", "eval/pass@128", "eval/top1"} <= set(metrics("whole")[-1])
-    calls, backward = [], ClassifierPolicy.backward
-
-    def dying(self, *arguments):
-        calls.append(1)
-        if len(calls) == 3:
-            raise tiny.Killed
-        return backward(self, *arguments)
-
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(ClassifierPolicy, "backward", dying)
+        patch.setattr(ClassifierPolicy, "backward", die(3, ClassifierPolicy))
         shell("train.py", *run, "--workers", 1, "--out", "cut")
     code, said = shell("train.py", *run, "--workers", 0, "--out", "cut", "--resume", "auto")
     assert code == 0, said
@@ -473,21 +392,21 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--micro-batch-tokens", 100], ["--micro-batch-tokens 100", "a classifier"]),
-        (["--max-response", 10], ["--max-response 10", "a classifier"]),
-        (["--zero-reward-at-limit", "true"], ["--zero-reward-at-limit"]),
-        (["--eval-every", 5, "--eval-samples", 4], ["--eval-samples 4", "exact"]),
-        (["--sync-batch-norm", "true"], ["--sync-batch-norm", "CUDA"]),
-        (["--task.directory", "nowhere"], ["nowhere", "python -m data."]),
-        (["--task.size", 0], ["at least 1"]),
-        (["--momentum", 1.5], ["--momentum 1.5"]),
-        (["--optimizer", "lion"], ["--optimizer lion", "adamw, sgd"]),
-        (["--workers", -1], ["--workers -1"]),
-        (["--estimator", "supervised", "--rollouts", 8], ["use --rollouts 1"]),
+        ("--micro-batch-tokens 100", ["--micro-batch-tokens 100", "a classifier"]),
+        ("--max-response 10", ["--max-response 10", "a classifier"]),
+        ("--zero-reward-at-limit true", ["--zero-reward-at-limit"]),
+        ("--eval-every 5 --eval-samples 4", ["--eval-samples 4", "exact"]),
+        ("--sync-batch-norm true", ["--sync-batch-norm", "CUDA"]),
+        ("--task.directory nowhere", ["nowhere", "python -m data."]),
+        ("--task.size 0", ["at least 1"]),
+        ("--momentum 1.5", ["--momentum 1.5"]),
+        ("--optimizer lion", ["--optimizer lion", "adamw, sgd"]),
+        ("--workers -1", ["--workers -1"]),
+        ("--estimator supervised --rollouts 8", ["use --rollouts 1"]),
     ],
 )
 def test_refusals_come_before_any_work(recipe, shell, arguments, words):
-    refused(shell("train.py", "glyphs", "--out", "no", *arguments), *words)
+    refused(shell("train.py", "glyphs", "--out", "no", *arguments.split()), *words)
     assert not Path("no").exists()
 
 
@@ -524,7 +443,7 @@ def test_a_run_that_diverged(recipe, shell):
     model.fc.bias.data[3] = math.nan
     checkpoint.save("bad", model, recipe={"config": recipe.to_dict()})
     refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
-    refused(shell("eval.py", "bad", "--gradient-norms"), "logits are not finite")
+    refused(shell("results/norms.py", "bad"), "logits are not finite")
 
 
 def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
@@ -557,25 +476,7 @@ def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, m
 
 
 def test_noise_is_that_of_independent_draws():
-    """A function of seed, step and place alone; put in order, numbers of one rollout are uniform,
-    those of two independent.
-    """
-    one, order = noise(1, 2, [5], 6)
-    assert (
-        one.shape == (1, 6)
-        and one.dtype == torch.float64
-        and (one.diff() > 0).all()
-        and 0 <= one.min() < one.max() < 1
-    )
-    some, same = noise(1, 2, [3, 5, 0], 6)
-    assert (
-        torch.equal(some[1], one[0])
-        and torch.equal(same, order)
-        and len({*some.flatten().tolist()}) == 18
-    )
-    assert sorted(order.tolist()) == list(range(6))
-    for other in ((2, 2), (1, 3), (2, 1)):
-        assert not torch.equal(noise(*other, [5], 6)[0], one)
+    """Put in order, numbers of one rollout are uniform, those of two independent."""
     drawn = torch.stack(
         [
             uniforms[0, order]

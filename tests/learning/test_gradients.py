@@ -1,5 +1,5 @@
-"""Gradient norms against pass rates: by enumeration, by their ratios, and through eval.py
-(maxrl/gradient_norms.py)."""
+"""Gradient norms against pass rates: by enumeration, by their ratios, and as a command
+(results/norms.py)."""
 
 import itertools
 import json
@@ -16,13 +16,13 @@ from torch import nn
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.classifier import ClassifierPolicy, Draws
-from maxrl.gradient_norms import ESTIMATORS, gradient_norms
 from maxrl.io.files import sealed
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY
+from results.norms import ESTIMATORS, gradient_norms
 
 
 class Pictures(Task):
@@ -314,7 +314,6 @@ def checkpoints(tmp_path_factory):
     return folder
 
 
-ASK = ("--gradient-norms", "--precision", "float32")
 TRUSTED = (
     "--task",
     "test_gradients:Words",
@@ -328,7 +327,7 @@ def close(a, b):
 def test_eval_of_a_classifier(checkpoints, shell):
     pytest.importorskip("matplotlib")
     images = checkpoints / "images"
-    code, said = shell("eval.py", f"a={images}", *ASK, "--json", "out.json", "--plot", "out.png")
+    code, said = shell("results/norms.py", f"a={images}", "--json", "out.json", "--plot", "out.png")
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
     results = json.loads(Path("out.json").read_text())
     row = results["checkpoints"][0]
@@ -350,7 +349,7 @@ def test_eval_of_a_classifier(checkpoints, shell):
         "its batch-norm statistics"
     )
     few = ("--rollouts", 2, "--estimators", "maxrl", "--prompts", 5)
-    shell("eval.py", f"a={images}", *ASK, *few, "--json", "two.json")
+    shell("results/norms.py", f"a={images}", *few, "--json", "two.json")
     row = json.loads(Path("two.json").read_text())["checkpoints"][0]
     assert list(row["norms"]) == ["maxrl"] and close(row["pass_rates"], p[:5])
     assert close(row["norms"]["maxrl"], norms["reinforce_mean"][:5]), (
@@ -363,7 +362,7 @@ def test_eval_of_a_language_model(checkpoints, shell):
     words = checkpoints / "words"
     files = ("--json", "out.json", "--plot", "out.png")
     code, said = shell(
-        "eval.py", f"b={words}", f"c={words}", *ASK, *TRUSTED, "--samples", N, *files
+        "results/norms.py", f"b={words}", f"c={words}", *TRUSTED, "--samples", N, *files
     )
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
     results = json.loads(Path("out.json").read_text())
@@ -371,10 +370,10 @@ def test_eval_of_a_language_model(checkpoints, shell):
     assert (row["pass_rates"], row["norms"]) == (same["pass_rates"], same["norms"]) and results[
         "samples"
     ] == N
-    assert (
-        list(row["norms"]) == ["maxrl", "grpo", "reinforce_mean"]
-        and f"10 prompts x {N} samples" in said
-    )
+    assert list(row["norms"]) == ["maxrl", "grpo", "reinforce_mean"] and (
+        results["prompts"],
+        results["of"],
+    ) == (10, 10)
     policy = tiny.policy(checkpoint.load_model(words)[0], aggregation="sequence")
     rates, norms = gradient_norms(policy, Words(), 10, ["maxrl"], N)
     assert close(rates, row["pass_rates"]) and close(norms["maxrl"], row["norms"]["maxrl"])
@@ -384,11 +383,9 @@ def test_eval_of_a_language_model(checkpoints, shell):
 @pytest.mark.parametrize(
     "of, arguments, words",
     [
-        ("images", ["--rollouts", 8], ["--rollouts", "belong to --gradient-norms"]),
-        ("images", [*ASK, "--estimators", "max"], ["--estimators max"]),
-        ("images", [*ASK, "--samples", 8], ["exact", "leave out --samples"]),
-        ("words", [*ASK, *TRUSTED, "--estimators", "supervised"], ["supervised", "classifier"]),
+        ("images", ["--estimators", "max"], ["--estimators max"]),
+        ("words", [*TRUSTED, "--estimators", "supervised"], ["supervised", "classifier"]),
     ],
 )
 def test_refusals(checkpoints, shell, of, arguments, words):
-    refused(shell("eval.py", checkpoints / of, *arguments), *words)
+    refused(shell("results/norms.py", checkpoints / of, *arguments), *words)

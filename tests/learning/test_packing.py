@@ -121,29 +121,6 @@ def test_every_language_model_recipe_is_simulated():
     } == set(LENGTHS)
 
 
-@pytest.mark.parametrize("budget", [1, 100, 400, 10**6])
-def test_the_gradient_is_that_of_the_plain_form(budget):
-    """Ragged rows in float64, against all of them in their order in one rectangle; also what
-    belongs to each row.
-    """
-    rng = np.random.default_rng(0)
-    model, rollouts = tiny.model(), tiny.rollouts((9, 5, 1, 7), N=8, L=60)
-    rollouts.lengths = torch.from_numpy(lognormal(rng, (4, 8), 15, 0.8, 60))
-    advantages = torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    policy = tiny.policy(model, micro_batch_tokens=budget)
-    batch = tiny.whole(rollouts)
-    log_probs, _ = policy.module(batch)
-    model.zero_grad()
-    (-(advantages[..., None] * log_probs * batch.mask).sum() / rollouts.lengths.sum()).backward()
-    plain = torch.cat([p.grad.flatten() for p in model.parameters()])
-    assert tiny.distance(tiny.gradient(policy, rollouts, advantages), plain) < 1e-12
-    policy.record(rollouts)
-    L = log_probs.shape[-1]
-    torch.testing.assert_close(
-        rollouts.old_log_probs[..., :L], log_probs.detach().float(), atol=1e-6, rtol=0
-    )
-
-
 def few_rows(dtype=torch.float64):
     """Rewards (4, 8): a group with one success, one with most, one with half of them, one without
     any.

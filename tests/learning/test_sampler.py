@@ -78,6 +78,17 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "lengths, limit", [((1, 1), 8), (LENGTHS, 1)], ids=["empty prefixes", "one token"]
+)
+def test_corners_equal_the_plain_loop(lengths, limit):
+    """Prompts of one token alone, of which nothing is encoded, and responses of one token."""
+    model, prompts = tiny.model(), tiny.prompts(lengths)
+    uniforms = noise(0, 0, range(len(lengths)), 3, limit)
+    samples = generate(model, prompts, 3, limit, STOP, uniforms)
+    assert responses(samples) == plain_loop(model, prompts, 3, limit, STOP, uniforms)
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_tokens_equal_the_plain_loop(options):
     """In float64, so that no rounding of a logit stands between the two."""
@@ -102,21 +113,6 @@ def test_the_end_token_belongs_to_the_response_and_the_limit_adds_none():
     assert samples.finished.any() and not samples.finished.all()
     assert (samples.lengths[samples.finished] == 6).any(), (
         "the last token allowed may be an end token"
-    )
-
-
-def test_one_token():
-    model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(0, 0, range(4), 3, 1)
-    samples = generate(model, prompts, 3, 1, STOP, uniforms)
-    assert responses(samples) == plain_loop(model, prompts, 3, 1, STOP, uniforms)
-    assert samples.tokens.shape == (4, 3, 1) and (samples.lengths == 1).all()
-
-
-def test_prompts_of_one_token_alone():
-    """No prompt has a prefix: nothing is encoded."""
-    model, prompts, uniforms = tiny.model(), tiny.prompts((1, 1)), noise(0, 0, range(2), 3, 8)
-    assert responses(generate(model, prompts, 3, 8, STOP, uniforms)) == plain_loop(
-        model, prompts, 3, 8, STOP, uniforms
     )
 
 

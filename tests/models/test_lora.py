@@ -368,20 +368,6 @@ def test_the_base_is_gone(warm, shell):
         refused(shell(script, *options), "its base model is not there", "base_model_name_or_path")
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        ("--lora-rank 2", "--lora-rank 2 needs --init"),
-        ("--lora-rank 2 --init x --lora-alpha 0", "--lora-alpha 0.0 must be above 0"),
-        ("--lora-rank 2 --init x --lora-projections qproj", "'qproj' is not one of q_proj"),
-        ("--lora-merge", "--lora-merge means nothing without --lora-rank"),
-    ],
-)
-def test_options_that_are_refused(shell, options, words):
-    refused(shell("train.py", "tiny", *options.split(), "--out", "rl"), words)
-    assert not Path("rl").exists()
-
-
 def test_a_classifier_refuses():
     cfg = replace(RECIPES["images_laptop"](), init="x", lora_rank=2)
     task = type("Task", (), {"classes": ("a", "b"), "__len__": lambda self: 640})()

@@ -10,7 +10,7 @@ import torch
 from outcomes import F64, PASS_RATES, all_outcomes, expected_gradient
 
 from maxrl.advantages import ADVANTAGES, RewardError, weight
-from maxrl.registry import add_own
+from maxrl.registry import own
 
 NEEDS_GROUP = {
     "reinforce_mean",
@@ -106,28 +106,6 @@ def test_expected_gradient_is_weight_times_grad_p(name):
                 torch.testing.assert_close(
                     weight(name, PASS_RATES, **options), expected, rtol=1e-12, atol=1e-12
                 )
-
-
-def test_algorithm_1_has_order_n_minus_1_and_equations_9_and_10_have_order_n():
-    """Documentation around MaxRL calls (r - mean) / mean the order-N estimator.
-
-    It is w_{N-1}: short by (1-p)^(N-1).
-    """
-    for N in range(2, 9):
-        rewards = all_outcomes(N)
-        algorithm_1, eq_9, eq_10 = (
-            expected_gradient(rewards, ADVANTAGES[name](rewards), PASS_RATES)
-            for name in ("maxrl", "maxrl_success", "maxrl_centered")
-        )
-        for order_n in (eq_9, eq_10):
-            torch.testing.assert_close(order_n, order_sum(PASS_RATES, N), rtol=1e-10, atol=0)
-            torch.testing.assert_close(
-                order_n - algorithm_1, (1 - PASS_RATES) ** (N - 1), rtol=1e-9, atol=1e-12
-            )
-        torch.testing.assert_close(
-            algorithm_1, order_sum(PASS_RATES, N - 1) + 0 * eq_9, rtol=1e-10, atol=0
-        )
-        assert (eq_10 - algorithm_1)[0] > 0.8  # no rounding: 0.98^(N-1) at p = 0.02
 
 
 def test_grpo_is_far_from_its_limit():
@@ -414,7 +392,13 @@ ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
 @pytest.mark.parametrize(
     "name, rewards, options, error, words",
     [
-        ("maxrl", HALF, {}, ValueError, ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"]),
+        (
+            "maxrl",
+            HALF,
+            {},
+            ValueError,
+            ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"],
+        ),
         ("maxrl", -ONES, {}, ValueError, ["-1", "{0, 1}", "rloo or grpo"]),
         (
             "maxrl",
@@ -530,7 +514,7 @@ def added(monkeypatch):
 
     def add(formula):
         monkeypatch.setitem(ADVANTAGES, "mine", None)
-        add_own("mine", formula)
+        ADVANTAGES["mine"] = own("mine", formula)
         return ADVANTAGES["mine"]
 
     return add
@@ -548,11 +532,11 @@ def test_an_estimator_that_writes_into_its_rewards(added):
 @pytest.mark.parametrize(
     "rewards, said",
     [
-        ([[0.0, 0, 0], [1, 0, 0]], "not nan for a group of 3 rewards of 0$"),
-        ([[1.0, 0, 0], [1, 1, 1]], "not inf for a group of 3 rewards of 0 and 1$"),
+        ([[0.0, 0, 0], [1, 0, 0]], r"not \[.*nan.*\] for the rewards \[0.0, 0.0, 0.0\]$"),
+        ([[1.0, 0, 0], [1, 1, 1]], r"not \[.*inf.*\] for the rewards \[1.0, 0.0, 0.0\]$"),
     ],
 )
 def test_an_estimator_that_is_not_finite(added, rewards, said):
     """Said is for which rewards: nearly always a group of zeros."""
-    with pytest.raises(RewardError, match=f"mine must return finite advantages, {said}"):
+    with pytest.raises(RewardError, match=f"mine must return finite advantages.*{said}"):
         added(lambda rewards: rewards.mean(1, keepdim=True) / rewards)(torch.tensor(rewards))

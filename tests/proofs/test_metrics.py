@@ -148,7 +148,7 @@ def test_times_fewer_is_a_paired_bootstrap():
     np.testing.assert_allclose(times_fewer(ks, a, b), expected, rtol=1e-12)
     many = np.sort(rng.random((2, 5, 4)), -1)
     assert (times_fewer(ks, many, many, draws=100) == 1).all()
-    with pytest.raises(ValueError, match="same prompts"):
+    with pytest.raises(ValueError):  # other prompts
         times_fewer(ks, a, np.ones((1, 2, 4)))
 
 
@@ -195,7 +195,7 @@ def test_group_statistics():
     signed = group_statistics([[-1, 1], [0, 0]])
     assert signed["frac_reward_zero_mean"] == 0.5  # mean 0 by cancellation is no failure
     assert math.isnan(group_statistics(np.array([[1.0]]))["reward_std"])
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError):  # no groups
         group_statistics([1, 0])
 
 

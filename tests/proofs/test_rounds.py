@@ -3,8 +3,6 @@ together, by enumeration.
 """
 
 import itertools
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,6 @@ import torch
 from conftest import ROOT
 from worker_ddp import Dots, plain
 
-from maxrl import report
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
@@ -321,146 +318,3 @@ def test_a_classifier_in_rounds():
     loss.backward()
     expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
     assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
-
-
-# ------------------------------------------------------- train.py
-# --------------------------------------------------
-RUN = (
-    "train.py",
-    "tiny",
-    "--task",
-    "tiny:Up",
-    "--prompts",
-    4,
-    "--estimator",
-    "maxrl_rare",
-    "--rollouts",
-    "1,1,2",
-    "--show-every",
-    1,
-)
-
-
-def rows(run):
-    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-
-
-def timeless(run):
-    return [
-        {key: value for key, value in row.items() if "second" not in key and "memory" not in key}
-        for row in rows(run)
-    ]
-
-
-def test_a_run_in_rounds(dice, shell):
-    """The model is measured by the first round; what was sampled, and who is left without a
-    success, by all of them.
-    """
-    code, said = shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl")
-    assert code == 0 and "4 prompts x 1 + 1 + 2 rollouts" in said
-    for row in rows("rl"):
-        first, second = (
-            4 * (1 - row["reward"]),
-            4 * row["rounds"] - 4,
-        )  # who goes on to the second and third round
-        assert row["rollouts"] == 4 * row["rollouts/per_prompt"] and row["rollouts"] in range(4, 17)
-        assert first <= second <= 2 * first
-        assert row["frac_reward_zero_mean"] <= 1 - row["reward"]
-    assert len({row["rollouts"] for row in rows("rl")}) > 1
-    shown = [json.loads(line) for line in Path("rl/samples.jsonl").read_text().splitlines()]
-    assert all(line["rollouts"] == 1 and sum(line["successes"].values()) == 4 for line in shown)
-    assert shell("sample.py", "rl", "--task", "tiny:Up")[0] == 0
-
-
-def test_a_resumed_run_in_rounds_is_the_same(dice, shell):
-    run = (*RUN, "--init", dice)
-    assert (
-        shell(*run, "--steps", 4, "--out", "whole")[0]
-        == shell(*run, "--steps", 2, "--out", "cut")[0]
-        == 0
-    )
-    assert shell(*run, "--steps", 4, "--out", "cut", "--resume", "yes")[0] == 0
-    assert timeless("cut") == timeless("whole")
-
-
-def test_several_updates_and_verdicts_left_out(dice, shell):
-    Path("rewards.py").write_text(
-        "import re\n"
-        "def right(completions):\n"
-        "    return [None if 'LEFT' in text else float(text.startswith('UP')) for text in "
-        "completions]\n"
-    )
-    code, said = shell(
-        *RUN,
-        "--init",
-        dice,
-        "--steps",
-        3,
-        "--out",
-        "rl",
-        "--minibatches",
-        2,
-        "--passes",
-        2,
-        "--reward",
-        "rewards.py:right",
-        "--no-verdict",
-        "rollout",
-        "--entropy-bonus",
-        0.01,
-    )
-    assert code == 0, said
-
-
-def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch):
-    """The rollouts that there were, in JSON."""
-    for name in ("far", "far.py:far"):  # so that what is registered is taken back
-        monkeypatch.setitem(ADVANTAGES, name, None)
-        del ADVANTAGES[name]
-    Path("far.py").write_text(
-        "from maxrl.registry import estimator\n"
-        "@estimator(takes='binary', rounds=True)\n"
-        "def far(rewards):\n"
-        "    return rewards * 1e38\n"
-    )
-    shell(
-        *RUN,
-        "--init",
-        dice,
-        "--steps",
-        1,
-        "--out",
-        "rl",
-        "--estimator",
-        "far.py:far",
-        "--prompts",
-        8,
-    )
-    (file,) = Path("rl").glob("not_finite*")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert 8 <= len(lines) < 16 and all(
-        line["response"] and line["reward"] in (0, 1) for line in lines
-    )
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (["--estimator", "maxrl"], ["maxrl", "maxrl_success or maxrl_rare"]),
-        (["--estimator", "grpo"], ["grpo"]),
-        (["--estimator.order", 2], ["order"]),
-        (["--estimator", "maxrl_success", "--allow-fractional", "true"], ["allow_fractional"]),
-        (["--rollouts", "4,0"], ["--rollouts 0"]),
-        (["--rollouts", "4,x"], ["--rollouts: '4,x'"]),
-    ],
-)
-def test_refusals(dice, shell, options, words):
-    code, said = shell(*RUN, "--init", dice, "--steps", 1, "--out", "rl", *options)
-    assert code == 2 and not Path("rl").exists() and all(word in said for word in words), said
-    assert "Traceback" not in said
-
-
-def test_the_report_says_how_many(dice, shell):
-    shell(*RUN, "--init", dice, "--steps", 3, "--out", "rl")
-    report.main(["rl", "--out", "report.html"])
-    assert "1,1,2" in Path("report.html").read_text()

@@ -11,18 +11,21 @@ import tiny
 import torch
 import worker_ddp
 from conftest import ROOT
-from launch import torchrun
+from runs import metrics, same_metrics
 from safetensors.torch import load_file
+from started import ended, torchrun
 
 import train
 from maxrl import checkpoint
+from maxrl.evaluation import judge_samples
 from maxrl.parallel import distributed
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     file = tmp_path_factory.mktemp("ranks") / "results"
-    torchrun(ROOT / "tests/ranks" / "worker_ddp.py", file)
+    code, said = ended(torchrun(ROOT / "tests/ranks/worker_ddp.py", file))
+    assert code == 0, said
     return [torch.load(f"{file}.{rank}") for rank in (0, 1)]
 
 
@@ -48,6 +51,35 @@ def test_gradient_equals_the_single_process(ranks, alone, case):
         assert statistics == pytest.approx(stats, abs=1e-12)
 
 
+def test_the_gradient_depends_on_none_of_it(ranks, alone):
+    """72 ways to one gradient in float32: micro-batches, order of groups and rows, checkpointing,
+    shared prompt, ranks."""
+    exact = alone[worker_ddp.CASES[0]][0]
+    whole = alone["ways"]["as they are", 10**6, False, False]
+    assert whole.dtype == torch.float32 and tiny.distance(whole.double(), exact) < 1e-5
+    for found in (alone, *ranks):
+        for way, gradient in found["ways"].items():
+            assert tiny.distance(gradient, whole) < 1e-5, way
+
+
+def test_ranks_share_a_majority_vote(ranks):
+    """Both know all values; they are those of one process, and of the rollouts themselves."""
+    counts, majority = worker_ddp.votes()
+    assert ranks[0]["votes"] == ranks[1]["votes"] == [counts, majority]
+    task, policy = worker_ddp.LastWord(), tiny.policy(tiny.model())
+    rollouts = policy.rollout([task[i] for i in range(7)], 4, seed=2)
+    for i in range(7):
+        words = [task.final(rollouts.completion(i, j)) for j in range(4)]
+        votes = {word: words.count(word) for word in set(words) - {None}}
+        tied = [
+            task.verify(f"- {word}", None) for word in votes if votes[word] == max(votes.values())
+        ]
+        assert majority[i] == pytest.approx(sum(tied) / len(tied) if tied else 0)
+    assert len(set(majority)) > 1 and 0 < sum(counts) < 28
+    none = judge_samples(policy, worker_ddp.Parity(), range(2), 4)[1]
+    assert none is None, "no answers, no vote"
+
+
 def test_gradients_stay_in_the_buckets_of_ddp(ranks):
     """They are held once: before every micro-batch, from the first on, they lie where the last
     backward leaves them.
@@ -64,23 +96,6 @@ def test_gradients_stay_in_the_buckets_of_ddp(ranks):
         )
     start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
     assert float((expected["weights"] - start).norm()) > 1e-3
-
-
-def test_averaging_the_ranks_own_means_is_another_gradient(alone):
-    """What a DDP loop computes that forgets to sum the divisor over ranks: each divides by its own
-    tokens.
-    """
-    expected = alone[worker_ddp.CASES[0]][0]
-    halves = [
-        worker_ddp.compute(rank, 2)[worker_ddp.CASES[0]][0] for rank in (0, 1)
-    ]  # without a process group: own means
-    wrong = (halves[0] + halves[1]) / 2
-    cosine = float(torch.nn.functional.cosine_similarity(wrong, expected, dim=0))
-    print(
-        f"each rank's own mean: cosine {cosine:.4f}, "
-        f"length {float(wrong.norm() / expected.norm()):.3f} of the right one"
-    )
-    assert tiny.distance(wrong, expected) > 0.01
 
 
 def test_rollouts_and_counts_equal_the_single_process(ranks, alone):
@@ -175,60 +190,19 @@ def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
 def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
     """The same command on two ranks: the first step's rollouts and gradient are equal, later ones
     up to rounding, and evaluation is shared. One rank alone writes and speaks."""
-    arguments = [
-        "--init",
-        warm,
-        "--task.size",
-        7,
-        "--task.directory",
-        mazes,
-        "--prompts",
-        8,
-        "--rollouts",
-        8,
-        "--steps",
-        3,
-        "--lr",
-        1e-5,
-        "--max-response",
-        20,
-        "--eval-every",
-        3,
-        "--eval-prompts",
-        7,
-        "--eval-samples",
-        4,
-        "--eval-k",
-        "1,4",
-        "--save-every",
-        2,
-        "--schedule",
-        "cosine",
-        "--device",
-        "cpu",
-        "--precision",
-        "float32",
-        "--show-every",
-        3,
-    ]
-    train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
-    said = torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two")
-    assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"
-    one, two = (
-        [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
-        for run in ("one", "two")
+    options = (
+        "--prompts 8 --rollouts 8 --steps 3 --lr 1e-5 --max-response 20 --save-every 2 "
+        "--eval-every 3 --eval-prompts 7 --eval-samples 4 --eval-k 1,4 --schedule cosine "
+        "--device cpu --precision float32 --show-every 3 --task.size 7"
     )
-    assert len(one) == len(two) == 3 and one[0].keys() == two[0].keys()
-    for a, b in zip(one, two):
-        for key in a:
-            if not any(word in key for word in ("second", "abs_diff", "memory")):
-                assert b[key] == pytest.approx(
-                    a[key], rel=1e-3 if key == "grad_norm" else 1e-5, abs=1e-5
-                ), (
-                    a["step"],
-                    key,
-                )
-    assert one[0]["reward"] > 0 and one[0]["grad_norm"] > 0
+    arguments = ["--init", warm, "--task.directory", mazes, *options.split()]
+    train.main(["maze9_laptop", *map(str, arguments), "--out", "one"])
+    code, said = ended(torchrun(ROOT / "train.py", "maze9_laptop", *arguments, "--out", "two"))
+    assert code == 0, said
+    assert said.count("step 3/3 ") == 1 and "on 2 ranks" in said, "the main rank alone speaks"
+    one = metrics("one")
+    assert len(one) == 3 and one[0]["reward"] > 0
+    same_metrics(metrics("two"), one)
     samples = [
         json.loads(Path(run, "samples.jsonl").read_text().splitlines()[0]) for run in ("one", "two")
     ]
@@ -241,27 +215,6 @@ def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
         torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)
     recipe = json.loads(Path("two/recipe.json").read_text())
     assert recipe["ranks"] == 2 and recipe["command"].startswith("torchrun --nproc-per-node 2 ")
-
-
-def test_a_refusal_is_said_once(mazes, warm, in_a_directory_of_its_own):
-    """Nine prompts on two ranks: one sentence with the nearest sizes, by rank 0 alone."""
-    said = torchrun(
-        ROOT / "train.py",
-        "maze9_laptop",
-        "--init",
-        warm,
-        "--task.size",
-        7,
-        "--task.directory",
-        mazes,
-        "--prompts",
-        9,
-        "--out",
-        "none",
-        code=2,
-    )
-    assert said.count("--prompts 9 must divide by the 2 ranks; use 8 or 10") == 1
-    assert not Path("none").exists()
 
 
 def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):
@@ -366,33 +319,7 @@ cli.cleanup()
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-@pytest.mark.parametrize(
-    "ending, said, code",
-    [
-        ("pass", "bye", 0),
-        ("cli.leave(3)", "bye", 3),
-        ("raise SystemExit(2)", "bye", 2),
-        ("cli.leave(4, at_once=True)", "", 4),
-    ],
-)
-def test_the_end_of_a_script(ending, said, code):
-    """Exit functions run, unless the end is at once."""
-    script = f"""
-import atexit
-from maxrl.run import cli
-atexit.register(print, "bye")
-with cli.script("x.py"):
-    {ending}
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
-
-
-@pytest.mark.parametrize("ending", ["pass", "cli.leave(3)", "raise SystemExit('no such data')"])
-def test_what_the_users_code_has_open_is_kept(ending, tmp_path):
-    """Its lines that are not on disk yet and its plans for the end; after a good one its threads
-    too. What it says in an exit is said."""
-    (tmp_path / "mine.py").write_text("""
+MINE = """
 import atexit, threading, time
 log = open("log", "w")
 log.write("kept")
@@ -403,7 +330,23 @@ def begin():
     threading.Thread(target=late).start()
 def rewards():
     atexit.register(print, "bye")
-""")
+"""
+
+
+@pytest.mark.parametrize(
+    "ending, code, words",
+    [
+        ("pass", 0, ""),
+        ("cli.leave(3)", 3, ""),
+        ("raise SystemExit(2)", 2, ""),
+        ("raise SystemExit('no such data')", 1, "no such data\n"),
+        ("cli.leave(4, at_once=True)", 4, ""),
+    ],
+)
+def test_what_the_users_code_has_open_is_kept(ending, code, words, tmp_path):
+    """Its lines that are not on disk yet and its plans for the end, unless that is at once; after a
+    good one its threads too. What it says in an exit is said."""
+    (tmp_path / "mine.py").write_text(MINE)
     script = f"""
 from maxrl.run import cli
 from maxrl.io.user_code import imported
@@ -414,16 +357,14 @@ with cli.script("x.py"):
     {ending}
 """
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=os.environ.copy(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == {"pass": 0, "cli.leave(3)": 3}.get(ending, 1)
-    assert ("no such data" in done.stderr) == ("such" in ending)
-    assert (tmp_path / "log").read_text() == "kept" and done.stdout == "bye\n"
+    assert (done.returncode, done.stderr) == (code, words)
     assert (tmp_path / "late").exists() == (ending == "pass")
+    if "at_once" not in ending:
+        assert (tmp_path / "log").read_text() == "kept" and done.stdout == "bye\n"
+    else:
+        assert not done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ import torch
 import worker_mesh
 import worker_shard
 from conftest import ROOT
-from launch import torchrun
+from runs import metrics, same_metrics
 from safetensors.torch import load_file
+from started import ended, torchrun
 from worker_ddp import CASES, Dots
 
 import train
@@ -35,28 +36,13 @@ EVERY = [
 @pytest.fixture(scope="module")
 def recipe(mazes, warm):
     """A run as one would type it, without --steps and --out."""
-    options = {
-        "init": warm,
-        "task.size": 7,
-        "task.directory": mazes,
-        "prompts": 8,
-        "rollouts": 8,
-        "lr": 1e-4,
-        "max-response": 20,
-        "eval-every": 2,
-        "eval-prompts": 7,
-        "eval-samples": 4,
-        "eval-k": "1,4",
-        "save-every": 2,
-        "device": "cpu",
-        "precision": "float32",
-        "schedule": "constant",
-        "warmup-steps": 0,
-    }
-    return [
-        "maze9_laptop",
-        *(str(part) for name, value in options.items() for part in (f"--{name}", value)),
-    ]
+    options = (
+        "--task.size 7 --prompts 8 --rollouts 8 --lr 1e-4 --max-response 20 --eval-every 2 "
+        "--eval-prompts 7 --eval-samples 4 --eval-k 1,4 --save-every 2 --device cpu "
+        "--precision float32 --schedule constant --warmup-steps 0"
+    )
+    data = ("--init", str(warm), "--task.directory", str(mazes))
+    return ["maze9_laptop", *data, *options.split()]
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +53,8 @@ def runs(recipe, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     train.main([*recipe, "--steps", "2", "--out", str(out / "alone")])
     shutil.copytree(out / "alone", out / "back")
-    lora = [
-        *recipe,
-        "--steps",
-        "1",
-        "--lora-rank",
-        "3",
-        "--lora-merge",
-        "--minibatches",
-        "2",
-        "--beta",
-        "0.1",
-    ]
+    options = "--steps 1 --lora-rank 3 --lora-merge --minibatches 2 --beta 0.1"
+    lora = [*recipe, *options.split()]
     commands = [
         [*recipe, "--steps", "4", "--out", str(out / "ddp")],
         [*recipe, "--steps", "2", "--out", str(out / "shard"), "--shard", "true"],
@@ -86,7 +62,9 @@ def runs(recipe, tmp_path_factory):
         [*lora, "--out", str(out / "adapter" / "ddp")],
         [*lora, "--out", str(out / "adapter" / "shard"), "--shard", "true"],
     ]
-    torchrun(ROOT / "tests/ranks" / "worker_shard.py", out / "results", json.dumps(commands))
+    worker = ROOT / "tests/ranks/worker_shard.py"
+    code, said = ended(torchrun(worker, out / "results", json.dumps(commands)))
+    assert code == 0, said
     return out
 
 
@@ -228,16 +206,12 @@ def test_a_rank_holds_its_share(ranks):
             "after every micro-batch: no whole gradient waits for the last one"
         )
         assert layout["kept"] and layout["dropped"]
-        assert "gathered_state" in rank["refused"]
+        assert "slice" in rank["refused"]
         low = {name for name, dtype in layout["copied"].items() if dtype == torch.bfloat16}
         assert low == {name for name in layout["copied"] if "proj" in name or "lm_head" in name}
     assert torch.equal(ranks[0]["start"], ranks[1]["start"]) and torch.equal(
         ranks[0]["start"], tiny.model().lm_head.weight
     )
-
-
-def lines(run) -> list[dict]:
-    return [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
 
 
 def equal(ours, theirs, *, atol=1e-5):
@@ -257,28 +231,17 @@ def equal(ours, theirs, *, atol=1e-5):
             )
 
 
-def same_metrics(ours: list[dict], theirs: list[dict]):
-    assert len(ours) == len(theirs) > 0
-    for a, b in zip(ours, theirs):
-        assert a.keys() == b.keys() and a["grad_norm"] > 0
-        for key in a:
-            if not any(word in key for word in ("second", "abs_diff", "memory")):
-                assert a[key] == pytest.approx(
-                    b[key], rel=1e-3 if key == "grad_norm" else 1e-5, abs=1e-5
-                ), (a["step"], key)
-
-
 def test_a_run_and_going_on_without(runs, recipe):
     """The run is DDP's: metrics, evaluation, weights and Adam state. Its checkpoint is an ordinary
     one, which one process takes up; and the reverse."""
     shard = runs / "shard"
-    same_metrics(lines(shard), lines(runs / "ddp")[:2])
-    assert "eval/pass@1" in lines(shard)[1] and lines(shard)[0]["reward"] > 0
+    same_metrics(metrics(shard), metrics(runs / "ddp")[:2])
+    assert "eval/pass@1" in metrics(shard)[1] and metrics(shard)[0]["reward"] > 0
     equal(checkpoint.find(shard), runs / "ddp" / "step-000002")
     assert json.loads((shard / "recipe.json").read_text())["config"]["shard"] is True
     train.main([*recipe, "--steps", "4", "--out", str(shard), "--resume"])
     for run in (shard, runs / "back"):
-        same_metrics(lines(run), lines(runs / "ddp"))
+        same_metrics(metrics(run), metrics(runs / "ddp"))
         equal(run / "step-000004", runs / "ddp" / "step-000004")
     moved = load_file(runs / "ddp" / "step-000004" / "model.safetensors")["model.norm.weight"]
     assert (moved - checkpoint.load_model(runs / "alone")[0].model.norm.weight).abs().max() > 1e-4
@@ -287,10 +250,10 @@ def test_a_run_and_going_on_without(runs, recipe):
 def test_an_adapter(runs):
     """LoRA, merged on saving, with a KL penalty and two updates a step."""
     ddp, shard = runs / "adapter" / "ddp", runs / "adapter" / "shard"
-    same_metrics(lines(shard), lines(ddp))
+    same_metrics(metrics(shard), metrics(ddp))
     equal(shard / "step-000001", ddp / "step-000001")
     assert (
-        "clip_ratio/low_mean" in lines(shard)[0]
+        "clip_ratio/low_mean" in metrics(shard)[0]
         and (shard / "step-000001" / "lora" / "optimizer.safetensors").exists()
     )
 

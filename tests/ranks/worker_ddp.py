@@ -1,5 +1,6 @@
 """One rank of test_distributed.py, started by torchrun: writes what it computed to FILE.rank."""
 
+import itertools
 import resource
 import sys
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.build import make_optimizer
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.config import Config  # noqa: E402
-from maxrl.evaluation import count_successes  # noqa: E402
+from maxrl.evaluation import count_successes, judge_samples  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.parallel import distributed, sharding  # noqa: E402
 from maxrl.rewards.functions import Rewards  # noqa: E402
@@ -22,6 +23,7 @@ from maxrl.run import cli
 from maxrl.run.logger import step_metrics
 from maxrl.tasks import Example, Task  # noqa: E402
 from maxrl.tasks.images import ImageBatch  # noqa: E402
+from maxrl.tasks.maze import VOCABULARY
 
 P, N = 6, 4
 
@@ -111,6 +113,49 @@ def stored(mine):
     return everything
 
 
+# Order of groups and rows, tokens of a micro-batch, gradient checkpointing, shared prompt.
+WAYS = list(
+    itertools.product(
+        ("as they are", "groups", "rows"), (1, 30, 10**6), (False, True), (False, True)
+    )
+)
+
+
+def ways(rank: int, world: int) -> dict:
+    """{way: gradient in float32} of the same stored rollouts."""
+    results = {}
+    for way in WAYS:
+        order, budget, again, share = way
+        generator = torch.Generator().manual_seed(7)
+        groups = torch.randperm(P, generator=generator) if order == "groups" else torch.arange(P)
+        rows = torch.randperm(N, generator=generator) if order == "rows" else torch.arange(N)
+        mine = groups[rank::world].tolist()
+        rollouts = stored(mine)
+        for name in ("tokens", "lengths", "log_probs"):
+            setattr(rollouts, name, getattr(rollouts, name)[:, rows])
+        options = {"gradient_checkpointing": again, "share_prompt": share}
+        policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=budget, **options)
+        values = advantages("mixed")[mine][:, rows].float()
+        results[way] = tiny.gradient(policy, rollouts, values)
+    return results
+
+
+class LastWord(Parity):
+    """The answer is the last word of a response, if it has more than one."""
+
+    def verify(self, response, example):
+        return float(self.final(response) in VOCABULARY[4:16])
+
+    def final(self, response):
+        return response.split()[-1] if len(response.split()) > 1 else None
+
+
+def votes() -> list:
+    """Counts of right samples, and the majority votes, of seven prompts shared by the ranks."""
+    counts, majority = judge_samples(tiny.policy(tiny.model()), LastWord(), range(7), 4, seed=2)
+    return [counts.tolist(), majority.tolist()]
+
+
 def three_steps(rank: int, world: int) -> dict:
     """The weights after three optimizer steps of several micro-batches each, and where the
     gradients lay at each of these.
@@ -179,6 +224,8 @@ def compute(rank: int, world: int) -> dict:
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     )
     results["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
+    results["ways"] = ways(rank, world)
+    results["votes"] = votes()
     results["counts"] = count_successes(policy, Parity(), [3, 0, 5, 4, 2], 6, seed=9).tolist()
     return results
 

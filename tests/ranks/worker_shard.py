@@ -13,6 +13,7 @@ from worker_ddp import CASES, N, P, Parity, advantages, rounds  # noqa: E402
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
+from maxrl import checkpoint
 from maxrl.evaluation import count_successes
 from maxrl.losses import policy_gradient_loss
 from maxrl.models.lora import add_lora, lora_state  # noqa: E402
@@ -177,7 +178,7 @@ def another_start() -> dict:
     """
     ours = tiny.policy(tiny.model(seed=distributed.rank()), shard=True)
     try:
-        ours.save("nowhere")
+        checkpoint.save("nowhere", ours.model, ours.tokenizer, ours.stop_tokens)
     except ValueError as error:
         return {"start": ours.unsharded_model().lm_head.weight, "refused": str(error)}
 

@@ -62,7 +62,7 @@ def commands(start: str) -> list[list[str]]:
 def test_python_in_ten_lines(own, warm, capsys):  # noqa: F811
     """Word for word, with a checkpoint called MODEL and a file of two rows; the learning rate alone
     is raised, to see that it learns something."""
-    code = block("import torch", "learner.save")
+    code = block("import torch", "checkpoint.save")
     assert len([line for line in code.splitlines() if line.startswith("    ")]) < 10, "the loop"
     Path("MODEL").symlink_to(warm)
     Path("mine.jsonl").write_text(
@@ -79,22 +79,9 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
     code = block("# sums.py", "        return float(")
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     Path("sums.py").write_text(code)
-    task = ["--task", "sums.py:Sums", "--task.largest", "50"]
-    few = [
-        "--prompts",
-        "4",
-        "--rollouts",
-        "4",
-        "--steps",
-        "1",
-        "--max-response",
-        "10",
-        "--max-prompt",
-        "0",
-        "--out",
-        "run",
-    ]
-    said = shell("train.py", "prompts", *task, "--init", warm, *few)
+    task = "--task sums.py:Sums --task.largest 50 --max-response 10 --max-prompt 0"
+    few = "--prompts 4 --rollouts 4 --steps 1 --out run"
+    said = shell("train.py", "prompts", *task.split(), *few.split(), "--init", warm)
     assert said[0] == 0 and len(metrics("run")) == 1, said[1]
 
 

@@ -87,7 +87,7 @@ def test_an_installed_package_has_every_file(installed):
 @pytest.mark.parametrize(
     "recipe, words",
     [
-        ("subset_sum", "or make this one: maxrl train subset_sum_sft\n"),
+        ("subset_sum", "or make this one with the recipe subset_sum_sft\n"),
         (
             "maze17",
             "run python -m data.maze.prepare --size 17, in a clone of the repository: what pip "

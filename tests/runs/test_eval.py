@@ -142,23 +142,23 @@ def test_plot(dice, other, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--samples", 8, "--k", 16], ["pass@16 needs at least as many samples"]),
-        (["--samples", 8, "--k", 1, 8], ["'8' belongs to no option"]),
-        (["--samples", 8, "--k", 0], ["--k 0 must be at least 1"]),
-        (["--samples", 0, "--k", 1], ["at least 1"]),
-        (["--top-p", 0], ["--top-p 0"]),
-        (["--temperature", -1], ["--temperature -1"]),
-        (["--against", "nobody"], ["--against nobody is not one of the rows warm"]),
-        (["--json", "no/where.json"], ["mkdir -p no"]),
-        (["--plot", "curve"], ["curve is no figure: use a name that ends in .png"]),
-        (["--samples", 8, "--nonsense", 3], ["--nonsense is not an option"]),
-        (["--task", "maze", "--task.size", 6], ["odd number"]),
-        (["--task.directory", "nowhere"], ["python -m data.maze.prepare"]),
-        (["--max-response", 1000], ["1000 exceed the model's 128 positions"]),
+        ("--samples 8 --k 16", ["pass@16 needs at least as many samples"]),
+        ("--samples 8 --k 1 8", ["'8' belongs to no option"]),
+        ("--samples 8 --k 0", ["--k 0 must be at least 1"]),
+        ("--samples 0 --k 1", ["at least 1"]),
+        ("--top-p 0", ["--top-p 0"]),
+        ("--temperature -1", ["--temperature -1"]),
+        ("--against nobody", ["--against nobody is not one of the rows warm"]),
+        ("--json no/where.json", ["mkdir -p no"]),
+        ("--plot curve", ["curve is no figure: use a name that ends in .png"]),
+        ("--samples 8 --nonsense 3", ["--nonsense is not an option"]),
+        ("--task maze --task.size 6", ["odd number"]),
+        ("--task.directory nowhere", ["python -m data.maze.prepare"]),
+        ("--max-response 1000", ["1000 exceed the model's 128 positions"]),
     ],
 )
 def test_refusals(warm, shell, arguments, words):
-    refused(shell("eval.py", f"warm={warm}", *arguments), *words)
+    refused(shell("eval.py", f"warm={warm}", *arguments.split()), *words)
 
 
 def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
@@ -223,7 +223,7 @@ def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
         code, said = shell("eval.py", "rl", *FEW, *options)
         assert code == 0 and words in said and {*drawn} == {used}, said
     del drawn[:]
-    code, said = shell("eval.py", "rl", "--gradient-norms", "--samples", 4, "--prompts", 2)
+    code, said = shell("results/norms.py", "rl", "--samples", 4, "--prompts", 2)
     assert code == 0 and {*drawn} == {(1, 1)}, said
 
 
@@ -281,24 +281,9 @@ def test_the_table_in_words():
         1: {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise},
         64: {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]},
     }
-    assert table.in_words(values, "maxrl") == (
-        "Solved at one try / within 64 tries: base 10% / 40%, grpo 30% / 80%, maxrl 20% / 80%.\n"
-        "At one try maxrl solves more than base, fewer than grpo.\n"
-        "Within 64 tries maxrl solves more than base, neither clearly more nor fewer than grpo."
-    )
-    values = {
-        64: {
-            name: share + noise
-            for name, share in (("base", 0.1), ("rloo", 0.2), ("grpo", 0.3), ("maxrl", 0.4))
-        }
-    }
-    assert table.in_words(values, "maxrl").endswith(
-        "Within 64 tries maxrl solves more than base, rloo and grpo."
-    )
-    one = {1: {"base": np.array([0.0]), "maxrl": np.array([1.0])}}
-    assert table.in_words(one, "maxrl") == "Solved at one try: base 0%, maxrl 100%."
-    alone = {1: {"maxrl": 0.2 + noise}}
-    assert table.in_words(alone, "maxrl") == "Solved at one try: maxrl 20%."
+    _, first, within = table.in_words(values, "maxrl").splitlines()
+    assert "more than base, fewer than grpo" in first
+    assert "more than base, neither clearly more nor fewer than grpo" in within
 
 
 def test_times_fewer_in_the_table(capsys):
@@ -332,27 +317,6 @@ def test_times_fewer_in_the_table(capsys):
             and "0.500 ± 0.289" in said
         )
     assert [table.bounded(times, 64, 256) for times in (0, 3.14159, 64)] == ["<0.25", "3.14", "≥64"]
-
-
-def test_a_resumed_run_is_evaluated_at_its_newest_checkpoint(dice, shell):
-    """With a large rate on few logits UP becomes far likelier with every step."""
-    run = (*SHORT, *UP, "--init", dice, "--lr", 0.02, "--save-every", 2, "--out", "rl")
-    assert (
-        shell("train.py", *run, "--steps", 3)[0] == 0
-        and shell("train.py", *run, "--steps", 5, "--resume")[0] == 0
-    )
-    counts = {}
-    for path in ("rl", "rl/step-000005", "rl/step-000002"):
-        assert shell("eval.py", f"a={path}", *FEW, *UP, "--json", f"{Path(path).name}.json")[0] == 0
-        counts[path] = json.loads(Path(f"{Path(path).name}.json").read_text())["checkpoints"][0][
-            "counts"
-        ]
-    assert counts["rl"] == counts["rl/step-000005"]
-    assert (
-        sum(counts["rl/step-000005"])
-        > sum(counts["rl/step-000002"])
-        > sum(throws(range(10), 8, 0.5))
-    )
 
 
 def test_results_that_cannot_be_written_leave_no_file(other, shell, monkeypatch):

@@ -66,19 +66,19 @@ def test_names_tell_what_is_swept(planned):
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        (["nope", "--seed", "0"], "no recipe is called 'nope'"),
-        (["tiny", "--resume", "yes"], "--resume is not for a grid"),
-        (["tiny", "--sede", "0,1"], "--sede is not an option; did you mean --seed"),
-        (["tiny", "--lr", "1e-5,quick"], "--lr: 'quick' cannot be read"),
-        (["tiny", "--estimator", "maxrl,grop"], "no estimator is called 'grop'"),
-        (["tiny", "--task.directory", "a/b,a_b"], "two runs would be called"),
-        (["tiny", "--seed", "0,1", "--task-id", "2"], "the runs of this grid are 0 to 1"),
+        ("nope --seed 0", "no recipe is called 'nope'"),
+        ("tiny --resume yes", "--resume is not for a grid"),
+        ("tiny --sede 0,1", "--sede is not an option; did you mean --seed"),
+        ("tiny --lr 1e-5,quick", "--lr: 'quick' cannot be read"),
+        ("tiny --estimator maxrl,grop", "no estimator is called 'grop'"),
+        ("tiny --task.directory a/b,a_b", "two runs would be called"),
+        ("tiny --seed 0,1 --task-id 2", "the runs of this grid are 0 to 1"),
     ],
 )
 def test_mistakes_are_named_before_anything_starts(planned, words, sentence):
     """A sweep in which only the last run is wrong does not begin."""
     with pytest.raises(UsageError, match=re.escape(sentence)):
-        planned(*words)
+        planned(*words.split())
 
 
 @pytest.fixture

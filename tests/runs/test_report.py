@@ -83,19 +83,8 @@ def test_when_samples_are_due(warm, shell):
     prompt = samples("both")[0]["prompts"][0]
     rewards = [verify(prompt["prompt"], r["response"]) for r in prompt["responses"]]
     assert rewards == [response["reward"] for response in prompt["responses"]]
-    few = [
-        "--steps",
-        "2",
-        "--eval-every",
-        "1",
-        "--eval-prompts",
-        "4",
-        "--eval-samples",
-        "4",
-        "--eval-k",
-        "1",
-    ]
-    code, said = shell("train.py", "tiny_sft", *few, "--out", "sft")
+    few = "--steps 2 --eval-every 1 --eval-prompts 4 --eval-samples 4 --eval-k 1"
+    code, said = shell("train.py", "tiny_sft", *few.split(), "--out", "sft")
     assert code == 0 and not Path("sft/samples.jsonl").exists(), said
 
 

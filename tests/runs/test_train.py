@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,24 +21,12 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_optimizer
 from maxrl.errors import UsageError
 from maxrl.models import from_config
-from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import Plan, batch_indices, shuffle
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task, maze
-
-NAMES = {
-    *("step", "reward", "reward_std", "rewards/groups_left_out", "rewards/failed_calls"),
-    *("frac_reward_zero_mean", "frac_reward_one_mean", "frac_reward_zero_std"),
-    *("rollouts", "rollouts/per_prompt", "rounds", "tokens", "tokens_per_second"),
-    *("loss", "grad_norm", "lr", "skipped_updates", "memory/peak_gb"),
-    *("seconds", "seconds/data", "seconds/rollout", "seconds/reward", "seconds/backward"),
-    *("completions/mean_length", "completions/max_length", "completions/min_length"),
-    "completions/clipped_ratio",
-}
-SAMPLED = {"entropy", "sampling/logprob_abs_diff/mean", "sampling/logprob_abs_diff/max"}
 
 
 def test_warm_up_and_reinforcement_learn(warm, dice, shell):
@@ -51,16 +40,15 @@ def test_warm_up_and_reinforcement_learn(warm, dice, shell):
     assert len(rewards) == 30 and min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
 
 
-def test_metrics_have_their_documented_names(warm, shell):
+def test_metrics_are_finite(warm, shell):
     shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--eval-every", 2, "--eval-prompts", 4)
     rows = metrics("rl")
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out"}
     for row in rows:
-        assert set(row) == NAMES | SAMPLED | (evaluated if row["step"] in (1, 3) else set())
+        assert evaluated & set(row) == (evaluated if row["step"] in (1, 3) else set())
         assert all(math.isfinite(value) for value in row.values())
         assert row["sampling/logprob_abs_diff/max"] < 1e-4 and row["lr"] == 7e-4
-    assert set(metrics(warm)[0]) == NAMES
 
 
 def test_the_run_directory(warm, shell):
@@ -334,53 +322,13 @@ def test_an_end_at_the_limit_is_not_cut():
     assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
 
 
-def test_no_reward_at_the_limit(dice, shell):
-    """Everything is right in this task; a response that is cut gets 0 if that is asked for.
-
-    One token in four is DONE, which ends a response, so that some of 16 are cut at 6.
-    """
-    task = ("--init", dice, "--task", "tiny:Always", "--max-response", 6, "--estimator", "rloo")
-    run = ("train.py", *SHORT, *task, "--steps", 1, "--out")
-    assert shell(*run, "all")[0] == 0
-    assert shell(*run, "finished", "--zero-reward-at-limit", "true")[0] == 0
-    # DONE comes first in the vocabulary, and its share is a quarter.
-    cut = (noise(0, 0, range(4), 4, 6) >= 0.25).all(-1).double().mean().item()
-    row = metrics("finished")[0]
-    assert metrics("all")[0]["reward"] == 1 and 0 < cut < 1
-    assert row["completions/clipped_ratio"] == cut and row["reward"] == 1 - cut
-
-
-@pytest.mark.parametrize("rank, world", [(0, 1), (0, 2), (1, 2)])
-def test_every_rank_has_its_prompts_and_noise(warm, monkeypatch, tmp_path, rank, world):
-    """Rank r takes prompts r, r + world, ...; noise depends on step and place in the batch."""
-    calls, rollout = [], SequencePolicy.rollout
-
-    def spy(self, examples, rollouts, *, step, indices, first):
-        calls.append((step, list(indices), [e.prompt for e in examples]))
-        return rollout(self, examples, rollouts, step=step, indices=indices, first=first)
-
-    monkeypatch.setattr(SequencePolicy, "rollout", spy)
-    monkeypatch.setattr(distributed, "setup", lambda *_: (rank, world, torch.device("cpu")))
-    monkeypatch.setattr(distributed, "rank", lambda: rank)
-    monkeypatch.setattr(distributed, "world_size", lambda: world)
-    out = ("--out", tmp_path / "rl", "--steps", 3)
-    train.main([str(word) for word in (*SHORT, "--init", warm, *out)])
-    task = load_task("maze", "train", **RECIPES["tiny"]().task_options)
-    for step, (given, indices, prompts) in enumerate(calls):
-        chosen = batch_indices(96, 4, step, 0)[rank::world]
-        assert (given, indices) == (step, list(range(rank, 4, world)))
-        assert prompts == [task[i].prompt for i in chosen]
-    assert len(calls) == 3
-
-
 def test_profile(shell):
-    """Two of four steps: a trace and ten lines, and the same bits as without it."""
+    """Two of four steps: a trace and the longest operations, and the same bits as without it."""
     ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
     assert shell(*ask, "plain")[0] == 0
     code, said = shell(*ask, "run", "--profile", 2)
-    assert code == 0 and "wrote run/profile.json.gz; own time on the " in said
-    lines = [line for line in said.splitlines() if " ms " in line and "% " in line]
-    shares = [float(line.split("%")[0]) for line in lines]
+    assert code == 0 and "wrote run/profile.json.gz" in said
+    shares = [float(share) for share in re.findall(r"^ *\S+ +([\d.]+)% ", said, re.M)]
     assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
     with gzip.open("run/profile.json.gz") as file:
         names = [event.get("name", "") for event in json.load(file)["traceEvents"]]

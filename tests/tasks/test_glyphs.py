@@ -17,7 +17,7 @@ GLYPHS += [word for split, count in COUNTS.items() for word in (f"--{split}", co
 def small_blocks(monkeypatch):
     """Blocks of 100 images, two in a file, so that tests draw several."""
     monkeypatch.setattr(prepare, "BLOCK", 100)
-    monkeypatch.setattr(prepare, "SHARD", 2)
+    monkeypatch.setattr(prepare, "SHARD", 200)
 
 
 @pytest.fixture

@@ -40,6 +40,11 @@ def folders(root, count=4, names=COLOURS):
             put(root / name / f"{name}_{i}.JPEG", data)
 
 
+def train_and_val(root, train=4, val=2):
+    folders(root / "train", train)
+    folders(root / "val", val)
+
+
 def run(capsys, source, out, *args):
     options = ("--size", 32, "--workers", 1, *args)
     return run_command(capsys, "--source", source, "--out", out, *options, main=prepare.main)
@@ -60,7 +65,7 @@ def check_colours(out, split, count, order=tuple(COLOURS)):
     task = Images(split, out, size=16, augment=False)
     seen = []
     for i in range(len(task)):
-        mean = task[i].columns["pixels"].reshape(-1, 3).mean(0)
+        mean = task.pixels(i, None).reshape(-1, 3).mean(0)
         seen.append(min(COLOURS, key=lambda name, mean=mean: abs(mean - COLOURS[name]).sum()))
         assert order[task[i].columns["label"]] == seen[-1]
     assert sorted(seen) == sorted([*COLOURS] * count)
@@ -68,8 +73,7 @@ def check_colours(out, split, count, order=tuple(COLOURS)):
 
 def test_train_and_val_folders(capsys):
     """Hidden files, broken links and pipes are no images."""
-    folders(source / "train", 4)
-    folders(source / "val", 2)
+    train_and_val(source)
     for hidden in (".DS_Store", "ant/._ant_0.JPEG", ".cache/x"):
         put(source / "train" / hidden, b"?")
     os.symlink("nowhere", source / "train/ant/linked.JPEG")
@@ -78,23 +82,6 @@ def test_train_and_val_folders(capsys):
     assert code == 0 and f"wrote 12 + 6 images of 3 classes to {out}\nskipped 0" in said
     check_colours(out, "train", 4)
     check_colours(out, "validation", 2)
-
-
-def test_class_folders_without_a_split(tmp_path, capsys):
-    """A share of each class by file name, so that other files do not matter; some for training."""
-    more = tmp_path / "more"
-    folders(source, 40)
-    for to, share in ((out, 0.3), (tmp_path / "most", 0.999999), (tmp_path / "none", 0)):
-        assert run(capsys, source, to, "--validation-share", share)[0] == 0
-    assert info(tmp_path / "most")["counts"] == {"train": 3, "validation": 117}
-    assert info(tmp_path / "none")["counts"] == {"train": 120, "validation": 0}
-    assert sorted(label for _, label in images(tmp_path / "most")) == [0, 1, 2]
-    shutil.copytree(source, more)
-    folders(more, 60)
-    assert run(capsys, more, tmp_path / "third", "--validation-share", 0.3)[0] == 0
-    held_out = set(images(out, "validation"))
-    assert 20 < len(held_out) < 55 and {label for _, label in held_out} == {0, 1, 2}
-    assert held_out <= set(images(tmp_path / "third", "validation"))
 
 
 def parquet(file, rows, names=None):
@@ -161,50 +148,34 @@ def test_small_jpegs_are_kept_byte_for_byte(capsys):
     kept = [encoded(grey, (32, 32)), encoded(grey, (60, 32), seed=1), encoded(grey, mode="L")]
     other = [encoded(grey, (43, 44)), encoded(grey, form="PNG"), encoded(grey, mode="CMYK")]
     for i, data in enumerate(kept + other):
-        put(source / "ab"[i // 3] / f"{i}.jpg", data)
-    assert run(capsys, source, out, "--validation-share", 0, "--size", 40)[0] == 0
+        put(source / "train" / "ab"[i // 3] / f"{i}.jpg", data)
+        put(source / "val" / "ab"[i // 3] / f"{i}.jpg", data)
+    assert run(capsys, source, out, "--size", 40)[0] == 0
     assert sorted(data for data, label in images(out) if label == 0) == sorted(kept)
     assert not {data for data, label in images(out) if label == 1} & set(other)
 
 
 def test_damaged_files_are_skipped_and_named(tmp_path, capsys):
-    folders(source, 3)
+    train_and_val(source, 3)
     bad = {"cut.jpg": encoded((9, 9, 9), (30, 400))[:400], "empty.jpg": b"", "text.jpg": b"no\n"}
     bad["script.eps"] = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
     for name, data in bad.items():
-        put(source / "bee" / name, data)
-    code, said = run(capsys, source, out, "--validation-share", 0)
+        put(source / "train/bee" / name, data)
+    code, said = run(capsys, source, out)
     assert code == 0 and "skipped 4 files" in said
-    assert {one["name"] for one in info(out)["skipped"]} == {f"bee/{name}" for name in bad}
+    assert {one["name"] for one in info(out)["skipped"]} == {f"train/bee/{name}" for name in bad}
     check_colours(out, "train", 3)
     for name in COLOURS:
-        put(tmp_path / "bad" / name / "x.jpg", b"")
+        put(tmp_path / "bad/train" / name / "x.jpg", b"")
+        put(tmp_path / "bad/val" / name / "x.jpg", b"")
     code, said = run(capsys, tmp_path / "bad", tmp_path / "other")
     assert code == 1 and "no training image could be decoded" in said
     assert not list((tmp_path / "other").iterdir())
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_source_that_goes_away_ends_the_conversion(tmp_path, capsys, monkeypatch, workers):
-    """A disk that is unplugged would otherwise leave a set without most of its images."""
-    folders(source, 30)
-    write_shard = prepare.write_shard
-
-    def unplug(*args):
-        write_shard(*args)
-        source.rename(tmp_path / "gone")
-
-    monkeypatch.setattr(prepare, "write_shard", unplug)
-    monkeypatch.setattr(prepare, "SHARD", 4)
-    code, said = run(capsys, source, out, "--workers", workers)
-    assert code == 1 and said.count("\n") == 1 and "No such file" in said
-    assert not list(out.iterdir())
-
-
 def test_shuffled_by_the_seed_and_not_by_the_workers(tmp_path, capsys):
     """The first images, by which evaluation is quick, are of all classes."""
-    folders(source / "train", 20)
-    folders(source / "val", 8)
+    train_and_val(source, 20, 8)
     for name, args in {"one": (), "two": ("--workers", 2), "seed": ("--seed", 1)}.items():
         assert run(capsys, source, tmp_path / name, *args)[0] == 0
     one, two, seed = (images(tmp_path / name) for name in ("one", "two", "seed"))
@@ -214,34 +185,30 @@ def test_shuffled_by_the_seed_and_not_by_the_workers(tmp_path, capsys):
 
 
 def test_the_same_source_is_known_wherever_it_lies(tmp_path, capsys):
-    folders(source, 5)
+    train_and_val(source)
     assert run(capsys, source, out)[0] == 0
     shutil.copytree(source, tmp_path / "moved")
     assert run(capsys, tmp_path / "moved", out) == (0, f"{out} holds this set already\n")
-    for other in (("--size", 31), ("--quality", 80), ("--seed", 3), ("--validation-share", 0.5)):
+    for other in (("--size", 31), ("--quality", 80), ("--seed", 3)):
         assert "holds another set" in run(capsys, source, out, *other)[1]
-    put(source / "ant" / "new.jpg", b"")
+    put(source / "train/ant/new.jpg", b"")
     assert "holds another set" in run(capsys, source, out)[1]
 
 
 def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
     """In one sentence, and nothing is written."""
-    sets = {"one": ["ant"], "train_only/train": COLOURS, "val_only/val": COLOURS}
-    sets |= {"differ/train": ["ant", "bee"], "differ/val": ["ant", "emu"], "flat/train": COLOURS}
+    sets = {"one/train": ["ant"], "one/val": ["ant"], "train_only/train": COLOURS}
+    sets |= {"differ/train": ["ant", "bee"], "differ/val": ["ant", "emu"], "classes": COLOURS}
     for name, classes in sets.items():
         folders(tmp_path / name, 1, classes)
-    (tmp_path / "empty").mkdir()
-    put(tmp_path / "flat/val/ILSVRC2012_val_00000001.JPEG", encoded(COLOURS["ant"]))
     parquet(tmp_path / "no_train" / "validation-0.parquet", [(b"", 0)])
     put(tmp_path / "damaged" / "train-0.parquet", b"PAR1 not one")
     words = {
         "none": "image-net.org",
-        "empty": "0 class folders",
         "one": "1 class folders",
         "differ": "different class folders",
-        "flat": "different class folders",
-        "train_only": "both train/ and val/",
-        "val_only": "both train/ and val/",
+        "classes": "needs train/ and val/",
+        "train_only": "needs train/ and val/",
         "no_train": "no parquet files of training images",
         "damaged": "cannot be read",
     }
@@ -250,4 +217,4 @@ def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
         assert code == 2 and said.count("\n") == 1 and word in said, said
     assert not out.exists()
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert "pip install pillow" in run(capsys, tmp_path / "empty", out)[1]
+    assert "pip install pillow" in run(capsys, tmp_path / "one", out)[1]

@@ -80,19 +80,6 @@ def test_the_answer_is_the_shortest_path(size):
         assert verify(to_prompt(maze), " ".join([*moves, "DONE", "<eos>"])) == 1.0
 
 
-def test_number_of_mazes():
-    """5x5 and 7x7 by looking at all sets of openings, 9x9 by the matrix-tree theorem."""
-    for size, edges in ((5, 4), (7, 12)):
-        bits = (np.arange(2**edges)[:, None] >> np.arange(edges)) & 1
-        walls = unpack(np.packbits(bits.astype(bool), axis=1), size)
-        tree = (bits.sum(1) == ((size - 1) // 2) ** 2 - 1) & (flood(walls) != -1).all((1, 2))
-        assert tree.sum() == prepare.EXIST[size]
-    path = np.diag([1] * 3, 1) + np.diag([1] * 3, -1)
-    adjacent = np.kron(path, np.eye(4)) + np.kron(np.eye(4), path)
-    laplacian = np.diag(adjacent.sum(0)) - adjacent
-    assert round(np.linalg.det(laplacian[1:, 1:])) == prepare.EXIST[9]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("maze") / "9x9"
@@ -124,16 +111,13 @@ def test_the_seed_alone_decides_the_stream(folder, tmp_path, capsys, monkeypatch
     assert one.shape == (3000, 3) and (one == three).all()
 
 
-def test_mazes_that_do_not_exist_are_refused(tmp_path, capsys, monkeypatch):
+def test_mazes_that_do_not_exist_are_refused(tmp_path, capsys):
     """All 192 of 7x7 can be drawn; Prim makes some 750 times as often as others."""
     args = ("--size", 7, "--test", 10, "--validation", 10, "--workers", 1, "--out", tmp_path)
     code, said = run(capsys, *args, "--train", 173)
-    assert code == 2 and "only 192 distinct mazes" in said
+    assert code == 1 and "the draws ended at 192 distinct mazes" in said
     assert "odd" in run(capsys, *args, "--size", 8)[1]
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare, "FEWEST_TRIES", 0)
-        code, said = run(capsys, *args, "--train", 172)
-        assert code == 1 and "the draws ended at" in said and not [*tmp_path.iterdir()]
+    assert not [*tmp_path.iterdir()]
     assert run(capsys, *args, "--train", 172)[0] == 0
     assert len(np.unique(np.concatenate([*splits(tmp_path).values()]), axis=0)) == 192
 
@@ -165,8 +149,10 @@ def test_examples(folder):
 
 
 def test_missing_and_mistaken_sets(folder, tmp_path):
-    for size, out, words in ((7, tmp_path / "none", "--size 7 --out .*none"), (99, None, "")):
-        with pytest.raises(FileNotFoundError, match=f"run python -m data.maze.prepare .*{words}$"):
+    for size, out in ((7, tmp_path / "none"), (99, None)):
+        with pytest.raises(
+            FileNotFoundError, match=f"run python -m data.maze.prepare --size {size}$"
+        ):
             Maze("test", size, out)
     for split, size, word in (("test", 7, "size 9"), ("dev", 9, "dev"), ("test", 8, "8")):
         with pytest.raises(ValueError, match=word):

@@ -34,22 +34,18 @@ def test_train_on_ones_own_data(own, shell):
 
 def test_groups_without_a_verdict_leave_the_step(own, shell):
     """`some` has none for the first rollout of the step: one of four groups is left out, and not in
-    the normaliser. Without any verdict the weights do not move."""
+    the normaliser."""
     code, said = shell("train.py", *own, "--reward", "rewards.py:some", "--out", "run")
     assert code == 0, said
     row = metrics("run")[0]
     assert row["rewards/groups_left_out"] == 1 and row["reward"] == pytest.approx(0.5)
     assert row["tokens"] < row["completions/mean_length"] * 16 and row["grad_norm"] > 0
-    assert shell("train.py", *own, "--reward", "rewards.py:none", "--out", "nothing")[0] == 0
-    rows = metrics("nothing")
-    assert [row["rewards/groups_left_out"] for row in rows] == [4, 4]
-    assert rows[0]["grad_norm"] == 0
 
 
 def test_fractional_rewards_are_allowed_explicitly(own, shell):
     ask = ("train.py", *own, "--reward", "rewards.py:half", "--out")
     code, said = shell(*ask, "no")
-    assert code == 2 and "a reward of 0.5 but takes rewards in {0, 1}" in said
+    assert code == 2 and "a reward of 0.5 but takes {0, 1}" in said
     assert "or --allow-fractional true" in said
     code, said = shell(*ask, "run", "--allow-fractional", "true")
     assert code == 0 and metrics("run")[0]["reward"] == pytest.approx(0.25), said
@@ -87,16 +83,16 @@ def test_rollouts_without_a_verdict_leave_the_step(own, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--reward", "rewards.py:nothing"], "has no function or class nothing"),
-        (["--reward", "rewards"], "not written"),
-        (["--reward", "rewards.py:half", "--reward-weights", "1,2"], "1 reward functions and 2"),
-        (["--reward-errors", "ignore"], "stop, drop"),
-        (["--no-verdict", "token"], "group, rollout"),
-        ([], "judges nothing by itself: name a reward function with --reward"),
+        ("--reward rewards.py:nothing", "has no function or class nothing"),
+        ("--reward rewards", "not written"),
+        ("--reward rewards.py:half --reward-weights 1,2", "1 reward functions and 2"),
+        ("--reward-errors ignore", "stop, drop"),
+        ("--no-verdict token", "group, rollout"),
+        ("", "judges nothing by itself: name a reward function with --reward"),
     ],
 )
 def test_refusals(own, shell, arguments, words):
-    refused(shell("train.py", *own, "--out", "no", *arguments), words)
+    refused(shell("train.py", *own, "--out", "no", *arguments.split()), words)
 
 
 def test_a_model_is_missing(own, shell):
@@ -285,17 +281,17 @@ def test_an_estimator_of_ones_own(mine, shell):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["mine.py:root", "--estimator.pover", 1], "mine.py:root takes no option 'pover'"),
-        (["mine.py:short"], "mine.py:short must return finite advantages of the rewards' shape"),
-        (["mine.py:broken"], "the estimator mine.py:broken raised KeyError: 'nothing'"),
-        (["mine.py:loose"], "takes **options: name each of them"),
-        (["mine.py:nobody"], "--estimator mine.py:nobody: mine.py has no function or class nobody"),
-        (["mine.py:guarded", "--rollouts", 1], "needs at least 2 rollouts"),
+        ("mine.py:root --estimator.pover 1", "mine.py:root takes no option 'pover'"),
+        ("mine.py:short", "mine.py:short must return finite advantages of the rewards' shape"),
+        ("mine.py:broken", "the estimator mine.py:broken raised KeyError: 'nothing'"),
+        ("mine.py:loose", "takes **options: name each of them"),
+        ("mine.py:nobody", "--estimator mine.py:nobody: mine.py has no function or class nobody"),
+        ("mine.py:guarded --rollouts 1", "needs at least 2 rollouts"),
     ],
 )
 def test_mistakes_in_an_estimator(mine, shell, arguments, words):
     ask = ("train.py", *mine, "--reward", "rewards.py:correct", "--out", "no")
-    refused(shell(*ask, "--estimator", *arguments), words)
+    refused(shell(*ask, "--estimator", *arguments.split()), words)
 
 
 def test_a_recipe_of_ones_own(mine, warm, shell):
@@ -310,9 +306,9 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("mine.py:no_recipe", "must be a function that returns a maxrl.config.Config, not int"),
+        ("mine.py:no_recipe", "mine.py:no_recipe returns no maxrl.config.Config"),
         ("mine.py:guarded", "recipe mine.py:guarded raised TypeError"),
-        ("mine.py:half", "has prompts = 4.0, which is no value of this field"),
+        ("mine.py:half", "returns prompts = 4.0, which is no value of this field"),
         ("mine.py:unordered", "raised TypeError: Object of type set is not JSON serializable"),
         ("maze9_labtop", "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?"),
         ("math", "math is a task: train.py prompts --task math"),

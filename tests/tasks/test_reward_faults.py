@@ -2,14 +2,13 @@
 the run goes on from its checkpoint once the function is mended. test_rewards.py has all faults."""
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from runs import metrics
+from started import ended, start, torchrun
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 
@@ -61,10 +60,6 @@ def faults(in_a_directory_of_its_own):
     Path("faults.py").write_text(FAULTS)
 
 
-def steps(run) -> list[dict]:
-    return [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
-
-
 def saved(run) -> tuple[str, int]:
     """The newest checkpoint, and how many batches of failed calls are kept."""
     return Path(run, "latest").read_text().strip(), len(list(Path(run).glob("reward_error_*")))
@@ -76,7 +71,7 @@ def resume(shell, arguments, run):
     code, said = shell("train.py", *arguments, "--out", run, "--resume", "yes")
     Path("mended.txt").unlink()
     assert code == 0, said
-    assert [row["step"] for row in steps(run)] == [0, 1, 2, 3]
+    assert [row["step"] for row in metrics(run)] == [0, 1, 2, 3]
 
 
 def test_stop(faults, shell):
@@ -89,7 +84,7 @@ def test_stop(faults, shell):
     rows = Path("run/reward_error_raises_rank0.jsonl").read_text().splitlines()
     assert len(rows) == 16
     assert {"prompts", "completions", "error"} <= json.loads(rows[0]).keys()
-    assert saved("run") == ("step-000001", 1) and len(steps("run")) == 1
+    assert saved("run") == ("step-000001", 1) and len(metrics("run")) == 1
     resume(shell, arguments, "run")
 
 
@@ -101,25 +96,11 @@ def test_groups_are_left_out(fault, errors, faults, shell):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         code, said = shell("train.py", *arguments, "--out", "run")
-    assert code == 0 and [row["rewards/groups_left_out"] for row in steps("run")] == [0, 4, 4, 4]
+    assert code == 0 and [row["rewards/groups_left_out"] for row in metrics("run")] == [0, 4, 4, 4]
     failed = float(fault == "raises")
-    assert [row["rewards/failed_calls"] for row in steps("run")] == [0, failed, failed, failed]
-    assert saved("run")[1] == failed
+    assert [row["rewards/failed_calls"] for row in metrics("run")] == [0, failed, failed, failed]
+    assert saved("run")[1] == failed and not metrics("run")[-1]["grad_norm"]
     assert any("reward function raises" in str(w.message) for w in caught) == failed
-
-
-def start(ranks: int, warm, mazes, run: str, *arguments):
-    """train.py in processes of its own, on two ranks by torchrun."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
-    program = [sys.executable, *torchrun * (ranks > 1), ROOT / "train.py"]
-    command = [*program, *separate(warm, mazes), *arguments, "--out", run]
-    return subprocess.Popen(
-        [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )
 
 
 def separate(warm, mazes):
@@ -129,27 +110,17 @@ def separate(warm, mazes):
     return ["maze9_laptop", *SHORT, "--init", warm, *data, *rest]
 
 
-def ended(process, seconds=300) -> tuple[int, str]:
-    try:
-        said = process.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        pytest.fail(f"it hangs: {process.communicate()[0]}")
-    return process.returncode, said
-
-
-@pytest.mark.parametrize("errors", ["stop", "drop"])
-def test_a_function_that_sleeps_for_ever(errors, faults, warm, mazes, shell):
-    """With --reward-timeout the run ends with the stack and the batch, under both settings, and
-    goes on from its checkpoint."""
-    limits = ["--reward-errors", errors, "--reward-timeout", 1]
-    arguments = ["--reward", "faults.py:sleeps", *limits]
-    code, said = ended(start(1, warm, mazes, "run", *arguments))
+def test_a_function_that_sleeps_for_ever(faults, warm, mazes, shell):
+    """With --reward-timeout the run ends with the stack and the batch, also under "drop", and goes
+    on from its checkpoint."""
+    limits = ["--reward-errors", "drop", "--reward-timeout", 1]
+    arguments = [*separate(warm, mazes), "--reward", "faults.py:sleeps", *limits]
+    code, said = ended(start(ROOT / "train.py", *arguments, "--out", "run"))
     assert code == 1 and "in sleeps" in said
     assert "the reward function sleeps took longer than --reward-timeout 1 seconds" in said
     assert "its batch is in run/reward_error_sleeps_rank0.jsonl" in said
     assert saved("run") == ("step-000001", 1)
-    resume(shell, [*separate(warm, mazes), *arguments], "run")
+    resume(shell, arguments, "run")
 
 
 CASES = {
@@ -164,12 +135,13 @@ def test_one_of_two_ranks_fails(faults, warm, mazes):
     hour of the process group."""
     processes = {}
     for name, options in CASES.items():
-        processes[name] = start(2, warm, mazes, name, "--reward", f"faults.py:{name}", *options)
+        own = ("--reward", f"faults.py:{name}", *options, "--out", name)
+        processes[name] = torchrun(ROOT / "train.py", *separate(warm, mazes), *own)
     for (name, process), words in zip(processes.items(), SENTENCES):
         code, said = ended(process)
         assert code != 0 and words in said, said
         assert saved(name)[0].startswith("step-00000")
         assert Path(name, f"reward_error_{name}_rank1.jsonl").exists()
-    rows = steps("raises_then_sleeps_on_rank_1")
+    rows = metrics("raises_then_sleeps_on_rank_1")
     assert [row["rewards/failed_calls"] for row in rows] == [0, 1]
     assert rows[1]["rewards/groups_left_out"] == 2

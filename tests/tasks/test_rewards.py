@@ -127,7 +127,7 @@ def test_what_no_verdict_leaves_out():
     one = Rewards([lambda completions: [1, None]], no_verdict="rollout")
     rewards, _ = judged(one, ["a", "b"], [["x"], ["y"]])  # of one rollout each
     assert rewards[0].item() == 1 and rewards[1].isnan()
-    with pytest.raises(ValueError, match="every reward must be finite"):
+    with pytest.raises(ValueError, match="a reward of nan but takes"):
         ADVANTAGES["maxrl"](torch.tensor([[1.0, math.nan]]))
 
 
@@ -237,39 +237,23 @@ def test_columns_that_are_not_there():
     assert judged(Rewards([optional]), PROMPTS, TEXTS, COLUMNS)[0].sum() == 0
 
 
-HANG = """
-    import sys, time
+IN_C = """
     from judged import judged
     from maxrl.rewards.functions import Rewards
-
-    def sleeps(completions):
-        time.sleep(1000)
 
     def in_c(completions):  # keeps Python's lock: no other thread runs
         sum(range(10**13))
 
-    function = globals()[sys.argv[1]]
-    rewards = Rewards([function], errors=sys.argv[2], timeout=0.3, directory=sys.argv[3])
-    judged(rewards, ["p"], [["a", "b"]], {"answer": ["x"]})
-    print("went on")
+    judged(Rewards([in_c], timeout=0.3), ["p"], [["a", "b"]])
 """
 
 
-@pytest.mark.parametrize(
-    "function, errors", [("sleeps", "stop"), ("sleeps", "drop"), ("in_c", "stop")]
-)
-def test_the_watchdog(function, errors, tmp_path):
-    """A call over its limit ends the run with its stack, whatever the setting; code in C after one
-    more second."""
-    command = [sys.executable, "-c", textwrap.dedent(HANG), function, errors, str(tmp_path)]
+def test_the_watchdog_ends_code_in_c():
+    """With its stack; test_reward_faults.py has a function that sleeps."""
+    command = [sys.executable, "-c", textwrap.dedent(IN_C)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "went on" not in done.stdout
-    assert f"in {function}" in done.stderr and "most recent call first" in done.stderr
-    if function != "in_c":
-        said = "the reward function sleeps took longer than --reward-timeout 0.3 seconds"
-        assert said in done.stderr
-        rows = [json.loads(line) for line in next(tmp_path.iterdir()).read_text().splitlines()]
-        assert [row["completions"] for row in rows] == ["a", "b"] and rows[0]["answer"] == "x"
+    assert done.returncode == 1
+    assert "in in_c" in done.stderr and "most recent call first" in done.stderr
 
 
 def test_the_watchdog_lets_others_pass(tmp_path):

@@ -231,6 +231,7 @@ LOOK = ("--samples", 4, "--max-response", 4, "--task")
 def test_code_that_exits_or_raises_says_so(before, after, said, dice, shell, monkeypatch):
     """An exit would end the run with code 0, as if all had been done."""
     monkeypatch.setitem(ADVANTAGES, "faults.py:estimate", None)  # is taken back afterwards
+    del ADVANTAGES["faults.py:estimate"]
     Path("faults.py").write_text(FAULTS)
     code, heard = shell(*before, dice, *after)
     raised = "KeyError: 5" if "Late" in said else "SystemExit: "

@@ -2,14 +2,12 @@
 
 import json
 import pickle
-import sys
-import types
 from functools import partial
 
 import pytest
 import tiny
 import torch
-from chat_templates import QWEN3, SMOLLM2
+from chat_templates import QWEN3
 
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
@@ -23,21 +21,6 @@ from maxrl.tasks.subset_sum import verify as adds_up
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
-
-
-@pytest.fixture
-def verifiers(monkeypatch):
-    """The verifiers by a stand-in: right where the response's text in the box is the answer."""
-    module = types.ModuleType("maxrl.verifiers")
-    module.verify_number = module.verify_math = lambda response, answer: float(
-        f"\\boxed{{{answer}}}" in response
-    )
-    module.final_number = lambda response: None
-    module.verify_published_batch = module.read_published = None
-    module.verify_math_batch = lambda responses, answers: list(
-        map(module.verify_math, responses, answers)
-    )
-    monkeypatch.setitem(sys.modules, "maxrl.verifiers", module)
 
 
 def put(file, *rows):
@@ -57,7 +40,7 @@ def gsm8k(tmp_path):
     return tmp_path
 
 
-def test_gsm8k(gsm8k, verifiers):
+def test_gsm8k(gsm8k):
     task = TASKS["gsm8k"]("train", directory=gsm8k)
     request = r"Let's think step by step and output the final answer within \boxed{}."
     assert task[0].prompt == [{"role": "user", "content": f"What is 2 + 3? {request}"}]
@@ -74,20 +57,11 @@ def test_gsm8k(gsm8k, verifiers):
     assert "user: What is 2 + 3?" in task.show("r", task[0], False)
 
 
-def test_gsm8k_in_the_template_of_smollm2(gsm8k):
-    tokenizer = Tokenizer.from_vocabulary(("<unk>",))
-    tokenizer.config["chat_template"] = SMOLLM2
-    text = tokenizer.render(TASKS["gsm8k"]("train", directory=gsm8k)[1].prompt)
-    assert text == (
-        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-        "<|im_end|>\n<|im_start|>user\nWhat is 2 + 3? Let's think step by step and output the "
-        "final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_math(tmp_path, verifiers):
+def test_math(tmp_path):
     put(tmp_path / "polaris" / "train.jsonl", ROW | {"answer": "\\frac{1}{2}"})
     put(tmp_path / "beyondaime" / "test.jsonl", ROW)
+    for name in ("polaris", "beyondaime"):
+        put(tmp_path / name / "info.json", {})
     task = TASKS["math"]("train", directory=tmp_path)
     request = r"Please reason step by step, and put your final answer within \boxed{}."
     assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3?\n{request}"]
@@ -102,59 +76,18 @@ def test_math(tmp_path, verifiers):
     assert "{{" not in tokenizer.render(task[0].prompt)
     with pytest.raises(FileNotFoundError, match="python -m data.aime.prepare"):
         load_task("math", "test", directory=tmp_path)
-    with pytest.raises(UsageError, match="there is no set 'polar'; use polaris"):
-        load_task("math", "train", train="polar")
 
 
 def test_prompts(tmp_path):
-    chat = [{"role": "system", "content": ""}, {"role": "user", "content": "hi"}]
-    file = put(
-        tmp_path / "my.jsonl",
-        {"prompt": "a", "n": 1},
-        "",
-        {"prompt": chat, "answer": "b", "n": [2]},
-    )
+    """They have no verdict of their own, and no split that nobody named."""
+    file = put(tmp_path / "my.jsonl", {"prompt": "a"})
     task = load_task("prompts", "train", train=str(file))
-    assert len(task) == 2 and task[0].columns == {"prompt": "a", "n": 1} and task[0].answer == ""
-    assert task[1].prompt == chat and task[1].answer == "b"
     with pytest.raises(UsageError, match="--reward"):
         task.verify("x", task[0])
     with pytest.raises(UsageError, match="--task.validation FILE"):
         load_task("prompts", "validation", train=str(file))
     with pytest.raises(FileNotFoundError, match="nowhere.jsonl"):
         load_task("prompts", "train", train="nowhere.jsonl")
-
-
-@pytest.mark.parametrize(
-    "line, words",
-    [
-        ("{", "line 3 is not JSON"),
-        ('{"prompt": "x"} extra', "line 3 is not JSON"),
-        ("[" * 100_000, "line 3 is not JSON"),
-        ('{"prompt": ' + "1" * 5000 + "}", "line 3 is not JSON"),
-        ("3", "line 3 is 3, not an object"),
-        ('["prompt"]', r"line 3 is \['prompt'\], not an object"),
-        ('{"text": "x", "b": 1}', "line 3 has no 'prompt'; it has 'text', 'b'"),
-        ("{}", "line 3 has no 'prompt'; it has nothing"),
-        ('{"prompt": 3}', "line 3: 'prompt' must be text or a list, not '3'"),
-        ('{"prompt": null}', "line 3: 'prompt' must be text or a list"),
-        ('{"prompt": ""}', "line 3: 'prompt' is empty"),
-        ('{"prompt": []}', "line 3: 'prompt' is empty"),
-        ('{"prompt": ["x"]}', "line 3: a message must have"),
-        ('{"prompt": [{"role": "user"}]}', "line 3: a message must have"),
-        ('{"prompt": [{"role": "user", "content": null}]}', "line 3: a message must have"),
-        ('{"prompt": "\\ud800"}', "line 3 is not UTF-8"),
-        (b'{"prompt": "\xff"}', "line 3 is not UTF-8"),
-    ],
-)
-def test_bad_lines_are_named(line, words, tmp_path):
-    file = tmp_path / "bad.jsonl"
-    file.write_bytes(
-        b'{"prompt": "ok"}\n\n' + (line if isinstance(line, bytes) else line.encode()) + b"\n"
-    )
-    with pytest.raises(UsageError, match=f"bad.jsonl, {words}") as caught:
-        load_task("prompts", "train", train=str(file))
-    assert len(str(caught.value)) < 500 and "\n" not in str(caught.value)
 
 
 def test_what_is_tolerated(tmp_path):
@@ -231,7 +164,6 @@ def test_shown_with_its_verdict(gsm8k):
     assert "\x1b" not in shown and "\r" not in shown
     wrong = task.show("x" * 200, task[0], False)
     assert wrong.endswith("\nread no answer, answer 5: wrong")
-    assert task.show(right, task[0], True).endswith("answer 5: \x1b[32mright\x1b[0m")
 
 
 @pytest.mark.parametrize(

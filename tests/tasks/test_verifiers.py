@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_tables import boxed, table
+from verdict_tables import SPICE, boxed, table
 
 from maxrl.verifiers import last_boxed, read_number, verify_number
 
@@ -36,55 +36,6 @@ def test_the_table_of_numbers():
     wrong = [(r[-80:], a, v) for r, a, v in TABLE if verify_number(r, a) != v]
     assert not wrong, wrong
     assert all(type(verify_number(r, a)) is float for r, a, _ in TABLE)
-
-
-def _floats(text):
-    found = re.findall(r"-?[0-9][0-9,]*\.?[0-9]*", text or "")
-    return [float(number.replace(",", "")) for number in found if number.strip(",")]
-
-
-def last_number_in_the_text(response, answer):
-    return float(_floats(response)[-1:] == _floats(answer))
-
-
-def last_number_in_the_box(response, answer):
-    return float(_floats(last_boxed(response))[-1:] == _floats(answer))
-
-
-def equal_strings(response, answer):
-    return float((last_boxed(response) or "").replace(",", "") == answer.replace(",", ""))
-
-
-def last_closed_box(response, answer):
-    return verify_number("".join(re.findall(r"\\boxed\{[^{}]*\}", response)[-1:]), answer)
-
-
-def about_equal(response, answer):
-    found = read_number(last_boxed(response) or ""), read_number(answer)
-    return float(None not in found and abs(found[0] - found[1]) <= abs(found[1]) / 10**6)
-
-
-def none_equals_none(response, answer):
-    return float(read_number(last_boxed(response) or "") == read_number(answer))
-
-
-@pytest.mark.parametrize(
-    "verify, response, answer",
-    [
-        (last_number_in_the_text, r"\boxed{18} and that is more than 5.", "18"),
-        (last_number_in_the_box, boxed("18 thousand"), "18"),
-        (equal_strings, boxed("18.0"), "18"),
-        (last_closed_box, r"\boxed{18} so \boxed{18", "18"),
-        (about_equal, boxed("9007199254740993"), "9007199254740992"),
-        (none_equals_none, boxed("none"), "none"),
-    ],
-)
-def test_wrong_verifiers_are_wrong(verify, response, answer):
-    """Each of these judges has been used to train or to evaluate somewhere; each fails this row
-    of the table."""
-    right = next(row[2] for row in TABLE if row[:2] == (response, answer))
-    assert verify(response, answer) != right == verify_number(response, answer)
-    assert sum(verify(r, a) == v for r, a, v in TABLE) > len(TABLE) / 3, "it is no straw man"
 
 
 # Ways to write one number; none changes its value.
@@ -200,33 +151,6 @@ def test_hostile_text_takes_milliseconds(text):
     assert time.thread_time() - begin < 2  # measured: at most 0.05 s
 
 
-UNITS = [r"\boxed{", r"\boxed{}", "{", "\\", r"\boxed", " ", r"\boxed{ ", r"\boxed{\text{"]
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_time_grows_linearly(unit):
-    """Ten times the text takes at most thirty times as long, or is too quick to tell; quadratic
-    would be a hundred."""
-
-    def fastest(text):
-        times = []
-        for _ in range(3):
-            begin = time.thread_time()
-            last_boxed(text)
-            times.append(time.thread_time() - begin)
-        return min(times)
-
-    for close in ("", "}"):
-        short, long = (r"\boxed{" + unit * n + close * n for n in (2_000, 20_000))
-        assert fastest(long) < 30 * fastest(short) + 0.01
-
-
-PIECES = (
-    "\\boxed{|\\boxed|{|}|\\|$|\\$|%|\\%|,|{,}|\\,|.|-|−|+|/|=|0|1|18|999|1,234| |\n|\0|\ud800|½"
-    "|é|π|\\frac|\\frac{1}{2}|\\text{|thousand|k|e|dollars|and|:|(|)|\u2009|٣|^|_|<|!|²|^2"
-    "|^\\circ|~|x|\\pi"
-)
-SPICE = PIECES.split("|")
 ALPHABET = "".join(chr(c) for c in range(128)) + "½²−–·×€\u2009\u200b\ud800π٣𝟓"
 
 
@@ -262,10 +186,3 @@ def test_thousands_of_strings():
             assert last_boxed(response + r"\boxed{1") is None
             assert verify_number(response + r"\boxed{}", answer) == 1
     assert accepted > 200, "the fuzz reaches right answers, too"
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text(), st.text())
-def test_any_text(inside, answer):
-    assert verify_number(inside, answer) == 0 or r"\boxed" in inside
-    assert verify_number(rf"\boxed{{{inside}}}", answer) in (0.0, 1.0)

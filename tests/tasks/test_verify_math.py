@@ -1,22 +1,14 @@
 r"""The verifiers of LaTeX: what math-verify finds equal, the published code's verdict, and
 faults."""
 
-import random
-import threading
-
 import pytest
 import verdicts
-from test_verifiers import SPICE
 from verdict_tables import boxed, table
 
 from maxrl import verifiers
-from maxrl.errors import UsageError
-from maxrl.rewards import latex
 from maxrl.verifiers import (
     read_published,
-    verify_math,
     verify_math_batch,
-    verify_published,
     verify_published_batch,
 )
 
@@ -52,19 +44,6 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     counts = verifiers.take_counts()
     assert counts["rewards/verifier_timeouts"] >= 1 and counts["rewards/verifier_deaths"] == 0
     assert not any(verifiers.take_counts().values())
-
-
-def test_broken_latex_raises_nothing(math_verify, monkeypatch):
-    monkeypatch.setattr(verifiers, "SECONDS", 2.0)
-    rng = random.Random(1)
-    responses = []
-    answers = []
-    for _ in range(60):
-        response, answer, _ = rng.choice([row for row in TABLE if len(row[0]) < 100])
-        here = rng.randrange(len(response) + 1)
-        responses.append(response[:here] + rng.choice(SPICE) + response[here + rng.randrange(3) :])
-        answers.append(answer)
-    assert {*verify_math_batch(responses, answers)} == {0.0, 1.0}
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
@@ -104,20 +83,6 @@ def installed(monkeypatch, tmp_path):
     verifiers.POOL.forget()
 
 
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("raise ImportError('antlr4 is of another version')", "antlr4 is of another version"),
-        (RIGHT.format(mishap="return False"), "it gives False instead of True"),
-    ],
-)
-def test_a_broken_installation_is_no_wrong_answer(installed, text, said):
-    """It would call every answer wrong, and a run would learn nothing."""
-    installed(text)
-    with pytest.raises(UsageError, match=f"{said}.*pip install -U math-verify"):
-        verify_math(boxed("1/2"), "0.5")
-
-
 def test_a_process_that_dies_is_counted_and_said(installed):
     installed(RIGHT.format(mishap=DYING))
     verifiers.take_counts()
@@ -150,40 +115,8 @@ def test_the_published_verdict_is_math_verify_s(math_verify):
     assert not wrong and {*found} == {0.0, 1.0}
 
 
-@pytest.mark.parametrize(
-    "response, boxed_one, published",
-    [
-        ("So the answer is 42.", 0, 1),
-        ("Therefore she earns 42 dollars.", 0, 1),
-        (r"\boxed{19}, or rather \boxed{42}", 1, 0),
-        (r"\boxed{42}", 1, 1),
-    ],
-)
-def test_no_box_is_needed_for_the_published_verdict(math_verify, response, boxed_one, published):
-    assert verify_math(response, "42") == boxed_one
-    assert verify_published(response, "42") == published
-
-
 def test_what_the_published_verdict_reads(math_verify):
     """A number by its value, so that a majority vote counts equal ones together."""
     half = ("It is 0.50.", r"\boxed{\frac12}", r"so $\frac{2}{4}$", r"\boxed{50\%}")
     assert {read_published(text) for text in half} == {"0.5"}
     assert read_published("0 apples") == "0" and read_published("no idea") is None
-
-
-def test_math_verify_itself_fails_in_a_thread(math_verify):
-    """Why it has processes of its own: its time limit is a signal, and signals belong to the
-    main thread."""
-    said = []
-
-    def work():
-        said.append(latex.boxed("1/2", "0.5"))
-        try:
-            math_verify.parse(r"$\frac{1}{2}$")
-        except ValueError as error:
-            said.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert said[0] is True and len(said) == 2

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from pictures import run
 from tokenizers import pre_tokenizers
 
 from data.word_problems import prepare
@@ -91,16 +90,6 @@ def test_every_solution_is_right(splits):
             assert task.verify(f"\\boxed{{{row['answer']}0}}", example) == 0
 
 
-def test_every_template_is_drawn(splits):
-    words = "|".join([*prepare.NAMES, *prepare.THINGS, *prepare.BOXES])
-    counts = {}
-    for row in splits["train"].rows:
-        kind = re.sub(rf"\d+|\b({words})\b", "_", row["problem"])
-        counts[kind] = counts.get(kind, 0) + 1
-    assert len(counts) == len(prepare.TEMPLATES)
-    assert min(counts.values()) > COUNTS["train"] / len(counts) / 2
-
-
 def test_texts_come_back_as_they_were(splits, tokenizer):
     """And they fit into the recipe's model."""
     longest = [0, 0]
@@ -123,24 +112,13 @@ def test_texts_come_back_as_they_were(splits, tokenizer):
 
 
 def test_where_the_set_is_looked_for(folder, monkeypatch, tmp_path):
-    monkeypatch.setattr("maxrl.tasks.gsm8k.DATA", folder.parent)
+    monkeypatch.setattr("maxrl.tasks.base.DATA", folder.parent)
     task = Gsm8k("test", "word_problems")
     assert len(task) == COUNTS["test"] and task.tokenizer == folder
-    monkeypatch.setattr("maxrl.tasks.gsm8k.DATA", tmp_path)
+    monkeypatch.setattr("maxrl.tasks.base.DATA", tmp_path)
     for name in ("word_problems", "gsm8k"):
         with pytest.raises(FileNotFoundError, match=rf"run python -m data\.{name}\.prepare"):
             Gsm8k("train", name)
-
-
-def test_other_content_is_not_overwritten(tmp_path, capsys):
-    """A set of texts is known by its content."""
-    out = ("--out", tmp_path)
-    main = prepare.main
-    assert run(capsys, "--train", 50, *out, main=main)[0] == 0
-    assert "holds this set already" in run(capsys, "--train", 50, *out, main=main)[1]
-    assert run(capsys, "--train", 51, *out, main=main)[0] == 2
-    assert run(capsys, "--train", 51, *out, "--overwrite", main=main)[0] == 0
-    assert json.loads((tmp_path / "info.json").read_text())["counts"]["train"] == 51
 
 
 def test_from_scratch_to_samples(folder, shell, monkeypatch):

@@ -1,0 +1,135 @@
+"""maxrl/minimal.py, the method in one file, is the method: its advantages, its gradient and its
+probabilities are those of the package."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from maxrl import minimal
+from maxrl.advantages import ADVANTAGES
+from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
+
+METHODS = ("maxrl", "grpo", "rloo")
+FILE = Path(minimal.__file__)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_advantages(method):
+    """Of every number of successes, none included."""
+    K = torch.arange(minimal.N + 1)  # (P,)
+    rewards = (torch.arange(minimal.N) < K[:, None]).double()  # (P, N)
+    ours = minimal.advantages(rewards, method)
+    torch.testing.assert_close(ours, ADVANTAGES[method](rewards), rtol=1e-12, atol=0)
+    assert not ours[0].any() and ours[1:-1].all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradient(method, monkeypatch):
+    """What main hands to Adam is the gradient of the package's loss, in float64. The rollouts have
+    groups of no success, of some and of successes alone."""
+    seen = {}
+
+    def rollouts(model, prompts):
+        total = prompts.sum(dim=1)
+        responses = torch.stack([total // 10, total % 10], dim=1)
+        wrong = torch.arange(len(prompts)) % 7 < torch.arange(len(prompts)) // minimal.N % 8
+        responses[wrong, 1] = (responses[wrong, 1] + 1) % 10
+        seen.update(model=model, prompts=prompts, responses=responses, rewards=~wrong)
+        return responses
+
+    def update(optimizer):
+        seen["gradient"] = [p.grad.clone() for p in seen["model"].parameters()]
+
+    monkeypatch.setattr(minimal, "sample", rollouts)
+    monkeypatch.setattr(torch.optim.Adam, "step", update)
+    monkeypatch.setattr(minimal, "STEPS", 1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        minimal.main([method])
+        tokens = torch.cat([seen["prompts"], seen["responses"]], dim=1)
+        logits = seen["model"](tokens)  # (B, 4, V)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    shape = (minimal.P, minimal.N)
+    rewards = seen["rewards"].double().view(shape)
+    assert {0, minimal.N} < set(rewards.sum(dim=1).int().tolist())
+    log_probs = token_log_probs(logits[:, 1:3], tokens[:, 2:]).view(*shape, 2)
+    loss = policy_gradient_loss(
+        log_probs,
+        ADVANTAGES[method](rewards),
+        torch.ones_like(log_probs),
+        normaliser("sequence", rewards.numel(), 0, 0),
+    )
+    expected = torch.autograd.grad(loss, list(seen["model"].parameters()))
+    # Its rewards are in float32.
+    for ours, theirs in zip(seen["gradient"], expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7 * theirs.abs().max().item())
+
+
+def test_probabilities():
+    """Those of all responses add up to 1, which fails if a token sees a later one, and the sampler
+    draws with them: 20,000 draws, each within 5 standard errors."""
+    torch.manual_seed(0)
+    model = minimal.Transformer()
+    prompts = minimal.PROMPTS[[37]].expand(100, -1)
+    with torch.no_grad():
+        p = minimal.log_probs(model, prompts, minimal.PROMPTS).exp()  # (100,), of 0 0 to 9 9
+    assert p.sum().item() == pytest.approx(1, abs=1e-5)
+    drawn = minimal.sample(model, prompts[:1].expand(20_000, -1))  # (20000, 2)
+    share = torch.bincount(drawn[:, 0] * 10 + drawn[:, 1], minlength=100) / len(drawn)
+    assert ((share - p).abs() < 5 * (p * (1 - p) / len(drawn)).sqrt() + 1e-4).all()
+    assert p.max() > 2 * p.min()
+
+
+def test_the_sums():
+    for (a, b), (tens, ones) in zip(minimal.PROMPTS.tolist(), minimal.ANSWERS.tolist()):
+        assert 10 * tens + ones == a + b
+    assert len(minimal.PROMPTS.unique(dim=0)) == 100
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_steps(method, monkeypatch, capsys):
+    """The seed decides what is printed."""
+    monkeypatch.setattr(minimal, "STEPS", 2)
+    said = []
+    for seed in ("3", "3", "4"):
+        minimal.main([method, "--seed", seed])
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+
+
+def test_another_method_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        minimal.main(["ppo"])
+    assert ended.value.code == 2 and "ppo" in capsys.readouterr().err
+
+
+def test_one_file(tmp_path):
+    """At most 90 lines, which run wherever they are copied to and train nothing when imported."""
+    text = FILE.read_text()
+    assert len(text.splitlines()) <= 90
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
+    nodes += [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    names = {getattr(node, "module", None) or node.names[0].name for node in nodes}
+    assert names <= {"torch"} | set(sys.stdlib_module_names)
+
+    shutil.copy(FILE, tmp_path / "copied.py")
+    code = "import sys, copied; copied.STEPS = 2; print('imported'); copied.main([]); "
+    code += "assert 'maxrl' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, *rest = done.stdout.splitlines()
+    assert first == "imported" and rest

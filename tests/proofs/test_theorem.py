@@ -1,0 +1,118 @@
+"""The theorem end to end: all groups of rollouts of a real (tiny) transformer, through its loss."""
+
+import itertools
+
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+
+from maxrl.advantages import ADVANTAGES, weight
+from maxrl.rollouts import Rollouts
+
+F64 = torch.float64
+PROMPT, V, STOP, LIMIT = (
+    [1, 3, 2],
+    4,
+    0,
+    2,
+)  # the enumerable policy: 4 words, token 0 ends, two tokens at most
+
+
+def all_responses():
+    """Every response of at most LIMIT tokens: 0; a0; ab with a, b above 0: 13 of them."""
+    words, done, open_ = range(1, V), [[STOP]], [[w] for w in range(1, V)]
+    for _ in range(LIMIT - 1):
+        done += [[*r, STOP] for r in open_]
+        open_ = [[*r, w] for r in open_ for w in words]
+    return done + open_
+
+
+def enumerable(seed=4):
+    """A tiny model over V words, all responses, and their exact log-probs (R,) with a graph, by a
+    plain forward.
+    """
+    model = tiny.model(seed=seed, vocab_size=V, hidden_size=16, intermediate_size=24)
+    responses = all_responses()
+    logs = []
+    for r in responses:
+        log_probs = model.lm_head(
+            model(torch.tensor(PROMPT + r[:-1])[None, None])[0, 0, len(PROMPT) - 1 :]
+        ).log_softmax(-1)
+        logs.append(log_probs.gather(1, torch.tensor(r)[:, None]).sum())
+    return model, responses, torch.stack(logs)
+
+
+def expected_gradient(name, options, N, divide_by_tokens=False):
+    """E[gradient of policy.backward] over all groups of N rollouts, exact; also p and grad p by
+    autograd.
+
+    All 13^N groups are one batch, each advantage times its group's probability: backward is linear
+    in them.
+    """
+    model, responses, logs = enumerable()
+    right = torch.tensor([float(sum(r) % 3 == 0) for r in responses], dtype=F64)  # some verdict
+    p = (logs.exp() * right).sum()
+    grad_p = torch.cat([g.flatten() for g in torch.autograd.grad(p, list(model.parameters()))])
+    groups = torch.tensor(list(itertools.product(range(len(responses)), repeat=N)))  # (13^N, N)
+    probability = logs.detach()[groups].sum(1).exp()
+    assert abs(float(probability.sum()) - 1) < 1e-12 and 0.05 < p < 0.95
+    tokens = torch.tensor([r + [0] * (LIMIT - len(r)) for r in responses])[groups]
+    lengths = torch.tensor([len(r) for r in responses])[groups]
+    rollouts = Rollouts(
+        [torch.tensor(PROMPT)] * len(groups), tokens, lengths, tokens[..., -1] == STOP, None
+    )
+    advantages = ADVANTAGES[name](right[groups], **options) * probability[:, None] * len(groups)
+    if divide_by_tokens:
+        advantages = advantages * N / lengths.sum(1, keepdim=True)
+    policy = tiny.policy(model, aggregation="sequence", max_tokens=LIMIT)
+    return -tiny.gradient(policy, rollouts, advantages), float(p.detach()), grad_p
+
+
+CASES = [
+    ("reinforce", {}, 1),
+    ("reinforce", {}, 2),
+    ("rloo", {}, 2),
+    ("rloo", {}, 3),
+    ("maxrl_success", {}, 1),
+    ("maxrl_success", {}, 2),
+    ("maxrl_success", {}, 3),
+    ("maxrl_centered", {}, 2),
+    ("maxrl", {}, 2),
+    ("maxrl", {}, 3),
+    ("maxrl_order", {"order": 1}, 2),
+    ("maxrl_order", {"order": 2}, 2),
+    ("maxrl_order", {"order": 2}, 3),
+    ("maxrl_order", {"order": 3}, 3),
+    ("grpo", {}, 2),
+]
+
+
+@pytest.mark.parametrize("name, options, N", CASES)
+def test_the_theorem_end_to_end(name, options, N):
+    """Over ALL groups of N rollouts of a real (tiny) transformer the expected gradient is w(p) grad
+    p, Theorem 2.
+
+    Advantages, loss, masks, end tokens and the shared prompt each have a part in it; p and grad p
+    come from autograd through the sum of the right responses' probabilities.
+    """
+    gradient, p, grad_p = expected_gradient(name, options, N)
+    torch.testing.assert_close(
+        gradient, weight(name, p, rollouts=N, **options) * grad_p, rtol=1e-9, atol=1e-12
+    )
+    orders = {"reinforce": 1, "rloo": 1, "maxrl_success": N, "maxrl_centered": N, "maxrl": N - 1}
+    order = options.get("order", orders.get(name))
+    if order:
+        torch.testing.assert_close(
+            gradient, (1 - (1 - p) ** order) / p * grad_p, rtol=1e-9, atol=1e-12
+        )
+
+
+def test_dividing_each_group_by_its_tokens_is_another_objective():
+    """Lengths are random too: a mean over tokens is a ratio estimator, whose expectation is not
+    along grad p.
+    """
+    gradient, _, grad_p = expected_gradient("maxrl_success", {}, 2, divide_by_tokens=True)
+    cosine = float(F.cosine_similarity(gradient, grad_p, dim=0))
+    print(f"mean over a group's tokens: cosine with grad p {cosine:.4f}")
+    assert cosine < 0.9999

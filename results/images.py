@@ -20,7 +20,7 @@ from maxrl.advantages import ADVANTAGES, weight
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
 from maxrl.plots import called
-from results.summarise import head, line, over_seeds
+from results.tables.cells import head, line, over_seeds
 
 RESULTS = Path(__file__).parent
 DIFFER = (
@@ -120,8 +120,8 @@ def thinned(results: dict, means: bool) -> dict:
         if "norms" in row:
             kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
         rows.append(kept)
-    asked = ("torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
-    return {key: results[key] for key in asked} | {"checkpoints": rows}
+    asked = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts")
+    return {key: results[key] for key in (*asked, "classes")} | {"checkpoints": rows}
 
 
 def keep(runs: Path, study: Path, means: list[str]):
@@ -130,7 +130,9 @@ def keep(runs: Path, study: Path, means: list[str]):
         file.parent for file in runs.glob("**/recipe.json") if "step-" not in file.parent.name
     )
     curves = {str(run.relative_to(runs)): curve(run) for run in found}
-    lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in curves.items()]
+    command = " ".join(["python results/images.py", str(runs), str(study), *means])
+    named = {"command": command} | curves
+    lines = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in named.items()]
     (study / "curves.json").write_text("{" + ",\n".join(lines) + "}\n")
     for file in sorted(runs.glob("*.json")):
         results = thinned(json.loads(file.read_text()), file.name in means)
@@ -161,14 +163,16 @@ def seeds_table(table: dict, names, k: int, title: str, naming=called):
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:
-    """Medians of pass rates and gradient norms in BINS of the pass rate, where there are three
-    images or more."""
+    """Medians of pass rates and gradient norms in BINS of the pass rate, None where there are fewer
+    than three images."""
     pass_rates, norms = np.array(pass_rates), np.array(norms)
     place = np.searchsorted(BINS, pass_rates)  # bin i is above BINS[i - 1], up to BINS[i]
-    found = [place == i for i in range(len(BINS)) if (place == i).sum() >= 3]
-    return [np.median(pass_rates[inside]) for inside in found], [
-        np.median(norms[inside]) for inside in found
-    ]
+    found = [place == i for i in range(1, len(BINS))]
+    enough = [inside.sum() >= 3 for inside in found]
+    return tuple(
+        [np.median(values[inside]) if some else None for inside, some in zip(found, enough)]
+        for values in (pass_rates, norms)
+    )
 
 
 def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:

@@ -1,5 +1,6 @@
-"""Figures that are all numbers: panels of lines with bands over seeds, the paper's dashed."""
+"""Figures that are all numbers: panels of lines, thin ones for seeds, the paper's dashed."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,13 @@ METHODS = ("maxrl", "grpo", "rloo")
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
 SOLVED = "share of prompts with a success"
+OWN_KEYS = ("lines", "levels", "said")
+SMALL = {"textcoords": "offset points", "fontsize": 7}
 # Rows of the studies that are variants of a method, in paler colours.
 plots.STYLE |= {
+    "seed 0": ("seed 0", "#117864"),
+    "seed 1": ("seed 1", "#a0785a"),
+    "seed 2": ("seed 2", "#c2558f"),
     "self": ("SELF", "#a0785a"),
     "exact order n": ("exact order N", "#e67e22"),
     "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
@@ -42,16 +48,16 @@ def theirs(curves: dict) -> list[dict]:
 
 
 def over_seeds(name: str, x, values) -> dict:
-    """The mean of values (seeds, points), with a band from the lowest to the highest."""
-    band = {"low": values.min(0), "high": values.max(0)} if len(values) > 1 else {}
-    return line(name, x, values.mean(0), **band)
+    """The mean of values (seeds, points), and a thin line for each seed."""
+    each = {"seeds": values} if len(values) > 1 else {}
+    return line(name, x, values.mean(0), **each)
 
 
 def level(*panels: dict) -> list[dict]:
     """The panels with one y axis that has zero in it."""
     lines = [one for each in panels for one in each["lines"]]
-    top = max(np.max(one.get("high", one["y"])) for one in lines)
-    bottom = min(np.min(one.get("low", one["y"])) for one in lines)
+    top = max(np.max(one.get("seeds", one["y"])) for one in lines)
+    bottom = min(np.min(one.get("seeds", one["y"])) for one in lines)
     limits = (min(0, 1.08 * bottom), min(1.02, 1.08 * top))
     return [each | {"ylim": limits} for each in panels]
 
@@ -65,57 +71,56 @@ def pair(paper: tuple, ours: tuple, xlabel: str, **axes) -> list[dict]:
 
 
 def seeds_said(count: int) -> str:
-    if count == 1:
-        return "one seed"
-    return f"mean of {count} seeds, bands from the lowest to the highest"
+    return "one seed" if count == 1 else f"mean of {count} seeds and each of them (thin)"
 
 
 def draw(ax, one: dict):
     """Draw a line; None where it needs no entry in the legend."""
     x, y = (np.array(one[key], float) for key in "xy")
     color = plots.colour(one["name"])
+    points = one.get("points")
+    for seed in one.get("seeds", ()):
+        thin = {"ls": "none", "marker": ".", "ms": 4} if points else {"lw": 0.7}
+        ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
     if one.get("pale"):
-        ax.plot(x, y, lw=0.7, alpha=0.3, color=color)
+        ax.plot(x, y, lw=0.8, alpha=0.5, color=color)
         return None
-    few = len(x) <= 13
-    style = {"ls": "--" if one.get("paper") else "-"} | ({"marker": "o", "ms": 3} if few else {})
-    if one.get("points"):
-        style = {"ls": "none", "marker": "o", "mfc": "white", "ms": 3 if few else 2}
-    (drawn,) = ax.plot(x, y, lw=1.4, label=plots.called(one["name"]), color=color, **style)
-    if "low" in one:
-        ax.fill_between(x, one["low"], one["high"], alpha=0.2, lw=0, color=drawn.get_color())
-    return drawn
-
-
-def mark(ax, step: float, sentence: str):
-    """A vertical line with a sentence beside it."""
-    side, away = ("right", -3) if step > np.mean(ax.get_xlim()) else ("left", 3)
-    ax.axvline(step, ls=":", lw=1, color="#555555")
-    place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-    ax.annotate(sentence, (step, 0.02), xytext=(away, 0), ha=side, fontsize=7, **place)
+    few = len(x) <= 18
+    style = {"ls": "--" if one.get("paper") else "-", "lw": one.get("lw", 1.8)}
+    style |= {"marker": "o", "ms": 3} if few else {}
+    if points:
+        style = {"ls": "none", "marker": points if isinstance(points, str) else "o", "ms": 5}
+        style |= {"mfc": "white"}
+    (drawn,) = ax.plot(x, y, label=plots.called(one["name"]), color=color, **style)
+    return None if one.get("unnamed") else drawn
 
 
 def picture(numbers: dict, file: Path):
     """Draw a figure that is all numbers, as those of results/figures are.
 
-    caption, told   above and below the panels
-    panels          each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
-                    `marks` {step: sentence}, and `zero` for a line there
-    a line          name, x, y; with `low` and `high` it has a band, with `pale` it is only that,
-                    with `paper` it is dashed, with `points` it has points alone
+    title     what the figure shows, above the panels
+    caption   below them: scale, seeds, how the lines were made
+    columns   panels in a row, 2 without it
+    panels    each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
+              `levels` {value: sentence} for horizontal lines, `said` on the left or right
+    a line    name, x, y; `seeds` are drawn thin, `pale` and `unnamed` are not in the legend,
+              `paper` is dashed, `points` (or their marker) has no line
     """
-    fig, axes = plots.figure(len(numbers["panels"]))
+    from matplotlib.pyplot import close
+
+    fig, axes = sheet(len(numbers["panels"]), numbers.get("columns", 2))
     legend = {}
     for ax, each in zip(axes, numbers["panels"]):
         for one in each["lines"]:
             drawn = draw(ax, one)
             if drawn and (one["name"] not in legend or not one.get("paper")):
                 legend[one["name"]] = drawn
-        if each.get("zero"):
-            ax.axhline(0, lw=0.8, color="#555555")
-        for step, sentence in each.get("marks", {}).items():
-            mark(ax, float(step), sentence)
-        ax.set(**{key: each[key] for key in each if key not in ("lines", "marks", "zero")})
+        ax.set(**{key: each[key] for key in each if key not in OWN_KEYS})
+        for value, sentence in each.get("levels", {}).items():
+            ax.axhline(float(value), ls=":", lw=1, color="#555555")
+            at, side = (0.02, "left") if each.get("said") == "left" else (1, "right")
+            where = ((at, float(value)), (0, 2), ("axes fraction", "data"))
+            ax.annotate(sentence, *where, ha=side, **SMALL)
         for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
             if scale == "log":
                 axis.set_major_formatter("{x:g}")
@@ -126,8 +131,29 @@ def picture(numbers: dict, file: Path):
     known = [name for name in legend if name.partition("-")[0] in places]
     order = sorted(known, key=lambda name: (places.index(name.partition("-")[0]), name))
     order += sorted(set(legend) - set(known))
-    plots.save(fig, [legend[name] for name in order], file, numbers["caption"], numbers["told"])
+    handles = [legend[name] for name in order]
+    about = {"title": textwrap.fill(numbers["caption"], 140), "title_fontsize": 8}
+    widest = max(len(plots.called(name)) for name in order)
+    ncols = min(len(handles), 105 // (widest + 8))
+    fig.legend(handles=handles, loc="outside lower center", ncols=ncols, **about)
+    fig.suptitle(textwrap.fill(numbers["title"], 105), fontsize=11, fontweight="bold")
+    fig.savefig(file, dpi=150)
+    close(fig)
     shrink(file)
+
+
+def sheet(panels: int, columns: int):
+    """A figure 1,290 pixels wide and at most 1,100 tall, and its axes."""
+    plots.require()
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(plots.RC)
+    rows = -(-panels // columns)
+    size = (8.6, 1.4 + (2.9 if rows == 1 else 2.75 * rows))
+    fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for ax in axes.flat[panels:]:
+        ax.set_visible(False)
+    return fig, list(axes.flat[:panels])
 
 
 def shrink(file: Path):

@@ -1,4 +1,4 @@
-# The protocol of results/gradient_norms/README.md as commands. Two CPU cores, about ten minutes.
+# The protocol of the gradient norms in results/oracle/README.md as commands. Two CPU cores, about ten minutes.
 set -e
 export PYTHONPATH=. OMP_NUM_THREADS=1
 S=runs/gradient_norms

@@ -11,4 +11,4 @@ for seed in 0 1 2 3 4; do
     done
 done
 PYTHONPATH=. $python results/minimal/summarise.py --read "$printed"
-PYTHONPATH=. $python results/minimal/summarise.py
+$python results/summarise.py minimal

@@ -1,7 +1,6 @@
-"""The tables of README.md, from results.json beside it.
+"""The tables of minimal.py's five seeds, from results.json beside it.
 
-PYTHONPATH=. python results/minimal/summarise.py
-PYTHONPATH=. python results/minimal/summarise.py --read DIR    results.json from METHOD-SEED.txt
+PYTHONPATH=. python results/minimal/summarise.py --read DIR    makes it from METHOD-SEED.txt
 """
 
 import json
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from results.summarise import head, line
+from results.tables.cells import head, line, over_seeds
 
 METHODS = {"rloo": "RLOO", "grpo": "GRPO", "maxrl": "MaxRL"}
 SEEDS = range(5)
-T_95 = 2.776  # of Student's distribution with four degrees of freedom
 PRINTED = re.compile(r"step (\d+): pass rate ([\d.]+), (\d+) of 100 sums solved")
 
 
@@ -31,12 +29,6 @@ def read(folder: Path) -> dict[str, list]:
     return found
 
 
-def interval(values: np.ndarray) -> str:
-    """The mean over five seeds and half the width of its 95 % t interval."""
-    half = T_95 * values.std(ddof=1) / len(values) ** 0.5
-    return f"{values.mean():.3f} ± {half:.3f}"
-
-
 def main(folder: Path):
     kept = json.loads((folder / "results.json").read_text())
     runs = {method: np.array(kept[method]) for method in METHODS}  # (seeds, rows, 3)
@@ -44,14 +36,14 @@ def main(folder: Path):
     head("after 300 steps", *(f"seed {seed}" for seed in SEEDS), "mean, 95 % interval")
     for method, name in METHODS.items():
         rates = last[method][:, 1]
-        line(f"{name}, pass rate", *(f"{p:.3f}" for p in rates), interval(rates))
+        line(f"{name}, pass rate", *(f"{p:.3f}" for p in rates), over_seeds(rates))
     for method, name in METHODS.items():
         shares = last[method][:, 2] / 100
-        line(f"{name}, share solved", *(f"{share:.2f}" for share in shares), interval(shares))
+        line(f"{name}, share solved", *(f"{share:.2f}" for share in shares), over_seeds(shares))
     for other in ("grpo", "rloo"):
         lead = last["maxrl"][:, 1] - last[other][:, 1]
         cells = [f"{value:+.3f}" for value in lead]
-        line(f"MaxRL minus {METHODS[other]}, pass rate", *cells, interval(lead))
+        line(f"MaxRL minus {METHODS[other]}, pass rate", *cells, over_seeds(lead))
     steps = runs["maxrl"][0, :, 0].astype(int)
     head("mean pass rate", *(f"step {step}" for step in steps))
     for method, name in METHODS.items():
@@ -59,9 +51,8 @@ def main(folder: Path):
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parent
-    if sys.argv[1:2] == ["--read"]:
-        text = json.dumps(read(Path(sys.argv[2])))
-        (here / "results.json").write_text(text.replace("]], ", "]],\n") + "\n")
-    else:
-        main(here)
+    if sys.argv[1:2] != ["--read"]:
+        sys.exit("python results/summarise.py minimal prints the tables")
+    kept = {"command": "bash results/minimal/protocol.sh"} | read(Path(sys.argv[2]))
+    text = json.dumps(kept).replace("]], ", "]],\n")
+    Path(__file__).with_name("results.json").write_text(text + "\n")

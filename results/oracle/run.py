@@ -327,6 +327,7 @@ def main(file: str):
         for T in some
     ]
     result = {
+        "command": f"PYTHONPATH=. python results/oracle/run.py {file}",
         "policies": [{key: rounded(values) for key, values in policy.items()} for policy in exact],
         "rows": rows,
         "orders": orders,

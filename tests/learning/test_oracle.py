@@ -11,7 +11,8 @@ from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
-from results.oracle import run, summarise
+from results.oracle import run
+from results.tables import oracle as summarise
 
 RULES = {
     **run.METHODS,

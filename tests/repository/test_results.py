@@ -1,9 +1,9 @@
 """The tables and figures of results/ can be recomputed from the files beside them."""
 
-import importlib
 import itertools
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,36 +11,80 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES
-from results import figures
+from results import figures, summarise
 from results.images import noise
 from results.reading import averaged, blocks, crossing
+from results.tables import cells
 
 FIGURES = ROOT / "results/figures"
-STUDIES = {file.parent.name for file in ROOT.glob("results/*/summarise.py")}
-STUDIES -= {"smollm2"}  # it is not over
+PAGES = {  # the pages of studies, and those that show the comparison of all of them
+    study: [ROOT / "results" / study / "README.md"]
+    for study in summarise.STUDIES
+    if study != "comparison"
+} | {"comparison": [ROOT / "results/README.md", ROOT / "README.md"]}
+# Tables of settings and verdicts, without a measured number.
+SETTINGS = ("| paper | claim |",)
 
 
-def printed_rows(capsys, study: str) -> list[str]:
-    name = f"results.{study}.summarise" if study in STUDIES else "results.summarise"
-    importlib.import_module(name).main(ROOT / "results" / study)
-    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+def tables(text: str) -> list[list[str]]:
+    """The lines of every table."""
+    return [found.splitlines() for found in re.findall(r"(?m)(?:^\|.*\n)+", text + "\n")]
 
 
-@pytest.mark.parametrize("study", [*sorted(STUDIES), "demo"])
-def test_the_tables_of_a_study(study, capsys):
-    """Every row that its summarise.py prints stands on its page, to the digit."""
-    page = (ROOT / "results" / study / "README.md").read_text().replace("**", "")
-    rows = printed_rows(capsys, study)
-    assert rows and not [row for row in rows if f"\n{row}\n" not in page]
+def measured(page: Path) -> list[list[str]]:
+    """The tables of a page that have numbers of runs; of the front page the comparison alone."""
+    found = [table for table in tables(page.read_text()) if not table[0].startswith(SETTINGS)]
+    if page.parent == ROOT:
+        return [table for table in found if table[0].startswith("| MaxRL minus GRPO")]
+    return found
 
 
-def test_the_front_page_has_the_headline(capsys):
-    rows = printed_rows(capsys, "headline")
-    front = " ".join((ROOT / "README.md").read_text().split())
-    for name in ("rloo", "grpo", "maxrl"):
-        means = next(row for row in rows if row.startswith(f"| {name} | 0"))  # over seeds
-        first, _, within_64, *_ = re.findall(r"0(\.\d+ ± )0(\.\d+)", means)
-        assert "".join(first) in front and "".join(within_64) in front
+@pytest.mark.parametrize("study", summarise.STUDIES)
+def test_the_tables_of_a_study(study):
+    """tables.md is what its files say, to the digit, and a page has parts of its tables alone."""
+    text = summarise.tables(study)
+    assert summarise.page(study).read_text() == text, f"python results/summarise.py {study}"
+    known = tables(text)
+    for page in PAGES[study]:
+        shown = measured(page)
+        assert shown, page
+        for table in shown:
+            whole = [one for one in known if one[0] == table[0] and set(table) <= set(one)]
+            assert whole, (page, table[0])
+
+
+def test_the_whole_comparison_is_shown():
+    """No setting is left out on either page, whatever it says."""
+    for page in PAGES["comparison"]:
+        (whole,) = tables(summarise.tables("comparison"))
+        assert whole in tables(page.read_text())
+
+
+def test_the_interval():
+    """A hand-computed case, and the quantiles against Student's density, integrated."""
+    values = np.array([0.0, 2.0])  # mean 1, standard error 1
+    assert cells.over_seeds(values, digits=2) == "1.00 ± 12.71"
+    assert cells.over_seeds(values[:1]) == "0.000"
+    for count, quantile in cells.T.items():
+        degrees = count - 1
+        # With t = sqrt(degrees) tan(angle) the density is a power of the cosine.
+        angle = np.linspace(0, np.pi / 2, 100_001)
+        density = np.cos(angle) ** (degrees - 1)
+        inside = angle <= np.arctan(quantile / degrees**0.5)
+        assert density[inside].sum() / density.sum() == pytest.approx(0.95, abs=1e-4)
+
+
+def test_every_file_names_its_command():
+    """Evaluations and curves of a study; what is the paper's, a picture's or a run's has its own
+    source."""
+    files = [
+        file
+        for file in (ROOT / "results").rglob("*.json")
+        if not {"paper", "figures", "runs", "bench", "gpu"} & set(file.parts)
+    ]
+    assert len(files) > 20
+    for file in files:
+        assert json.loads(file.read_text())["command"].split(), file
 
 
 def test_the_figures_are_redrawn_from_files(tmp_path):
@@ -56,6 +100,22 @@ def test_a_figure_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     figures.main(["figure1", "--out", str(tmp_path)])
     assert (tmp_path / "figure1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_fits_on_a_page():
+    """At most 1,100 pixels tall, as wide as a page; title and caption are there."""
+    image = pytest.importorskip("PIL.Image")
+    for file in FIGURES.glob("*.png"):
+        width, height = image.open(file).size
+        assert width == 1290 and height <= 1100, file
+        numbers = json.loads(file.with_suffix(".json").read_text())
+        assert numbers["title"] and numbers["caption"], file
+
+
+def test_every_figure_is_on_a_page():
+    pages = "".join(file.read_text() for file in (ROOT / "results").rglob("README.md"))
+    for file in FIGURES.glob("*.png"):
+        assert f"figures/{file.name})" in pages, file
 
 
 def test_paper_and_ours_are_never_confused():

@@ -1,14 +1,11 @@
-"""The tables of README.md, from runs/ (results/keep.py) and weak-test.json, strong-test.json
+"""1,000 steps of 9x9 mazes, from runs/ (results/keep.py) and weak-test.json, strong-test.json
 (eval.py; weak-test-later.json is seed 3).
-
-    PYTHONPATH=. python results/headline/summarise.py
 
 pass@1 and pass@32 of a block are means over its steps of the training reward and of the share of
 prompts with a success.
 """
 
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import numpy as np
 
 from maxrl.metrics import samples_to_match, times_fewer
 from results.reading import crossing, evaluated, runs, solved
-from results.summarise import coverage, differences, head, levels, line, minus_others
+from results.tables.cells import coverage, differences, head, levels, line, minus_others
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 OTHERS = ("grpo", "rloo")
@@ -160,7 +157,7 @@ def tested(results: dict, runs: Path, base: str, seeds: list[int]):
         return runs / f"{base}-seed{seeds[i]}-{name}{'' if name == 'base' else '-lr1e-4'}"
 
     levels(found, ks, run)
-    differences(found, ks)
+    differences(found, ks, f"{base} base, ")
     # Straight lines between powers of two.
     powers = [2**i for i in range(10)]
     curves = coverage(results, powers)
@@ -170,6 +167,14 @@ def tested(results: dict, runs: Path, base: str, seeds: list[int]):
         times = times_fewer(powers, curves[name], curves["maxrl"])  # (3, ks)
         cells = [[fewer(value, powers[i]) for value in times[:, i]] for i in shown]
         line(name, *(f"{mean} [{least}, {most}]" for mean, least, most in cells))
+    head(
+        "times fewer samples MaxRL needs for its base's pass@k, by seed",
+        *(f"k = {powers[i]}" for i in shown),
+    )
+    for place, seed in enumerate(seeds):
+        one = slice(place, place + 1)
+        times = times_fewer(powers, curves["base"][one], curves["maxrl"][one], draws=1)[0]
+        line(f"seed {seed}", *(fewer(times[i], powers[i]) for i in shown))
     shown = [0, 1, 3, 6]
     head("samples needed for MaxRL's pass@k, by", *(f"k = {powers[i]}" for i in shown))
     for name in ("base", "rloo", "grpo"):
@@ -205,7 +210,3 @@ def main(study: Path):
             tested(results, study / "runs", base, seeds)
     print("\n## Clipping")
     clipping(read(study / "runs", "weak"), read(study / "runs", "weak", "-unclipped"))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

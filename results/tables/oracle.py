@@ -1,16 +1,12 @@
-"""The tables of README.md, from results.json beside it.
-
-PYTHONPATH=. python results/oracle/summarise.py results/oracle
-"""
+"""The exact oracle, from results.json."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from results.oracle import run
-from results.summarise import head, line
+from results.tables.cells import half_width, head, line
 
 SHOWN = (2, 8, 32, 128, 512, 2048)
 LADDER = (4, 8, 16, 32, 64, 128)
@@ -71,7 +67,7 @@ def error(row: dict, budget: int | None = None, best_step: bool = True) -> np.nd
 
 
 def by_rollouts(rows: list[dict], key: str, form: str):
-    """A row for each method, a column for each N; mean and standard error over the policies."""
+    """A row for each method, a column for each N; mean and 95 % t interval over the policies."""
     head("method", *(f"N = {N}" for N in SHOWN))
     for method, name in NAMES.items():
         found = {row["rollouts"]: numbers(row)[key] for row in rows if row["method"] == method}
@@ -79,7 +75,7 @@ def by_rollouts(rows: list[dict], key: str, form: str):
 
 
 def with_error(values: np.ndarray, form: str = ".3f") -> str:
-    return f"{values.mean():{form}} ± {values.std(ddof=1) / len(values) ** 0.5:{form}}"
+    return f"{values.mean():{form}} ± {half_width(values):{form}}"
 
 
 def best_group(rows: list[dict], budget: int, best_step: bool = True) -> str:
@@ -248,7 +244,3 @@ def main(folder: Path):
     one_prompt(results["policies"])
     sampled(results["control"])
     noisier(rows, results["noisier"])
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

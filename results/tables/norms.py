@@ -1,15 +1,11 @@
-"""The tables of README.md, from eval.py's JSON files beside it.
+"""Gradient norms of language models, from eval.py's JSON files in gradient_norms/."""
 
-PYTHONPATH=. python results/gradient_norms/summarise.py results/gradient_norms
-"""
-
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from results.reading import evaluated
-from results.summarise import head, line
+from results.tables.cells import head, line
 
 STUDIES = {
     "words": "word problems",
@@ -84,7 +80,3 @@ def main(folder: Path):
     head("largest deviation of the ratio", *(NAMES[method] for method in ("maxrl", "grpo")))
     for study, name in studies.items():
         line(name, *(f"{value:.1g}" for value in ratios(folder, study).values()))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,22 +1,15 @@
-"""The tables of README.md, from runs/ (results/keep.py) and, once there, test-SEED.json,
-test200.json, test1000.json (eval.py).
+"""The price of a hard prompt, from runs/ (results/keep.py) and test-SEED.json, test200.json,
+test1000.json (eval.py)."""
 
-    PYTHONPATH=. python results/price/summarise.py
-
-An interval is Student's t over seeds, 95 %, of values that are paired by seed where they are
-differences.
-"""
-
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from maxrl.run import table
-from results.reading import evaluated, runs
-from results.summarise import head, line
+from results.reading import RESULTS, evaluated, runs
+from results.tables.cells import ahead, head, line, over_seeds
 
-STUDY = Path(__file__).parent
+STUDY = RESULTS / "price"
 STEPS, KEPT, BLOCK = 1000, 5, 100
 ARMS = {  # as people read them
     "maxrl-16x32": "MaxRL 16 x 32",
@@ -42,11 +35,6 @@ PAIRS = [  # what is compared with what
 ]
 TIMED = (4, 5)  # the seeds whose runs had a core for themselves
 KS = [1, 8, 64, 512]
-T = {
-    2: 12.706,
-    3: 4.303,
-    4: 3.182,
-}  # the 97.5 % quantile of Student's t with so many values, less one degree of freedom
 
 
 def read(study: Path = STUDY) -> dict[str, dict[int, list[dict]]]:
@@ -67,19 +55,6 @@ def tests(ks: list[int], study: Path = STUDY) -> dict[str, dict[int, np.ndarray]
 def paired(ours: dict, theirs: dict) -> np.ndarray:
     """Ours minus theirs, (seeds, ...), of the seeds that both have."""
     return np.array([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
-
-
-def interval(values, sign: str = "") -> str:
-    """The mean of one value per seed, and its t interval."""
-    values = np.array(values)
-    if len(values) < 2:
-        return f"{values.mean():{sign}.3f}"
-    half = T[len(values)] * values.std(ddof=1) / len(values) ** 0.5
-    return f"{values.mean():{sign}.3f} ± {half:.3f}"
-
-
-def positive(gaps) -> str:
-    return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
 
 
 def curve(rows: list[dict], what: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +100,7 @@ def cost(found: dict):
             f"{rollouts[: BLOCK // KEPT].mean():.0f}, {rollouts[-BLOCK // KEPT :].mean():.0f}",
             f"{seconds:.2f}",
             f"{minutes:.1f}",
-            interval([np.mean([row["reward"] for row in rows]) for rows in last]),
+            over_seeds([np.mean([row["reward"] for row in rows]) for rows in last]),
             f"{solved:.3f}",
         )
 
@@ -179,8 +154,8 @@ def equal(found: dict):
         ]
         line(
             ARMS[arm],
-            interval([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
-            interval([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
+            over_seeds([curve(rows, "steps")[1][-1] for rows in seeds.values()]),
+            over_seeds([at(rows, "rollouts", limits["rollouts"]) for rows in seeds.values()]),
             " / ".join(f"{value:.3f}" for value in timed),
         )
 
@@ -193,15 +168,13 @@ def tested(found: dict):
         line(
             ARMS.get(name, "before RL"),
             said,
-            *(interval(column) for column in np.array(list(seeds.values())).T),
+            *(over_seeds(column) for column in np.array(list(seeds.values())).T),
         )
     head("test, paired by seed", *(cell for k in KS for cell in (f"pass@{k}", "ahead on")))
     for ours, theirs in PAIRS:
         gaps = paired(found.get(ours, {}), found.get(theirs, {}))
         if len(gaps):
-            cells = [
-                cell for column in gaps.T for cell in (interval(column, "+"), positive(column))
-            ]
+            cells = [cell for column in gaps.T for cell in (over_seeds(column, "+"), ahead(column))]
             line(f"{ARMS[ours]} minus {ARMS[theirs]}", *cells)
 
 
@@ -222,10 +195,10 @@ def images(file: Path, k: int):
         gaps = values[:, 0] - curves["maxrl-1024"][:, 0]
         line(
             name,
-            interval(values[:, 0]),
-            interval(values[:, 1]),
-            interval(gaps, "+"),
-            positive(gaps),
+            over_seeds(values[:, 0]),
+            over_seeds(values[:, 1]),
+            over_seeds(gaps, "+"),
+            ahead(gaps),
         )
 
 
@@ -239,7 +212,3 @@ def main(study: Path = STUDY):
         tested(evaluations)
     images(study / "test200.json", 25)
     images(study / "test1000.json", 128)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else STUDY)

@@ -1,6 +1,4 @@
-"""The tables of README.md, from runs/ (results/keep.py), bases.json and test.json (eval.py).
-
-    PYTHONPATH=. python results/fixed_set/summarise.py
+"""Many epochs over 128 mazes, from runs/ (results/keep.py), bases.json and test.json (eval.py).
 
 Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the mean reward of the
 five epochs before, on the fixed mazes themselves.
@@ -8,15 +6,13 @@ five epochs before, on the fixed mazes themselves.
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from maxrl.metrics import pass_at_k
-from results import summarise
 from results.reading import runs
-from results.summarise import head, line, minus_others, over_seeds
+from results.tables.cells import coverage, differences, head, levels, line, minus_others, over_seeds
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 KS = (1, 8, 64)
@@ -57,7 +53,7 @@ def stacked(curves: dict, key) -> dict[str, np.ndarray]:
 
 
 def over_epochs(curves: dict):
-    """Validation pass@k, mean over seeds and its standard error."""
+    """Validation pass@k, mean over seeds and its interval."""
     for k in KS:
         names = (*METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO")
         head(f"epoch, validation pass@{k}", *names)
@@ -109,7 +105,7 @@ def fresh(called: str, curves: dict, folder: Path):
         here.append([statistics.mean(curves[method][seed][1][-3:]) for method in METHODS])
         line(seed, *(f"{value:.3f}" for value in there[-1] + here[-1]))
     if len(there) > 1:
-        head("± over seeds", *METHODS.values(), "GRPO minus MaxRL", "GRPO minus RLOO")
+        head("mean over seeds, 95 %", *METHODS.values(), "GRPO minus MaxRL", "GRPO minus RLOO")
         means = np.array(there)  # (seeds, methods)
         for what, table in (("fresh mazes", means), ("fresh minus here", means - here)):
             maxrl, grpo, rloo = table.T
@@ -126,10 +122,6 @@ def main(study: Path):
     fresh("seed", curves, headline / "runs")
     fresh("earlier run, seed", read(study / "earlier"), headline / "earlier")
     ks = [1, 8, 64, 256]
-    table = summarise.coverage(json.loads((study / "test.json").read_text()), ks)
-    summarise.levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
-    summarise.differences(table, ks)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    table = coverage(json.loads((study / "test.json").read_text()), ks)
+    levels(table, ks, lambda i, name: study / "runs" / f"seed{i}-{name}")
+    differences(table, ks)

@@ -1,11 +1,7 @@
-"""The tables of README.md, from the JSON files of this folder:
-
-PYTHONPATH=. python results/images_1000/summarise.py results/images_1000
-"""
+"""1,000 drawn classes, from the JSON files of images_1000/."""
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +9,7 @@ import numpy as np
 from maxrl.plots import called
 from results import images
 from results.images import BINS, RESULTS, columns, seeds_table
-from results.summarise import head, line, over_seeds
+from results.tables.cells import head, line, over_seeds
 
 METHODS = (
     "supervised",
@@ -52,7 +48,7 @@ def paper() -> dict:
 def comparison(test: Path):
     table = columns(test, (1, 128))
     seeds_table(table, METHODS, 128, "1,000 classes, test")
-    head("cross-entropy minus, ± over seeds", "pass@1", "pass@128", "top-1")
+    head("cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1")
     for name in METHODS[1:]:
         line(called(name), *(over_seeds(gap, "+") for gap in table["supervised"] - table[name]))
     theirs = paper()
@@ -167,7 +163,3 @@ def main(study: Path):
         seeds_table(columns(study / "test200.json", (1, 25)), few, 25, "200 classes, test")
     norms(study, "001000")
     norms(study, "002000")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

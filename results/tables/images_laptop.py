@@ -1,18 +1,14 @@
-"""The tables of README.md: PYTHONPATH=. python results/images_laptop/summarise.py [test_lr0.1.json]
-
-They are made from rates.json and test.json, or another file with the protocol's test.
-"""
+"""200 drawn classes, from rates.json, test.json and test_lr0.1.json."""
 
 import json
 import statistics
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from maxrl.metrics import exact_pass_at_k
 from maxrl.plots import called
-from results.summarise import head, line, over_seeds, with_error
+from results.tables.cells import head, line, over_seeds, with_error
 
 COLUMNS = ("pass@1", "pass@25", "top-1")
 
@@ -36,25 +32,26 @@ def rates(file: Path):
         line(called(method), *cells, f"{max(found, key=lambda rate: found[rate][0]):g}")
 
 
-def main(study: Path = Path(__file__).parent, test: str = "test.json"):
+def main(study: Path):
     rates(study / "rates.json")
+    for file, rate in (("test.json", "rate 1.0"), ("test_lr0.1.json", "rate 0.1")):
+        tested(study / file, rate)
+
+
+def tested(file: Path, rate: str):
     seeds: dict[str, list] = {}
-    for row in json.loads((study / test).read_text())["checkpoints"]:
+    for row in json.loads(file.read_text())["checkpoints"]:
         seeds.setdefault(row["name"], []).append(values(row))
-    head("method", "seed", *COLUMNS)
+    head(f"{rate}, 3 seeds, 95 %", *COLUMNS)
+    for method, found in seeds.items():
+        line(called(method), *map(over_seeds, np.mean(found, 2).T))
+    head(f"{rate}, standard error over images", "seed", *COLUMNS)
     for method, found in seeds.items():
         for i, columns in enumerate(found):
             line(called(method), i, *map(with_error, columns))
-    head("3 seeds, ± over seeds", *COLUMNS)
-    for method, found in seeds.items():
-        line(called(method), *map(over_seeds, np.mean(found, 2).T))
-    head("cross-entropy minus", "seed", *COLUMNS)
+    head(f"{rate}, cross-entropy minus", "seed", *COLUMNS)
     for method, found in seeds.items():
         for i, columns in enumerate(found):
             if method != "supervised":
                 gaps = seeds["supervised"][i] - columns
                 line(called(method), i, *(with_error(gap, "+") for gap in gaps))
-
-
-if __name__ == "__main__":
-    main(Path(__file__).parent, *sys.argv[1:])

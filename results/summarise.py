@@ -29,6 +29,7 @@ from results.tables import (
     order,
     price,
     small_tasks,
+    smollm2,
 )
 
 
@@ -51,6 +52,7 @@ STUDIES = {
     "order": order.main,
     "price": price.main,
     "small_tasks": small_tasks.main,
+    "smollm2": smollm2.main,
 }
 
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from maxrl import checkpoint
 from maxrl.metrics import majority_vote
+from maxrl.parallel.distributed import use_bfloat16
 from maxrl.policy import SequencePolicy
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.verifiers import last_boxed, verify_number, verify_published_batch
@@ -38,6 +39,7 @@ def arguments():
     parser.add_argument("--max-response", type=int, default=256)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--precision", default="auto", help="auto: bfloat16 where it is fast")
     return parser.parse_args()
 
 
@@ -69,7 +71,14 @@ def main():
     done = args.file.read_text().count("\n") if args.file.exists() else 0
     task = Gsm8k(args.split)
     model, tokenizer, stop = checkpoint.load_model(args.checkpoint)
-    policy = SequencePolicy(model, tokenizer, stop, max_tokens=args.max_response, wave_rows=AT_ONCE)
+    policy = SequencePolicy(
+        model,
+        tokenizer,
+        stop,
+        max_tokens=args.max_response,
+        wave_rows=AT_ONCE,
+        autocast=use_bfloat16(args.precision, torch.device("cpu")),
+    )
     policy.model.eval()
     at_once = AT_ONCE // args.samples
     bar = tqdm(total=args.prompts, initial=done, unit=" prompts")

@@ -3,12 +3,12 @@ On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
 The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts with rewards r_i of
 0 or 1, and the gradient is the mean of A_i times the score of rollout i, grad log m(z_i). From
-REINFORCE to MaxRL every step changes one line of maxrl/advantages.py, the advantage A_i:
+REINFORCE to MaxRL each method changes only the formula of A_i (maxrl/advantages.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise and leaves the direction.
 3. rloo             A_i = r_i - mean of the others. The same without the factor (N - 1) / N.
-4. grpo             A_i = (r_i - mean) / std. A prompt now weighs 1 / sqrt(p (1 - p)).
+4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
 5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this is the gradient
                     of log p, the likelihood, up to an order that grows with N.
 """
@@ -36,14 +36,14 @@ from maxrl.updates import learning_rate, means, minibatches
 
 
 def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> None:
-    """Algorithm 1, from the step after the run's newest checkpoint to the last one.
+    """Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
 
     cfg         the resolved recipe
-    run         the run directory, which this process holds
+    run         the run directory, which this process has locked
     task        the training prompts
     validation  the prompts of evaluations, or None
-    judge       judge(examples, rollouts) gives the rewards (P_local, N), judge.validation those of
-                evaluations
+    judge       judge(examples, rollouts) gives the rewards (P_local, N), judge.validation the
+                rewards in evaluations
     policy      makes the rollouts and their gradients
     optimizer   over the policy's parameters
 
@@ -65,7 +65,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         clock.lap("reward")
-        # The importance ratio of several updates compares with the policy before the first one.
+        # With several updates, the importance ratio is taken against the policy before the first.
         several = cfg.minibatches * cfg.passes > 1
         stats = policy.record(rollouts) if several else {}
         updates = []
@@ -89,7 +89,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
 
 def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
-    # No prompt of this rank may have a verdict: it then takes part in the update with nothing.
+    # It can happen that no prompt of this rank has a verdict: it joins the update with 0 groups.
     if len(rewards) == 0:
         return rewards
     return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))
@@ -113,10 +113,10 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
     if not finite:
         policy.restore_buffers()
-    # No group had a verdict: skip the update, or weight decay would still move the weights.
+    # Step only if some group had a verdict: weight decay would move the weights even without.
     elif stats[policy.unit]:
         optimizer.step()
-    # DDP's gradients are views into its buckets; keep them.
+    # DDP's gradients are views into its buckets, so they are set to zero instead of freed.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
     return {"grad_norm": norm, "lr": lr, "skipped_updates": float(not finite)}
 

@@ -2,7 +2,7 @@
 
 maxrl/README.md has the map of the files and the order in which to read them.
 
-Letters, in every shape comment:
+Letters of shape comments (a file that needs more of them says so at its top):
     P  prompts of the whole batch (P_local: of this rank)    B  rows of a tensor, P_local * N
     N  rollouts per prompt, K of them successes              L  tokens
     p  pass rate                                             T  truncation order, nothing else

@@ -5,7 +5,7 @@ An estimator is a rule that gives each rollout an advantage A_i; its gradient is
 (1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8). Its expectation is w(p) grad p: the weight
 w(p) says which prompts an estimator cares about.
     maximum likelihood  log p = -sum_{k>=1} (1-p)^k / k  weight 1/p: the hard prompts count
-    reinforcement       p - 1, its first term alone      weight 1: they hardly do
+    reinforcement       p - 1, its first term alone      weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
 N rollouts buy order T = N (Theorem 2). Algorithm 1 leaves prompts with K = 0 alone, where Eq. (10)
@@ -30,15 +30,14 @@ Algorithm 1 has order N - 1.
   supervised      1                               none: rollouts are given      any       1
 c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i;
 q_i one of (1-p)^(k-1).
-* [0, 1] with allow_fractional=True: sensible for partial credit, but what is said about the order
-is then gone.
+* [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
 No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a
 group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
-group=True refuses N = 1, limit= is its weight w(p) for many rollouts, count= names an option that
-is an int from 1 to N. Every one of them:
+group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
+names an option that is an int from 1 to N, rounds=True admits rounds. Every one of them:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
     raises   RewardError for a reward that the table does not allow;
@@ -85,7 +84,7 @@ def reinforce_mean(rewards: Tensor) -> Tensor:
 @estimator(takes="any", limit=rl_weight, group=True)
 def rloo(rewards: Tensor) -> Tensor:
     """A_i = r_i - mean of the other rewards (Kool et al. 2019; Ahmadian et al. 2024). Weight 1."""
-    # r_i - (N mean - r_i) / (N-1) is this: it gives back the share that r_i in the mean takes.
+    # r_i - (N mean - r_i) / (N-1) is this: the factor undoes the share of r_i in the mean.
     N = rewards.shape[1]
     return N / (N - 1) * _centered(rewards)
 
@@ -190,7 +189,7 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 
     Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
     the rarer outcome of a group has an advantage: its K successes below one half, its N - K
-    failures above, all rollouts at the one K between. The others are not trained on.
+    failures above, all rollouts at K = N/2 or (N+1)/2. The others are not trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """
@@ -204,8 +203,8 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 def _c(rewards: Tensor, order: int) -> Tensor:
     """c_T(f_i) (P, N): an unbiased estimate of w_T(p) without rollout i.
 
-    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k): k of the others, drawn at random, all fail with
-    expectation (1-p)^k.
+    c_T(f) = sum_{k<T} C(f, k) / C(N-1, k). A term is the probability that k of the others, drawn at
+    random, have all failed; its expectation is (1-p)^k.
     """
     c = _all_fail(rewards, order).sum(dim=1)  # (N,)    c_T of every f
     return c[_failures(rewards)]  # (P, N)
@@ -278,6 +277,6 @@ def differential_smoothing(
 def supervised(rewards: Tensor) -> Tensor:
     """A_i = 1: maximum likelihood of demonstrations.
 
-    With one correct response per prompt it is log p (Theorem 1).
+    With one correct response per prompt the objective is log p (Theorem 1).
     """
     return torch.ones_like(rewards)

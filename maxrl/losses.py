@@ -12,7 +12,7 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        all its response tokens, over all ranks
+    tokens        its response tokens over all ranks, a prompt's times N / m after rounds
     max_tokens    the longest response that is allowed
     raises        ValueError for another aggregation
     """
@@ -101,7 +101,8 @@ def policy_gradient_loss(
     """-sum_i A_i sum_t log m(z_it) / divisor: its gradient is minus the estimator's.
 
     With the "sequence" divisor of the whole batch this is Algorithm 1, line 8, averaged over
-    prompts. One update per batch needs no more: the importance ratio is 1 and nothing is clipped.
+    prompts. With one update per batch this is enough: the importance ratio is 1, and nothing is
+    clipped.
 
     log_probs      log m(z_it) (..., N, L), with gradients
     advantages     A_i (..., N)
@@ -122,7 +123,7 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Mask before exp: the log-probs of padding may be anything, and their exp infinite.
+    # Mask before exp: padding has log-prob 0 in one of the two only, and the exp may be infinite.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)
@@ -132,6 +133,8 @@ def policy_gradient_loss(
 
 def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     """KL(m || reference) per token by q - log q - 1, q = m_ref / m (Schulman 2020): never negative.
+
+    As a loss on samples of m, as in GRPO, its expected gradient is that of KL(reference || m).
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """

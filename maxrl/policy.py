@@ -1,6 +1,6 @@
 """A language model as a policy: it makes rollouts, and turns advantages into gradients.
 
-classifier.py has the same methods for an image classifier. Both give (P_local, N) of everything,
+classifier.py has the same methods for an image classifier. Both shape their results (P_local, N),
 so that one loop and one set of estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
@@ -41,7 +41,7 @@ class TokenLogProbs(nn.Module):
         """Return log-probabilities of the targets, and entropies of their distributions or None.
 
         Both are (G, M, L) and 0 in the padding. A rank with fewer micro-batches than another one
-        passes None for a batch; the result is then a 0 that needs a gradient.
+        passes None for a batch; the result is then a 0 that is connected to every parameter.
         """
         head = self.model.lm_head
         if batch is None:
@@ -60,10 +60,10 @@ class TokenLogProbs(nn.Module):
 class SequencePolicy:
     """A language model that samples tokens and runs them again with gradients.
 
-    ValueError without stop tokens.
+    Raises ValueError if there are no stop tokens.
     """
 
-    unit = "tokens"  # what its work is counted in
+    unit = "tokens"  # what throughput is counted in: a key of what backward returns
 
     model: Transformer  # with `shard` it must still be on the CPU
     tokenizer: Tokenizer
@@ -73,11 +73,11 @@ class SequencePolicy:
     seed: int = 0  # of the noise that tokens are drawn with
     aggregation: str = "token"  # what the loss is divided by, see losses.normaliser
     micro_batch_tokens: int = 32768  # the most padded tokens of a training forward
-    wave_rows: int = 4096  # the most rollouts sampled at once
+    wave_rows: int = 4096  # the most rollouts sampled at once, but always whole groups
     autocast: bool = False  # matrix products of forwards in bfloat16
     clip: tuple[float, float] = (0.2, 0.2)  # (low, high) distance of the importance ratio from 1
-    entropy_bonus: float = 0.0  # weight of the entropy, nats per token
-    beta: float = 0.0  # weight of the KL divergence from the reference, nats per token
+    entropy_bonus: float = 0.0  # weight of the entropy, aggregated as the loss is
+    beta: float = 0.0  # weight of the KL divergence from the reference, aggregated as the loss is
     reference: Transformer | None = None  # for beta; it is frozen here
     kv_memory_gb: float = 0.0  # GiB that sampling may use, in place of wave_rows; 0: no limit
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
@@ -148,7 +148,7 @@ class SequencePolicy:
         budget = self.kv_memory_gb * 2**30 or math.inf
 
         def sample(groups: slice, columns: slice) -> Samples:
-            # Noise is drawn for all columns, so that a rollout has the same in every part.
+            # Noise is drawn for all columns: a rollout has the same one however they are divided.
             uniforms = noise(seed, step, indices[groups], num_rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
@@ -157,7 +157,7 @@ class SequencePolicy:
                 return generate(model, prompts[groups], M, *limits, uniforms, budget, **sampling)
 
         max_rows = max(1, self.wave_rows // num_rollouts) * num_rollouts
-        # With a budget all rows begin at once, because few become as long as the longest.
+        # With a memory budget all rows start together: most end early and free their share.
         if self.kv_memory_gb:
             max_rows = len(prompts) * num_rollouts
         max_rows = min(max_rows, self.rows_in_memory)
@@ -197,7 +197,7 @@ class SequencePolicy:
 
     @torch.no_grad()
     def record(self, rollouts: Rollouts) -> dict[str, float]:
-        """Store the log-probabilities before several updates in rollouts.old_log_probs.
+        """Store the log-probabilities before the first of several updates in old_log_probs.
 
         Returns statistics over all ranks, which must all call this.
         """
@@ -246,7 +246,7 @@ class SequencePolicy:
                 (loss * distributed.world_size()).backward()
             stats.add("loss", loss)
         stats.over_ranks()
-        # The frozen weights of a LoRA model keep bfloat16 copies, whole even when sharded.
+        # Autocast has left unsharded bfloat16 copies of a LoRA model's frozen weights: free them.
         if self.gathered:
             drop_casts(self.model)
         result = stats.statistics(counts["tokens"])

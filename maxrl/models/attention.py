@@ -7,7 +7,7 @@ Letters of this file:
     G  groups, one for each prompt         H   query heads
     M  rows of a group, B = G M in all     Hk  key-value heads
     L  own tokens of a row                 R   = H / Hk query heads that share a key-value head
-    Lp tokens of a prefix, the prompt      D   size of a head
+    Lp tokens of a prefix                  D   size of a head
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "
     """
     if (lengths == Lp).all():
         # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper
-        # left, where the first own token sees only the first slot. The import loads much of torch.
+        # left, and the first own token would see slot 0 only. The import loads much of torch.
         from torch.nn.attention.bias import causal_lower_right
 
         return causal_lower_right(L, Lp + L)

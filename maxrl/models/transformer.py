@@ -6,14 +6,14 @@ hf_config.py reads the sizes, attention.py decides what attends to what.
 There are three ways through the same layers:
 
     forward(tokens, prefix)  training: each row attends to [its group's prefix | its own tokens]
-    encode(prefix)           keys and values of the prefixes, once per group, for both
+    encode(prefix)           sampling: keys and values of the prefixes, once per group
     decode(tokens, cache)    sampling: one more token of every row, with cached keys and values
 
 Letters of this file:
     G  groups, one for each prompt              H   query heads
     M  rows of a group, its rollouts            Hk  key-value heads
     L  own tokens of a row                      D   size of a head
-    Lp tokens of a prefix, the prompt           E   hidden size, V vocabulary
+    Lp tokens of a prefix                       E   hidden size, V vocabulary
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight
         x = F.rms_norm(x.to(weight.dtype), weight.shape, weight, self.eps)
-        # Only matrix products read the result: one cast here serves all of them, where autocast
-        # would cast once for each product.
+        # One cast here serves all matrix products that read the result, where autocast would cast
+        # once for each of them.
         device = x.device.type
         if torch.is_autocast_enabled(device):
             x = x.to(torch.get_autocast_dtype(device))
@@ -118,14 +118,14 @@ class Attention(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # One rotation for all heads, as launching a small kernel on a GPU takes as long as it runs.
+        # One kernel for all heads: a small one takes as long to launch as to run. v is not rotated.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_step(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)
 
 
 class Layer(nn.Module):
-    """One block: x + attention, then x + MLP, each of the normalised x; `last` if none follows."""
+    """One pre-norm block: x + attention, then x + MLP; `last` if no block follows."""
 
     def __init__(self, config: TransformerConfig, last: bool):
         super().__init__()

@@ -35,7 +35,7 @@ LOGIT_BYTES = 20  # a step holds each logit, its log-probability, probability an
 
 @dataclass
 class Samples:
-    """N responses to each of P prompts, right-padded with 0, the stop token included."""
+    """N responses to each of P prompts, with their stop tokens, padded with 0 on the right."""
 
     tokens: torch.Tensor  # (P, N, L)
     lengths: torch.Tensor  # (P, N)
@@ -69,7 +69,7 @@ def noise(
     length: int,
     first: int = 0,
 ) -> torch.Tensor:
-    """Return the uniform numbers that rollouts are drawn with: (P, N, length) in [0, 1), float64.
+    """Return the uniform numbers that decide each token: (P, N, length) in [0, 1), float64.
 
     prompt_indices  P positions of the prompts in the batch of all ranks
     num_rollouts    N per prompt
@@ -175,7 +175,7 @@ def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
 
 
 def drop_finished(slots: Slots, stop: torch.Tensor, position: int, to_host: AsyncCopy) -> bool:
-    """Pack the live rows together if they fill few of the slots; return whether there are any.
+    """Pack the live rows together if they fill at most SHRINK_AT of the slots; return if any live.
 
     stop      the ids of the stop tokens
     position  how many tokens have been drawn

@@ -121,19 +121,22 @@ def test_the_noise_and_rows_of_the_rare_side():
     chances = successes.log_prob(torch.arange(N + 1)).exp()  # (N + 1,)
     noise = {}
     share = {}
-    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
+    for name, order in (("maxrl", N - 1), ("maxrl_rare", N - 1), ("maxrl_rare", N)):
+        options = {"order": order} if name == "maxrl_rare" else {}
         advantages = ADVANTAGES[name](rewards, **options)  # (N + 1, N)
-        noise[name] = f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:]
+        noise[name, order] = f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:]
         share[name] = f"{chances @ (advantages != 0).double().mean(1):.2f}"[1:]
     assert (
         f"a share of {share['maxrl_rare']} of the rows has an advantage instead of {share['maxrl']}"
         in page
     )
-    assert f"is {noise['maxrl_rare']} instead of {noise['maxrl']}" in page
+    alike, own, plain = (
+        noise[key] for key in (("maxrl_rare", 31), ("maxrl_rare", 32), ("maxrl", 31))
+    )
+    assert f"is {alike} at the order 31 of `maxrl`, which has {plain}, and {own} at 32" in page
 
 
-# ------------------------------------------------- what rounds sample
-# ----------------------------------------------
+# --- what rounds sample
 CLOCK = SimpleNamespace(lap=lambda part: None)
 PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 

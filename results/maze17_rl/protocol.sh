@@ -17,7 +17,7 @@ data)
     $python -m data.maze.prepare --size 17 --seed 1 --train 100000 --out $mazes
     ;;
 base)
-    $python train.py maze17_sft --seed 2 --precision bfloat16 --eval-from 1600 --out $out/base --resume auto
+    $python train.py maze17_sft --seed 2 --precision bfloat16 --out $out/base --resume auto
     ;;
 run)
     rollouts=32

@@ -244,4 +244,6 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
         hint = "use rloo or grpo, which take any finite reward"
         if domain == "unit" and 0 < bad < 1:
             hint += ", or allow_fractional=True"
+        if bad > 1:
+            hint += "; the weights of several reward functions should add up to 1"
         raise RewardError(f"{name} got a reward of {bad:g} but takes {allowed}; {hint}")

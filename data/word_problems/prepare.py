@@ -231,7 +231,8 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
         f"{row['problem']} {REQUEST}{row['solution']}\n\\boxed{{{row['answer']}}}" for row in rows
     )
     backend.train_from_iterator(texts, trainer)
-    return Tokenizer(backend, CONFIG | roles)
+    # Every byte is a token, but without one transformers would add a token that the model lacks.
+    return Tokenizer(backend, CONFIG | roles | {"unk_token": roles["eos_token"]})
 
 
 @one_line_errors()

@@ -148,7 +148,7 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
         return None
     dry, gpus = given.pop("dry_run", False), given.pop("gpus", None)
     if dry:
-        print(dry_run.dry_run(name, overridden(recipe(), given), gpus or 1))
+        print(dry_run.dry_run(name, overridden(recipe(), given), 1 if gpus is None else gpus))
         return None
     if gpus:
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")

@@ -136,7 +136,7 @@ def activation_bytes(
 def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
     """Return the bytes that one rank needs, {"always", "sampling" or "training": {what: bytes}}."""
     if gpus < 1 or cfg.prompts % gpus:
-        raise UsageError(f"--prompts {cfg.prompts} must divide by the {gpus} GPUs")
+        raise UsageError(f"--prompts {cfg.prompts} cannot be divided by --gpus {gpus}")
     model = shape(cfg)
     config = model.config
     if cfg.lora_rank:
@@ -234,6 +234,8 @@ def checkpoint_bytes(cfg: Config, always: dict[str, int]) -> int:
 def dry_run(name: str, cfg: Config, gpus: int) -> str:
     """Return the table that --dry-run prints."""
     check_names(cfg)
+    if cfg.task == "images":
+        raise UsageError("--dry-run estimates language models, not image classifiers")
     found = plan(cfg, gpus)
     rollouts = " + ".join(map(str, cfg.rounds))
     dtype = "bfloat16" if is_low(cfg) else "float32"

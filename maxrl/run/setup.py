@@ -170,7 +170,8 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     for name, prompts in {"training": task, "validation": validation}.items():
         if prompts is not None and len(prompts) == 0:
             raise UsageError(
-                f"the {name} split of task {cfg.task} is empty (--eval-every 0: no validation)"
+                f"no {name} prompts are left of task {cfg.task}: the data is empty, or all are "
+                "longer than --max-prompt"
             )
     if cfg.prompts % world:
         below = cfg.prompts // world * world
@@ -190,6 +191,11 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if cfg.shard and world == 1:
         raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
+    if len(cfg.reward) > 1 and not cfg.reward_weights and cfg.estimator.startswith("maxrl"):
+        say(
+            f"the rewards of {len(cfg.reward)} functions are added up, and only a sum of 1 is a "
+            "success: set --reward-weights, such as 1,0 to log the second alone"
+        )
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)

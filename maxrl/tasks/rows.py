@@ -45,7 +45,10 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
         raise DataError(f"the {split} data is a {type(data).__name__} without a length: use a list")
     if hasattr(data, "keys"):
         splits = ", ".join(map(str, data.keys()))
-        raise DataError(f"the {split} data has several parts, {splits}: use one of them")
+        raise DataError(
+            f"the {split} data is a {type(data).__name__} with {splits}, not rows: pass a list of "
+            "dicts, such as DataFrame.to_dict('records'), or one split"
+        )
     found = []
     for i in range(len(data)):
         row = data[i]

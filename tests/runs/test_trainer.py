@@ -455,7 +455,7 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
         (dict(reward_funcs=torch.nn.Linear(1, 1)), "reward model"),
         (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),
         (dict(train_dataset=None), "train_dataset"),
-        (dict(train_dataset={"train": []}), "several parts"),
+        (dict(train_dataset={"train": []}), "pass a list"),
         (dict(train_dataset=iter([])), "length"),
         (dict(train_dataset=[{"text": "a"}]), "prompt"),
         (dict(train_dataset=["a"]), "row 0"),

@@ -1,5 +1,6 @@
 """GSM8K on a laptop: generated word problems, their tokenizer, and the recipes on a tiny model."""
 
+import itertools
 import json
 import os
 import re
@@ -148,3 +149,15 @@ def test_from_scratch_to_samples(folder, shell, monkeypatch):
     assert code == 0 and "of 4 rollouts are right" in said, said
     assert REQUEST in " ".join(said.split())
     assert re.search(r"read .+, answer \d+: (right|wrong)", said), said
+
+
+def test_transformers_reads_the_same_tokenizer(tmp_path):
+    """With as many tokens as the model has, which a script for TRL loads together with it."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = prepare.make_tokenizer(list(itertools.islice(prepare.stream(0), 50)))
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    oracle = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert len(oracle) == tokenizer.size
+    text = "Mia has 13 eggs; \u00e9 A+"
+    assert oracle.encode(text) == tokenizer.encode(text)

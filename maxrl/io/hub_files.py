@@ -6,6 +6,8 @@ from typing import Any
 
 from maxrl.io.files import read_json
 
+# Folders are left, and a second copy of Mistral's weights.
+NOT_HUB_FILES = ["*/*", "consolidated*"]
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
 FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
 
@@ -43,7 +45,10 @@ def base_name(path: str | Path) -> str:
 
 
 def download(
-    name: str, files: str | list[str] = HUB_FILES, but: str | None = "*/*", **which: Any
+    name: str,
+    files: str | list[str] = HUB_FILES,
+    but: list[str] | None = NOT_HUB_FILES,
+    **which: Any,
 ) -> Path:
     """Return the directory with the files of a repository on the hub, downloaded where necessary.
 

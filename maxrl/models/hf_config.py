@@ -17,14 +17,18 @@ class Family:
     """What sets a family of models apart."""
 
     architecture: str  # what transformers calls it
-    qkv_bias: bool = False  # queries, keys and values have a bias whatever attention_bias says
+    qkv_bias: bool | None = None  # of queries, keys and values; None: attention_bias decides
     qk_norm: bool = False  # queries and keys are normed
     head_dim: int | None = None  # the default, if it is not hidden_size / heads
     window: str = "use_sliding_window"  # the key that switches a sliding window on
+    usual_window: int | None = None  # what transformers takes for that key if it is absent
 
 
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", window="sliding_window"),
+    "mistral": Family(
+        "MistralForCausalLM", qkv_bias=False, window="sliding_window", usual_window=4096
+    ),
     "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True, head_dim=128),
 }
@@ -99,7 +103,7 @@ class TransformerConfig:
                 "must be even and the heads a multiple of the key-value heads"
             )
         given["head_dim"] = int(D)
-        if family.qkv_bias:
+        if family.qkv_bias is not None:
             given["attention_bias"] = False  # not a key of this family
         return cls(**given, model_type=model_type, rope=read_rope(config), hf=dict(config))
 
@@ -119,6 +123,7 @@ def check_implemented(config: dict, family: Family) -> None:
         family.window: (False,),
         "architectures": ([family.architecture],),
     }
+    config = {family.window: family.usual_window} | config
     for key, values in allowed.items():
         if config.get(key) is not None and config[key] not in values:
             raise ValueError(

@@ -144,10 +144,15 @@ def load(cfg: Config, split: str, **data: Any) -> Task:
                 f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
                 f"most {MOST:,} can be shuffled"
             )
-        if not (cfg.init or cfg.model and (task.classes or task.tokenizer or task.vocabulary)):
+        if not (cfg.init or cfg.model):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"
                 " --init"
+            )
+        if not (cfg.init or task.classes or task.tokenizer or task.vocabulary):
+            raise UsageError(
+                f"task {cfg.task} has neither vocabulary nor tokenizer, as a model from scratch "
+                "needs: give it one, or name a checkpoint or a hub id with --init"
             )
         # A generated vocabulary has a million prompts, of one length.
         if task.classes or (task.vocabulary and not cfg.max_prompt):

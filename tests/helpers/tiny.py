@@ -25,6 +25,7 @@ SIZES = dict(
     rms_norm_eps=1e-6,
     rope_theta=1e4,
     tie_word_embeddings=True,
+    sliding_window=None,  # mistral has one by default
 )
 
 

@@ -400,6 +400,7 @@ def test_a_hub_id(tmp_path, monkeypatch):
     assert name == "Org-1/some.model_2"
     wanted = ["config.json", "model-00001-of-2.safetensors", "chat_template.jinja", "merges.txt"]
     unwanted = ["pytorch_model.bin", "original/x.safetensors", "README.md", "code.py"]
+    unwanted.append("consolidated.safetensors")
     assert list(filter_repo_objects(wanted + unwanted, **options)) == wanted
     for local in ("a/b", "runs/maze17_sft", "./x/y", "../x", "x", "x/y/z", str(tmp_path / "x")):
         with pytest.raises(FileNotFoundError, match="neither a checkpoint"):

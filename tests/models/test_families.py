@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3 compute what transformers computes; anything else is refused by name."""
+"""Llama, Mistral, Qwen2 and Qwen3 compute what transformers computes; others are refused."""
 
 import copy
 import functools
@@ -11,6 +11,7 @@ from published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
+    MistralConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
@@ -26,7 +27,12 @@ from maxrl.sampling.prompts import pad
 from maxrl.sampling.sampler import generate
 from maxrl.tasks.maze import VOCABULARY
 
-CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+CONFIGS = {
+    "llama": LlamaConfig,
+    "mistral": MistralConfig,
+    "qwen2": Qwen2Config,
+    "qwen3": Qwen3Config,
+}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e2,
@@ -58,6 +64,12 @@ CASES = {
         False,
     ),
     "llama3": ("llama", {"head_dim": 32, "rope_parameters": LLAMA3}, "bfloat16", False),
+    "mistral": (
+        "mistral",
+        {"head_dim": 16, "tie_word_embeddings": False},
+        "bfloat16",
+        True,
+    ),
     "qwen2": ("qwen2", {"tie_word_embeddings": False}, "bfloat16", True),
     "qwen2, yarn": ("qwen2", {"head_dim": 32, "rope_parameters": YARN}, "float16", False),
     "qwen3, 1 key-value head": (
@@ -259,7 +271,8 @@ def test_frequencies_equal_transformers(rope):
 
 
 def test_head_dim_and_bias_are_the_familys():
-    """Qwen3 without a head_dim has 128, whatever hidden_size is; Qwen2 has no attention_bias."""
+    """Qwen3 without a head_dim has 128, whatever hidden_size is; Mistral and Qwen2 have no
+    attention_bias."""
     sizes = {k: v for k, v in QWEN3_4B.items() if k != "head_dim"}
     assert TransformerConfig.from_hf(sizes).head_dim == CONFIGS["qwen3"](**sizes).head_dim == 128
     assert TransformerConfig.from_hf(SMOLLM2).head_dim == 64
@@ -283,7 +296,8 @@ def test_head_dim_and_bias_are_the_familys():
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config = .*awq"),
         ({"original_max_position_embeddings": 64}, "original_max_position_embeddings = 64"),
         ({"architectures": ["Qwen2ForTokenClassification"]}, "architectures = .*Classification"),
-        ({"model_type": "mistral"}, "model_type 'mistral' .* llama, qwen2, qwen3"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window = 4096"),
+        ({"model_type": "gemma"}, "model_type 'gemma' .* llama, mistral, qwen2, qwen3"),
         ({"model_type": None}, "model_type None"),
         ({"head_dim": 7}, "4 heads of size 7"),
         ({"num_attention_heads": 5}, "5 heads of size 6.4"),
@@ -302,6 +316,16 @@ def test_head_dim_and_bias_are_the_familys():
 def test_refuses_by_name_what_is_not_implemented(change, words):
     with pytest.raises(ValueError, match=words):
         TransformerConfig.from_hf(tiny.SIZES | change)
+
+
+def test_mistral_without_the_key_has_a_window():
+    """transformers takes 4096 then; null is no window."""
+    sizes = tiny.SIZES | {"model_type": "mistral"}
+    assert TransformerConfig.from_hf(sizes).model_type == "mistral"
+    del sizes["sliding_window"]
+    assert MistralConfig(**sizes).sliding_window == 4096
+    with pytest.raises(ValueError, match="sliding_window = 4096"):
+        TransformerConfig.from_hf(sizes)
 
 
 def test_harmless_keys_pass():

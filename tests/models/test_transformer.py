@@ -11,6 +11,7 @@ from maxrl.models import attention
 from maxrl.models.attention import attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.cpu import attend_by_products
+from maxrl.models.hf_config import FAMILIES
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.prompts import pad
 
@@ -139,7 +140,7 @@ def test_decoding_with_a_cache_equals_the_forward(lengths, kv_heads, monkeypatch
             )
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_through_a_prefix_equal_the_plain_ones(family):
     """Values may agree where gradients do not (a detached prefix): the prompt's layers learn
     through it too.

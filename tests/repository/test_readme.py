@@ -16,10 +16,14 @@ import torch
 from conftest import ROOT
 from runs import metrics, weights
 
+from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.config import Config
 from maxrl.io.arguments import dashed
 from maxrl.io.user_code import imported
+from maxrl.models.hf_config import FAMILIES
+from maxrl.models.resnet import MODEL_TYPE
+from maxrl.models.rope import TYPES
 from maxrl.recipes import RECIPES
 
 FRONT = (
@@ -83,6 +87,25 @@ def test_your_own_task(own, warm, shell):  # noqa: F811
     few = "--prompts 4 --rollouts 4 --steps 1 --out run"
     said = shell("train.py", "prompts", *task.split(), *few.split(), "--init", warm)
     assert said[0] == 0 and len(metrics("run")) == 1, said[1]
+
+
+def test_a_model_from_scratch(shell, in_a_directory_of_its_own):
+    """Both commands as printed, but for a few steps: the task's words become the model's."""
+    Path("digits.py").write_text(block("# digits.py", "    return replace("))
+    words = block("python train.py digits.py:", "python train.py prompts").splitlines()
+    few = ["--steps 3", "--steps 2"]
+    for command, steps, run in zip(words, few, ["runs/digits_sft", "runs/prompts-maxrl"]):
+        code, said = shell(*shlex.split(f"{command} {steps}")[1:])
+        assert code == 0 and len(metrics(run)) == int(steps.split()[1]), said
+        assert checkpoint.load_tokenizer(run).encode("<bos> 0 9") == [1, 4, 13]
+
+
+def test_the_models_are_those_of_the_code():
+    """The table of models and the kinds of rotary positions are the registries', in their order."""
+    section = PAGES["maxrl/README.md"].split("\n## Models\n")[1].split("\n## ")[0]
+    assert re.findall(r"(?m)^\| `(\w+)` \|", section)[1:] == [*FAMILIES, MODEL_TYPE]
+    rotary = re.search(r"Rotary positions are (.*)\.\s", section)[1]
+    assert re.findall(r"`(\w+)`", rotary) == list(TYPES)
 
 
 GSM8K = "--task gsm8k --task.directory words --task.verdict published"

@@ -1,5 +1,6 @@
 """`python -m maxrl.grid`: names, what is run, resumed and listed, signals, the Slurm script."""
 
+import contextlib
 import os
 import re
 import signal
@@ -7,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import torch
 
 from maxrl import report
 from maxrl.errors import UsageError
@@ -23,7 +26,7 @@ def planned(monkeypatch, in_a_directory_of_its_own):
     """planned("subset_sum", "--seed", "0,1") -> {name: train.py's words}, and nothing is run."""
     found = {}
 
-    def run_all(recipe, runs, folder):
+    def run_all(recipe, runs, folder, slots):
         found.update(runs)
         return 0
 
@@ -81,11 +84,23 @@ def test_mistakes_are_named_before_anything_starts(planned, words, sentence):
         planned(*words.split())
 
 
+class AtOnce(contextlib.nullcontext):
+    """An executor without threads."""
+
+    def __init__(self, _):
+        super().__init__(self)
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
 @pytest.fixture
 def sweep(shell, warm, monkeypatch, capsys):
     """sweep("--seed", "0,1") -> (exit code, what the grid said), with train.py in this process."""
 
-    def start(words, log):
+    def start(children, words, log, variables):
         said.append(capsys.readouterr().err)
         code, text = shell("train.py", *words)
         log.write_text(text)
@@ -93,7 +108,9 @@ def sweep(shell, warm, monkeypatch, capsys):
 
     def run(*words):
         said.clear()
-        monkeypatch.setattr(grid, "start", start)
+        monkeypatch.setattr(grid.Children, "run", start)
+        # train.py handles signals, which only the main thread may do.
+        monkeypatch.setattr(grid, "ThreadPoolExecutor", AtOnce)
         small = ("--init", warm, "--prompts", 4, "--steps", 2)
         code = grid.main(["tiny", *map(str, (*small, *words)), "--out", "sweep"])
         return code, "".join(said) + capsys.readouterr().err
@@ -142,58 +159,126 @@ def test_another_recipe_of_the_same_name_is_refused(sweep):
     assert code == 1 and "was started with lr = 0.0007, not 0.5" in said
 
 
+# A train.py that waits for a signal if its seed begins with 75, and otherwise tells when it ran and
+# on which GPU. A seed below 9 is its exit code.
 STUB = """
-import signal, sys, time
-def heard(number, frame):
-    print("heard", number, flush=True)
-    sys.exit(0)
-signal.signal(signal.SIGTERM, heard)
-print(*sys.argv[1:], flush=True)
-if sys.argv[1] == "wait":
-    open("ready", "w").close()
-    time.sleep(60)
-sys.exit(int(sys.argv[1]))
+import os, signal, sys, time
+seed = sys.argv[2].partition("=")[2]
+gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+signal.signal(signal.SIGTERM, lambda number, frame: (print("heard", flush=True), sys.exit(75)))
+started = time.monotonic()
+open("ready-" + seed, "w").close()
+time.sleep(60 if seed.startswith("75") else 0.3)
+print(f"{started} {time.monotonic()} {gpu} {os.environ.get('OMP_NUM_THREADS')}")
+sys.exit(int(seed) if int(seed) < 9 else 0)
 """
 
 
-def test_a_run_is_a_program_of_its_own(tmp_path, monkeypatch):
-    """It has an exit code and a log, and a signal to the grid stops it."""
+@pytest.fixture
+def stub(tmp_path, monkeypatch, capsys):
+    """stub("1,2", "--parallel", "2") -> (exit code, what the grid said)."""
     monkeypatch.chdir(tmp_path)
     Path("stub.py").write_text(STUB)
     monkeypatch.setattr(grid, "TRAIN", [sys.executable, "stub.py"])
-    log = Path("log")
-    assert grid.start(["3", "b c"], log) == 3 and log.read_text() == "3 b c\n"
+
+    def run(seeds, *words):
+        code = grid.main(["subset_sum", "--seed", seeds, "--out", "sweep", *words])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def logs():
+    """{seed: the words of its log}."""
+    found = Path("sweep").glob("*.log")
+    return {file.stem.partition("seed=")[2]: file.read_text().split() for file in found}
+
+
+def intervals(told):
+    return sorted((float(words[0]), float(words[1])) for words in told)
+
+
+@pytest.mark.parametrize(
+    "given, names", [(None, ["0", "1"]), ("3, GPU-5,7", ["3", "GPU-5"])], ids=["all", "chosen"]
+)
+def test_parallel_runs_have_a_gpu_each(stub, monkeypatch, given, names):
+    """Both GPUs are in use, no two runs are on one GPU at a time, and a failure stops nothing."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    code, said = stub("1,90,91,92,93", "--parallel", "2")
+    assert code == 1 and "4 of 5 runs are done" in said
+    assert len(re.findall(r"(?m)^\S+seed=\d+: (?:done|failed with code 1)$", said)) == 5
+    told = logs()
+    assert sorted({words[2] for words in told.values()}) == names
+    for name in names:
+        on_it = intervals(words for words in told.values() if words[2] == name)
+        assert all(a[1] <= b[0] for a, b in zip(on_it, on_it[1:]))
+    every = intervals(told.values())
+    assert any(b[0] < a[1] for a, b in zip(every, every[1:])), "two at a time"
+
+
+def test_parallel_runs_share_the_cores(stub, monkeypatch):
+    """Without GPUs, or with --device cpu; a number of threads that was set stays."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert stub("90,91", "--parallel", "2")[0] == 0
+    assert {tuple(words[2:]) for words in logs().values()} == {("None", "4")}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert grid.slots_of(3, on_cpu=True) == [{"OMP_NUM_THREADS": "2"}] * 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert grid.slots_of(2, on_cpu=True) == [{"OMP_NUM_THREADS": "1"}] * 2
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--parallel", "0"], "--parallel 0"),
+        (["--parallel", "2"], "1 GPUs are visible"),
+        (["--parallel", "2", "--slurm"], "--parallel is for the runs of one machine"),
+        (["--parallel", "2", "--task-id", "0"], "--parallel is for the runs of one machine"),
+    ],
+)
+def test_parallel_that_cannot_be(stub, monkeypatch, words, sentence):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UsageError, match=sentence):
+        stub("90,91", *words)
+    assert not Path("sweep").exists()
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_signal_stops_all_runs(stub, monkeypatch, parallel):
+    """Each hears it and says that it was stopped; no further run starts."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     before = signal.getsignal(signal.SIGTERM)
 
     def send():
-        while not Path("ready").exists():
+        while len(list(Path().glob("ready-75*"))) < parallel:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=send)
     thread.start()
-    assert grid.start(["wait"], log) == 75
-    assert log.read_text().endswith(f"heard {signal.SIGTERM.value}\n")
+    seeds = {1: "75,90", 2: "75,750,90"}[parallel]
+    code, said = stub(seeds, "--parallel", str(parallel))
     thread.join()
+    assert code == 75 and said.count("stopped by a signal") == parallel
+    assert all(words == ["heard"] for words in logs().values()) and len(logs()) == parallel
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("ended, code, count", [(75, 75, 1), (1, 1, 2), (0, 0, 2)])
-def test_the_exit_code(monkeypatch, tmp_path, ended, code, count):
-    """After a signal no further run starts; after a failure the others go on."""
-    monkeypatch.chdir(tmp_path)
-    started = []
-
-    def start(words, log):
-        started.append(words)
-        log.touch()
-        return ended
-
-    monkeypatch.setattr(grid, "start", start)
-    assert grid.main(["subset_sum", "--seed", "0,1"]) == code
-    assert len(started) == count
-    out = "runs/subset_sum-grid/subset_sum_sft-maxrl-n32-bs16-seed=0"
-    assert started[0] == ["subset_sum", "--seed=0", "--out", out, "--resume", "auto"]
+def test_the_exit_code(stub, monkeypatch, ended, code, count):
+    """After a run that a signal has stopped no further one starts; after a failure the others go
+    on."""
+    Path("stub.py").write_text(f"import sys\nprint(*sys.argv[1:])\nsys.exit({ended})")
+    assert stub("0,1")[0] == code
+    assert len(logs()) == count
+    out = "sweep/subset_sum_sft-maxrl-n32-bs16-seed=0"
+    assert logs()["0"] == ["subset_sum", "--seed=0", "--out", out, "--resume", "auto"]
 
 
 @pytest.mark.parametrize("code, queued", [(0, False), (1, False), (75, True)])

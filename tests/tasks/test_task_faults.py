@@ -6,11 +6,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+import tiny
 
 from maxrl import verifiers
 from maxrl.advantages import ADVANTAGES
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
+from maxrl.run.setup import load
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Within
 
@@ -243,3 +246,13 @@ def test_code_that_exits_or_raises_says_so(before, after, said, dice, shell, mon
 def test_what_is_only_looked_at_does_not_end_a_run(name, run):
     code, said = run(name, "--show-every", 1)
     assert code == 0 and Path(name, "samples.jsonl").exists(), said
+
+
+@pytest.mark.parametrize(
+    "task, model, lacks", [("Raises", {}, "no model"), ("Missing", tiny.SIZES, "vocabulary")]
+)
+def test_what_a_model_from_scratch_lacks(run, task, model, lacks):
+    """The sizes of a model, or the words of a task."""
+    with pytest.raises(UsageError, match=rf"{lacks}.* --init"):
+        load(Config(task=f"faults.py:{task}", model=model), "train")
+    assert len(load(Config(task="faults.py:Raises", model=tiny.SIZES), "train")) == 8

@@ -147,7 +147,8 @@ def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "code, queued", [(0, False), (2, False), (74, False), (75, True), (138, True), (143, True)]
+    "code, queued",
+    [(0, False), (2, False), (74, False), (75, True), (138, True), (143, True), (137, False)],
 )
 def test_the_slurm_script(tmp_path, code, queued):
     """With an srun that starts two of the ranks: what they are told, what is run, and what follows

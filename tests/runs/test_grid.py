@@ -281,7 +281,9 @@ def test_the_exit_code(stub, monkeypatch, ended, code, count):
     assert logs()["0"] == ["subset_sum", "--seed=0", "--out", out, "--resume", "auto"]
 
 
-@pytest.mark.parametrize("code, queued", [(0, False), (1, False), (75, True)])
+@pytest.mark.parametrize(
+    "code, queued", [(0, False), (1, False), (75, True), (137, False), (143, True)]
+)
 def test_the_slurm_script(tmp_path, monkeypatch, capsys, code, queued):
     """What bash makes of it, with programs of Slurm's that only record their arguments."""
     words = ["subset_sum", "--seed", "0,1,2", "--init", "a b", "--out", "sweep"]

@@ -56,8 +56,9 @@ SLURM = """\
 #SBATCH --array=0-{last} --gpus-per-node=1 --time=24:00:00
 #SBATCH --signal=USR1@300 --requeue --open-mode=append
 srun {command} --task-id "$SLURM_ARRAY_TASK_ID"
-code=$?                     # 75: stopped by a signal and saved; 138 and 143: before the first step
-case $code in 75 | 138 | 143) scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID" ;; esac
+code=$?              # 75: stopped by a signal and saved; 138 and 143: before the first step
+job="${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+case $code in 75 | 138 | 143) scontrol requeue "$job" ;; esac
 exit $code"""
 
 

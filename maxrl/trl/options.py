@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from maxrl.config import Config
@@ -206,11 +207,11 @@ class MaxRLConfig:
     num_generations_eval: int | None = taken(None, "--eval-samples")
     resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
-    def __init__(self, output_dir: str | None = None, **given: Any):
+    def __init__(self, output_dir: str | Path | None = None, **given: Any):
         # A script may read options that it has not given.
         vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
         vars(self).update({name: values[0] for name, values in NEUTRAL.items()})
-        self.output_dir = output_dir or "trainer_output"
+        self.output_dir = str(output_dir or "trainer_output")
         for name, value in given.items():
             setattr(self, name, value)
 

@@ -293,7 +293,8 @@ def tables() -> str:
     for name, said in FIELDS.items():
         same = said == f"--{dashed(name)}"
         ours[name] = "the same name" if same else re.sub(r"(--[\w-]+)", r"`\1`", said)
-    return table("GRPOConfig", ours) + "\n\n" + table("not here", WHY_NOT)
+    refused = {name: why.removesuffix("; leave it out") for name, why in WHY_NOT.items()}
+    return table("GRPOConfig", ours) + "\n\n" + table("not here", refused)
 
 
 if __name__ == "__main__":

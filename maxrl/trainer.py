@@ -12,7 +12,6 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 import atexit
 import json
 import os
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -30,9 +29,10 @@ from maxrl.parallel import distributed
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.trl_inputs import adapter, address, name_of, several, start
-from maxrl.trl_options import ABSENT, MaxRLConfig, in_trl_words
-from maxrl.trl_recipe import plain, recipe
+from maxrl.trl.inputs import adapter, address, name_of, several, start
+from maxrl.trl.log import history, means, underscored
+from maxrl.trl.options import ABSENT, MaxRLConfig, in_trl_words
+from maxrl.trl.recipe import recipe
 
 
 class TrainOutput(NamedTuple):
@@ -75,57 +75,61 @@ class MaxRLTrainer:
         self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
-        self.args.check()
-        self.given = None if isinstance(model, str | Path) else model
-        self.functions = several(reward_funcs)
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
         self.policy: Any = None
+        functions = several(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         with in_trl_words():
             _, world, self.device = distributed.setup(device, self.args.full_determinism)
             atexit.register(leave_group)
-            init = start(model, processing_class, Path(self.args.output_dir or "trainer_output"))
-            self.load(init, world, train_dataset, eval_dataset, adapter(peft_config))
-
-    def load(self, init: str, world: int, train: Any, validation: Any, lora: dict) -> None:
-        """Read the data and resolve the options."""
-        if train is None:
-            raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
-        if validation is None and plain(self.args.eval_strategy) != "no":
-            raise UsageError("eval_strategy needs an eval_dataset")
-        fixed: dict = {"task": "prompts", "init": init}
-        basis = Config(**fixed, max_prompt=self.args.max_prompt_length or 0)
-        self.task = setup.load(basis, "train", train=named(train))
-        self.validation = None
-        if validation is not None:
-            self.validation = setup.load(basis, "validation", validation=named(validation))
-        sizes = len(self.task), len(self.validation) if self.validation is not None else 0
-        # eval.py and sample.py find files again.
-        data = {"train": named(train), "validation": named(validation)}
-        fixed["task_options"] = {k: v for k, v in data.items() if isinstance(v, str)}
-        fixed["reward"] = tuple(map(address, self.functions))
-        cfg = recipe(self.args, world, *sizes, fixed | lora)
+            init = start(model, processing_class, Path(self.args.output_dir))
+            files = self.load(init, train_dataset, eval_dataset)
+            cfg = recipe(
+                self.args,
+                world,
+                len(self.task),
+                len(self.validation or ()),
+                task="prompts",
+                task_options=files,
+                init=init,
+                reward=tuple(map(address, functions)),
+                **adapter(peft_config),
+            )
+            self.cfg = setup.check(cfg, self.task, world, self.validation)
+            self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        # A model of transformers, which has the trained weights in the end. An adapter and a
+        # divided model are not the weights that it has.
+        in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
+        self.given = model if in_memory else None
         if self.args.run_name:
             os.environ.setdefault("WANDB_NAME", self.args.run_name)
-        self.cfg = setup.check(cfg, self.task, world, self.validation)
-        self.judge = setup.choose_rewards(cfg, self.task, self.validation, self.functions)
-        # An adapter and a divided model are not the weights that were given.
-        if cfg.lora_rank or cfg.shard:
-            self.given = None
+
+    def load(self, init: str, train: Any, validation: Any) -> dict[str, str]:
+        """Load the splits; return the files among them, where eval.py and sample.py find them."""
+        given = {"train": train, "validation": validation}
+        data = {
+            split: str(rows) if isinstance(rows, Path) else rows for split, rows in given.items()
+        }
+        if train is None:
+            raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
+        limit = self.args.max_prompt_length or 0
+        cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
+        self.task = setup.load(cfg, "train")
+        self.validation = None if validation is None else setup.load(cfg, "validation")
+        return {split: rows for split, rows in data.items() if isinstance(rows, str)}
 
     @property
     def model(self) -> Any:
         """The model as it is now: the one of transformers that was given, if any, else ours."""
         return self.started().model if self.given is None else self.given
 
-    def started(self) -> Any:
+    def started(self, resumed: Path | None = None) -> Any:
         """Return the policy; before any training it is that of the initial model."""
-        if self.policy is None:
-            self.policy = self.start_policy(None)
+        if self.policy is None or resumed:
+            self.policy = setup.start_policy(
+                self.cfg, self.task, self.validation, resumed, self.device
+            )
         return self.policy
-
-    def start_policy(self, resumed: Path | None) -> Any:
-        return setup.start_policy(self.cfg, self.task, self.validation, resumed, self.device)
 
     def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
         """Train, and return the number of updates, the mean loss and the last metrics.
@@ -135,60 +139,38 @@ class MaxRLTrainer:
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
-        with in_trl_words():
-            cfg = replace(self.cfg, resume="yes" if resume else "no")
-            loop = user_code.executed(script("train"))
-            with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
-                check_newest(resume, run.resumed)
-                self.policy = self.start_policy(run.resumed)
-                optimizer = build.make_optimizer(cfg, self.policy.model)
-                loop.train(cfg, run, self.task, self.validation, self.judge, self.policy, optimizer)
-                distributed.barrier()
+        cfg = replace(self.cfg, resume="yes" if resume else "no")
+        loop = user_code.executed(script("train"))
+        with in_trl_words(), Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
+            check_newest(resume, run.resumed)
+            policy = self.started(run.resumed)
+            optimizer = build.make_optimizer(cfg, policy.model)
+            loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
+            distributed.barrier()
         if run.stopped:
             cli.leave(STOPPED)
-        self.give_back()
-        return self.read_log(run)
-
-    def give_back(self) -> None:
-        """Copy the trained weights into the model of transformers that was given."""
-        if self.given is None:
-            return
-        weights = self.policy.model.state_dict()
-        for name, parameter in self.given.named_parameters():
-            parameter.data.copy_(weights[name])
-
-    def read_log(self, run: Run) -> TrainOutput:
-        """Fill state.log_history: each entry is the mean of args.logging_steps steps."""
+        if self.given is not None:
+            weights = policy.model.state_dict()
+            for name, parameter in self.given.named_parameters():
+                parameter.data.copy_(weights[name])
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
-        rows = [json.loads(line) for line in distributed.from_main(lines)]
-        updates = self.cfg.minibatches * self.cfg.passes
-        every = self.args.logging_steps
-        if every < 1:
-            every *= self.cfg.steps * updates
-        every = max(1, round(every / updates))
-        for first in range(0, len(rows), every):
-            some = rows[first : first + every]
-            last = some[-1]["step"] + 1
-            entry = underscored(renamed(means(some)))
-            entry |= {"step": last * updates, "epoch": last * self.cfg.prompts / len(self.task)}
-            self.state.log_history.append(entry)
-        final = self.state.log_history[-1] if rows else {"step": 0, "epoch": 0.0}
+        rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
+        self.state.log_history += history(rows, cfg, self.args.logging_steps, len(self.task))
+        final = self.state.log_history[-1]
         self.state.global_step = final["step"]
         self.state.epoch = final["epoch"]
-        return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
+        return TrainOutput(final["step"], means(rows).get("loss", 0.0), final)
 
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k of the eval_dataset, which log_history gets too."""
         if self.validation is None:
             raise UsageError("evaluate() needs an eval_dataset")
+        judge = self.judge.validation
         with in_trl_words():
-            found = evaluation.evaluate(
-                self.cfg, self.started(), self.validation, self.judge.validation
-            )
+            found = evaluation.evaluate(self.cfg, self.started(), self.validation, judge)
         metrics = underscored(found)
-        self.state.log_history.append(
-            metrics | {"step": self.state.global_step, "epoch": self.state.epoch}
-        )
+        now = {"step": self.state.global_step, "epoch": self.state.epoch}
+        self.state.log_history.append(metrics | now)
         return metrics
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
@@ -198,29 +180,27 @@ class MaxRLTrainer:
         """
         folder = Path(output_dir or self.cfg.out)
         policy = self.started()
+        main = distributed.rank() == 0
         model = policy.model
         if self.cfg.shard:
-            model = policy.gathered.gather("cpu" if distributed.rank() == 0 else "meta")
-        if distributed.rank() == 0:
+            model = policy.gathered.gather("cpu" if main else "meta")
+        if main:
             new = folder / "saved"
             shutil.rmtree(new, ignore_errors=True)
-            stop_tokens = policy.stop_tokens
             merge = self.cfg.lora_merge
-            checkpoint.save(new, model, policy.tokenizer, stop_tokens, merge=merge)
+            checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens, merge=merge)
             # An adapter's directory has none by itself.
             policy.tokenizer.save(new)
-            for file in new.iterdir():
-                file.replace(folder / file.name)
-            new.rmdir()
+            shutil.copytree(new, folder, dirs_exist_ok=True)
+            shutil.rmtree(new)
         distributed.barrier()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ABSENT:
-            raise AttributeError(f"{name} is not here: {ABSENT[name]}")
-        raise AttributeError(f"MaxRLTrainer has no {name}")
+        why = f"{name} is not here: {ABSENT[name]}" if name in ABSENT else f"there is no {name}"
+        raise AttributeError(why)
 
 
-def check_newest(asked: bool | str | None, found: Path | None) -> None:
+def check_newest(asked: bool | str | Path | None, found: Path | None) -> None:
     """Raise UsageError if another checkpoint than the newest is asked for."""
     if isinstance(asked, str | Path) and found:
         here = found.resolve()
@@ -229,26 +209,6 @@ def check_newest(asked: bool | str | None, found: Path | None) -> None:
                 f"resume_from_checkpoint {asked} is not the newest checkpoint, {found}, from which "
                 "a run resumes: start another run with it as model"
             )
-
-
-def named(data: Any) -> Any:
-    """Return a path as text; rows stay as they are."""
-    return str(data) if isinstance(data, Path) else data
-
-
-def means(rows: list[dict]) -> dict[str, float]:
-    """Return the mean of each metric over the steps that have it."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if value is not None:
-                found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def underscored(metrics: dict[str, float]) -> dict[str, float]:
-    """Return the metrics with evaluations as transformers logs them: eval_NAME."""
-    return {re.sub("^eval/", "eval_", name): value for name, value in metrics.items()}
 
 
 def leave_group() -> None:

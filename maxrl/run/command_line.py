@@ -19,9 +19,9 @@ from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
-from maxrl.trl_options import hints
+from maxrl.trl.options import hints
 
-# What the paper's code and TRL's trainer call these options; GRPOConfig's are in trl_options.py.
+# What the paper's code and TRL's trainer call these options; maxrl/trl has those of GRPOConfig.
 ELSEWHERE = {
     "group-size": "rollouts",
     "reward-funcs": "reward",

@@ -132,13 +132,10 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
 
 
-def load(cfg: Config, split: str, **data: Any) -> Task:
-    """Return a split of the task, without the prompts that are longer than max_prompt.
-
-    data  further options of the task's constructor
-    """
+def load(cfg: Config, split: str) -> Task:
+    """Return a split of the task, without the prompts that are longer than max_prompt."""
     try:
-        task = load_task(cfg.task, split, **cfg.task_options, **data)
+        task = load_task(cfg.task, split, **cfg.task_options)
         if len(task) > MOST:
             raise UsageError(
                 f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "

@@ -28,9 +28,9 @@ from maxrl.io.hub_files import data_files
 from maxrl.run import cli, setup
 from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
-from maxrl.trl_inputs import adapter
-from maxrl.trl_options import UNUSED, WHY_NOT, asks_nothing, tables
-from maxrl.trl_recipe import Arithmetic, recipe
+from maxrl.trl.inputs import adapter
+from maxrl.trl.options import UNUSED, WHY_NOT, asks_nothing, tables
+from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
@@ -155,13 +155,11 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
         MaxRLConfig("x", **{name: "something"})
     said = str(error.value)
     assert name in said and WHY_NOT[name] in said and "\n" not in said
-    with_default = MaxRLConfig("x", **{name: getattr(MaxRLConfig("x"), name)})
-    assert recipe(with_default, 1, 8, 0, {"init": "y"}) == recipe(
-        MaxRLConfig("x"), 1, 8, 0, {"init": "y"}
-    )
-    setattr(with_default, name, "something")
+    args = MaxRLConfig("x")
+    setattr(args, name, getattr(args, name))
+    assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     with pytest.raises(UsageError):
-        recipe(with_default, 1, 8, 0, {"init": "y"})
+        setattr(args, name, "something")
 
 
 @pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
@@ -180,7 +178,7 @@ def test_options_of_trl_lead_to_ours_on_the_command_line(name):
 def test_no_other_option_is_taken():
     with pytest.raises(UsageError, match="num_generations"):
         MaxRLConfig("x", num_generation=4)
-    assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0, {}).wave_rows == 7
+    assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0).wave_rows == 7
 
 
 def test_the_parser_of_transformers_reads_it():
@@ -208,13 +206,15 @@ VALUES = [
     (dict(report_to=["tensorboard", "none"]), dict(track=("tensorboard",))),
     (dict(max_grad_norm=0.0), dict(max_grad_norm=1e9)),
     (dict(bf16=True), dict(precision="bfloat16")),
+    (dict(optim="sgd"), dict(optimizer="sgd", momentum=0.0)),
+    (dict(seed=3, learning_rate=0.1, weight_decay=0.5), dict(seed=3, lr=0.1, weight_decay=0.5)),
     (dict(steps_per_generation=4, num_iterations=2, max_steps=80), dict(steps=10, minibatches=4)),
 ]
 
 
 @pytest.mark.parametrize("given, expected", VALUES)
 def test_values(given, expected):
-    cfg = recipe(MaxRLConfig("x", **given), 1, 64, 8, {})
+    cfg = recipe(MaxRLConfig("x", **given), 1, 64, 8)
     assert {name: getattr(cfg, name) for name in expected} == expected
 
 
@@ -235,7 +235,7 @@ def test_values(given, expected):
 )
 def test_values_that_are_not_here(given):
     with pytest.raises(UsageError):
-        recipe(MaxRLConfig("x", **given), 1, 64, 0, {})
+        recipe(MaxRLConfig("x", **given), 1, 64, 0)
 
 
 GRID = [
@@ -291,8 +291,10 @@ def test_the_batch_is_trls(monkeypatch):
         assert ours.prompts == len(generated) * max(1, each // parts), given
         assert ours.updates == updates in counted, given
         assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
-        assert ours.steps == math.ceil(updates / (ours.minibatches * ours.passes)), given
-        cfg = recipe(MaxRLConfig("x", **given), world, 101, 0, {})
+        assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes)), (
+            given
+        )
+        cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
         assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
 
 
@@ -301,7 +303,7 @@ def test_learning_rates_are_those_of_transformers(schedule):
     """After the warm-up; in it ours is one step ahead, as transformers begins with 0."""
     transformers = pytest.importorskip("transformers")
     args = MaxRLConfig("x", max_steps=20, warmup_steps=4, lr_scheduler_type=schedule)
-    cfg = recipe(args, 1, 64, 0, {})
+    cfg = recipe(args, 1, 64, 0)
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=cfg.lr)
     scheduler = transformers.get_scheduler(schedule, optimizer, 4, 20)
     theirs = []

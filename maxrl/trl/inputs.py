@@ -1,7 +1,7 @@
 """What scripts for TRL pass: a model, a tokenizer, an adapter and functions in memory."""
 
 import hashlib
-import os
+import itertools
 import shutil
 import sys
 from collections.abc import Callable
@@ -22,20 +22,10 @@ READ = {
     "r",
     "lora_alpha",
     "target_modules",
+    "task_type",
     "base_model_name_or_path",
     "inference_mode",
-    "auto_mapping",
-    "peft_version",
     "revision",
-    "runtime_config",
-    "megatron_core",
-    "qalora_group_size",
-}
-IMPLEMENTED = {
-    "peft_type": ("LORA",),
-    "task_type": ("CAUSAL_LM",),
-    "bias": ("none",),
-    "init_lora_weights": (True,),
 }
 
 
@@ -83,7 +73,9 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
         elif same_tokenizer(hub_files.find(model), new):
             return model
         else:
-            link(hub_files.find(model), new)
+            source = hub_files.find(model)
+            for file in itertools.chain.from_iterable(map(source.glob, WEIGHTS)):
+                (new / file.name).symlink_to(file.resolve())
         sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
         digest = hashlib.sha256("".join(sums).encode()).hexdigest()
         found = out / f"initial-{digest[:8]}"
@@ -105,16 +97,6 @@ def same_tokenizer(one: Path, other: Path) -> bool:
     return roles and a.chat_template == b.chat_template and a.backend.to_str() == b.backend.to_str()
 
 
-def link(source: Path, folder: Path) -> None:
-    """Put the weights of a checkpoint into another folder, as hard links if possible."""
-    for pattern in WEIGHTS:
-        for file in source.glob(pattern):
-            try:
-                os.link(file.resolve(), folder / file.name)
-            except OSError:
-                shutil.copyfile(file, folder / file.name)
-
-
 def adapter(config: Any) -> dict[str, Any]:
     """Return the options of train.py that a peft.LoraConfig stands for.
 
@@ -122,9 +104,9 @@ def adapter(config: Any) -> dict[str, Any]:
     """
     if config is None:
         return {}
+    usual = vars(type(config)())
     for name, value in vars(config).items():
-        value = getattr(value, "value", value)
-        if name not in READ and value and value not in IMPLEMENTED.get(name, ()):
+        if name not in READ and value and value != usual.get(name):
             raise UsageError(
                 f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
                 "LoRA without dropout, as rollouts come from the model that is trained"

@@ -1,6 +1,6 @@
 """TRL's options: those that MaxRLConfig takes, and for the others why not and what instead.
 
-The names are those of TRL 1.16's GRPOConfig. `python -m maxrl.trl_options` prints the tables of
+The names are those of TRL 1.16's GRPOConfig. `python -m maxrl.trl.options` prints the tables of
 maxrl/run/coming_from_trl.md.
 """
 
@@ -10,82 +10,100 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 
-# Options of TRL that are not here: why not, what instead, and their names.
+# Options of TRL that are refused: why, what to do instead, and their names.
 REFUSED = {
-    "rollouts come from the model that is trained, without a second engine; `wave_rows` and "
-    "`kv_memory_gb` set the memory of sampling": (
+    "rollouts come from the trained model itself; `wave_rows` and `kv_memory_gb` set memory": (
         "use_vllm use_transformers_continuous_batching use_transformers_paged cache_implementation"
     ),
-    "training samples from the distribution that it scores (temperature 1, all tokens), or the "
-    "estimators would be biased; evaluations have `eval_temperature` and `eval_top_p`": (
+    "training samples what it scores, or estimators are biased; evaluations have "
+    "`eval_temperature` and `eval_top_p`": (
         "temperature top_p top_k min_p repetition_penalty generation_kwargs"
     ),
-    "a response calls no tools; write what they would say into the prompt": (
+    "a response calls no tools; write into the prompt what they would say": (
         "max_tool_calling_iterations"
     ),
-    "the ratio is the token's, clipped on both sides; use `epsilon` and `epsilon_high`": (
+    "the ratio is each token's and is clipped; use `epsilon` and `epsilon_high`": (
         "delta importance_sampling_level off_policy_mask_threshold"
     ),
-    "MaxRL divides by the mean of the summed rewards; use `reward_weights`": (
+    "rewards are summed before they are compared; use `reward_weights`": (
         "multi_objective_aggregation"
     ),
-    "the KL penalty is GRPO's k3 to the initial model, which stays as it is; use `beta`": (
+    "the KL penalty is k3 to the initial model; use `beta`": (
         "use_bias_correction_kl sync_ref_model"
     ),
     "all response tokens are trained on; `zero_reward_at_limit` gives cut ones 0": (
         "mask_truncated_completions top_entropy_quantile"
     ),
     "the weight of the entropy is constant; use `entropy_coef`": "use_adaptive_entropy",
-    "weights are float32, and forwards run in bfloat16 with `bf16`; leave it out": (
+    "weights are float32 and forwards bfloat16; use `bf16`": (
         "model_init_kwargs fp16 fp16_full_eval bf16_full_eval tf32 cast_lm_head_to_fp32"
     ),
     "no code of a checkpoint is run; Llama, Qwen2 and Qwen3 need none": "trust_remote_code",
-    "the tokenizer's chat template is used as it is; write the setting into the template": (
-        "chat_template_kwargs"
+    "chat templates get no settings; change the template": "chat_template_kwargs",
+    "models are dense; leave it out": "router_aux_loss_coef",
+    "an epoch is all prompts in an order by `seed`; leave it out": (
+        "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip dataloader_in_order"
     ),
-    "there are no mixtures of experts; use a dense model": "router_aux_loss_coef",
-    "every epoch is a shuffle that `seed` decides; leave it out": (
-        "shuffle_dataset data_seed train_sampling_strategy ignore_data_skip"
-    ),
-    "the optimizer is torch's AdamW or SGD; use `optim`, `adam_beta1`, `weight_decay`": (
+    "reward functions get all columns; leave it out": "remove_unused_columns",
+    "the optimizer is torch's; use `optim`, `adam_beta1` and `weight_decay`": (
         "optim_args optim_target_modules adam_epsilon lr_scheduler_kwargs label_smoothing_factor "
         "neftune_noise_alpha"
     ),
-    "one divisor is summed over micro-batches and ranks, however many there are; leave it out": (
+    "the divisor is summed over micro-batches and ranks; leave it out": (
         "average_tokens_across_devices"
     ),
-    "the model is plain PyTorch and runs as it stands; leave it out": (
-        "torch_compile use_liger_kernel activation_checkpointing"
+    "the model runs as plain PyTorch; leave it out": (
+        "torch_compile torch_compile_backend torch_compile_mode use_liger_kernel "
+        "activation_checkpointing"
     ),
-    "a model is sharded by torch's fully_shard; use `fsdp`": (
+    "a model is divided by torch's fully_shard; use `fsdp`": (
         "deepspeed fsdp_config parallelism_config accelerator_config"
     ),
-    "`micro_batch_tokens` and `wave_rows` set the memory and do not change the batch": (
+    "memory does not change the batch; use `micro_batch_tokens` and `wave_rows`": (
         "auto_find_batch_size torch_empty_cache_steps"
     ),
     "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`": (
         "push_to_hub hub_model_id log_completions_hub_repo trackio_space_id trackio_bucket_id "
         "trackio_static_space_id"
     ),
-    "training ends with its last checkpoint; `maxrl eval` compares those of a run": (
+    "training ends with its last checkpoint; `maxrl eval RUN` compares all": (
         "load_best_model_at_end metric_for_best_model"
     ),
     "checkpoints are for resuming; save_model writes the model alone": (
         "save_only_model restore_callback_states_from_checkpoint"
     ),
-    "the metrics are those of maxrl/run/README.md; leave it out": (
+    "metrics are those of maxrl/run/README.md; leave it out": (
         "include_num_input_tokens_seen include_for_metrics eval_on_start batch_eval_metrics "
         "prediction_loss_only debug"
     ),
     "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint",
 }
-# Options of TRL that may have any value, because nothing here depends on them.
+WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
+# Values of refused options that ask for nothing; those of the others are None, False, 0 and empty.
+NEUTRAL = {
+    "temperature": (1,),
+    "top_p": (1,),
+    "top_k": (0, -1, None),
+    "repetition_penalty": (1,),
+    "importance_sampling_level": ("token",),
+    "multi_objective_aggregation": ("sum_then_normalize",),
+    "top_entropy_quantile": (1,),
+    "adam_epsilon": (1e-8,),
+    "shuffle_dataset": (True, None),
+    "train_sampling_strategy": ("random",),
+    "dataloader_in_order": (True,),
+    "average_tokens_across_devices": (True,),
+    "include_num_input_tokens_seen": ("no", False),
+}
+# Options of TRL that may have any value: they change logs, files or speed, or belong to an option
+# that is refused.
 NO_EFFECT = (
     "vllm_mode vllm_model_impl vllm_enable_sleep_mode vllm_structured_outputs_regex "
     "vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout vllm_group_port "
@@ -95,16 +113,16 @@ NO_EFFECT = (
     "vllm_importance_sampling_cap transformers_continuous_batching_config sapo_temperature_neg "
     "sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg "
     "ref_model_mixup_alpha ref_model_sync_steps entropy_coef_min entropy_coef_max "
-    "entropy_coef_delta entropy_target torch_compile_backend torch_compile_mode "
+    "entropy_coef_delta entropy_target "
     "liger_kernel_config activation_checkpointing_kwargs hub_token hub_private_repo hub_strategy "
     "hub_always_push hub_revision greater_is_better ds3_gather_for_generation pad_to_multiple_of "
-    "disable_dropout use_cache gradient_checkpointing_kwargs remove_unused_columns label_names "
+    "disable_dropout use_cache gradient_checkpointing_kwargs label_names "
     "length_column_name logging_strategy logging_first_step log_on_each_node "
     "logging_nan_inf_filter log_level log_level_replica disable_tqdm log_multimodal "
     "num_completions_to_print log_unique_prompts per_device_eval_batch_size "
     "eval_do_concat_batches eval_use_gather_object eval_accumulation_steps save_on_each_node "
     "dataloader_drop_last dataloader_pin_memory dataloader_persistent_workers "
-    "dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
+    "dataloader_prefetch_factor dataloader_multiprocessing_context "
     "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph "
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
@@ -124,22 +142,6 @@ ABSENT = {
     "predict": "sample.py shows rollouts of a checkpoint",
     "create_model_card": "recipe.json and `python -m maxrl.report` describe a run",
 }
-WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
-# Values of refused options that ask for nothing; those of the others are None, False, 0 and empty.
-NEUTRAL = {
-    "temperature": (1,),
-    "top_p": (1,),
-    "top_k": (0, -1, None),
-    "repetition_penalty": (1,),
-    "importance_sampling_level": ("token",),
-    "multi_objective_aggregation": ("sum_then_normalize",),
-    "top_entropy_quantile": (1,),
-    "adam_epsilon": (1e-8,),
-    "shuffle_dataset": (True, None),
-    "train_sampling_strategy": ("random",),
-    "average_tokens_across_devices": (True,),
-    "include_num_input_tokens_seen": ("no", False),
-}
 
 
 def taken(default: Any, ours: str) -> Any:
@@ -156,38 +158,36 @@ class MaxRLConfig:
     taken by their own names and precede these. UsageError for any other option, with the reason.
     """
 
-    output_dir: str | None = taken(None, "--out")
-    num_generations: int = taken(8, "--rollouts, N per prompt")
-    per_device_train_batch_size: int = taken(8, "--prompts, see below")
-    gradient_accumulation_steps: int = taken(1, "--prompts and --minibatches, see below")
-    steps_per_generation: int | None = taken(None, "--minibatches, see below")
-    generation_batch_size: int | None = taken(None, "--prompts times --rollouts, see below")
+    output_dir: str = taken(None, "--out")
+    num_generations: int = taken(8, "--rollouts")
+    per_device_train_batch_size: int = taken(8, "--prompts, by TRL's arithmetic")
+    gradient_accumulation_steps: int = taken(1, "--prompts, by TRL's arithmetic")
+    steps_per_generation: int | None = taken(None, "--minibatches, by TRL's arithmetic")
+    generation_batch_size: int | None = taken(None, "--prompts, by TRL's arithmetic")
     num_iterations: int = taken(1, "--passes")
-    num_train_epochs: float = taken(3.0, "--epochs")
-    max_steps: int = taken(-1, "--steps, see below")
+    num_train_epochs: float = taken(3.0, "--epochs, by TRL's arithmetic")
+    max_steps: int = taken(-1, "--steps, counted in updates")
     max_completion_length: int = taken(512, "--max-response")
-    max_prompt_length: int | None = taken(None, "--max-prompt leaves out longer prompts")
+    max_prompt_length: int | None = taken(None, "--max-prompt")
     learning_rate: float = taken(1e-6, "--lr")
-    lr_scheduler_type: str = taken("linear", "--schedule linear, cosine or constant")
+    lr_scheduler_type: str = taken("linear", "--schedule")
     warmup_steps: float = taken(0, "--warmup-steps")
-    warmup_ratio: float = taken(0.0, "--warmup-steps, as a share of the steps")
-    optim: str = taken("adamw_torch_fused", "--optimizer adamw or sgd")
+    warmup_ratio: float = taken(0.0, "--warmup-steps, as a share")
+    optim: str = taken("adamw_torch_fused", "--optimizer")
     weight_decay: float = taken(0.0, "--weight-decay")
-    adam_beta1: float = taken(0.9, "--betas, the first")
-    adam_beta2: float = taken(0.999, "--betas, the second")
+    adam_beta1: float = taken(0.9, "--betas")
+    adam_beta2: float = taken(0.999, "--betas")
     max_grad_norm: float = taken(1.0, "--max-grad-norm")
-    scale_rewards: str = taken(
-        "mean", '--estimator maxrl ("mean", the default; TRL: "group"), grpo or dr_grpo ("none")'
-    )
+    scale_rewards: str = taken("mean", "--estimator maxrl (mean), grpo (group) or dr_grpo (none)")
     loss_type: str = taken(
-        "dapo", "--aggregation token (dapo, bnpo), sequence (grpo, as in Algorithm 1) or constant"
+        "dapo", "--aggregation token (dapo, bnpo), sequence (grpo) or constant (dr_grpo)"
     )
-    epsilon: float = taken(0.2, "--clip, the first")
-    epsilon_high: float | None = taken(None, "--clip, the second")
-    beta: float = taken(0.0, "--beta, to the initial model")
-    entropy_coef: float = taken(0.0, "--entropy-bonus, with the divisor of the loss")
+    epsilon: float = taken(0.2, "--clip")
+    epsilon_high: float | None = taken(None, "--clip")
+    beta: float = taken(0.0, "--beta")
+    entropy_coef: float = taken(0.0, "--entropy-bonus")
     reward_weights: list[float] | None = taken(None, "--reward-weights")
-    bf16: bool | None = taken(None, "--precision, by default that of the hardware")
+    bf16: bool | None = taken(None, "--precision")
     gradient_checkpointing: bool = taken(True, "--gradient-checkpointing")
     fsdp: str | None = taken(None, "--shard")
     use_cpu: bool = taken(False, "--device cpu")
@@ -198,7 +198,7 @@ class MaxRLConfig:
     log_completions: bool = taken(False, "--show-every logging_steps")
     report_to: None | str | list[str] = taken("none", "--track tensorboard, wandb")
     run_name: str | None = taken(None, "WANDB_NAME in the environment")
-    save_strategy: str = taken("steps", "--save-every; the last step is always saved")
+    save_strategy: str = taken("steps", "--save-every")
     save_steps: float = taken(500, "--save-every")
     save_total_limit: int | None = taken(None, "--keep")
     eval_strategy: str = taken("no", "--eval-every")
@@ -207,31 +207,36 @@ class MaxRLConfig:
     num_generations_eval: int | None = taken(None, "--eval-samples")
     resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
-    def __init__(self, output_dir: str | None = None, **given: Any):
+    def __init__(self, output_dir: str | Path | None = None, **given: Any):
+        # A script may read options that it has not given.
         vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
         vars(self).update({name: values[0] for name, values in NEUTRAL.items()})
-        vars(self).update({f.name: f.default for f in dataclasses.fields(self)})
-        vars(self).update(given, output_dir=output_dir)
-        self.check()
+        self.output_dir = str(output_dir or "trainer_output")
+        for name, value in given.items():
+            setattr(self, name, value)
 
-    def check(self) -> None:
-        """Raise UsageError for an option that is not here."""
-        ours = {f.name for f in dataclasses.fields(Config)}
-        known = {*ours, *UNUSED, *WHY_NOT, *(f.name for f in dataclasses.fields(self))}
-        for name, value in vars(self).items():
-            if name in WHY_NOT and not asks_nothing(name, value):
-                raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-            if name not in known:
-                near = difflib.get_close_matches(name, sorted(known), n=3)
-                meant = f"; did you mean {' or '.join(near)}?" if near else ""
-                raise UsageError(f"{name} is an option of neither TRL nor train.py{meant}")
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an option; UsageError for one that is not here."""
+        if name in WHY_NOT and not asks_nothing(name, value):
+            raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
+        known = {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=3)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UsageError(f"{name} is an option of neither TRL nor train.py{meant}")
+        super().__setattr__(name, value)
 
     @property
     def further(self) -> dict[str, Any]:
         """The options that have train.py's names."""
-        theirs = {f.name for f in dataclasses.fields(self)}
-        ours = {f.name for f in dataclasses.fields(Config)} - theirs
+        ours = Config.__dataclass_fields__.keys() - FIELDS.keys()
         return {name: value for name, value in vars(self).items() if name in ours}
+
+
+# What train.py calls each option of MaxRLConfig, in words.
+FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
+# The option of train.py that these words begin with, if there is one.
+OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
 def asks_nothing(name: str, value: Any) -> bool:
@@ -239,26 +244,20 @@ def asks_nothing(name: str, value: Any) -> bool:
     return value in NEUTRAL[name] if name in NEUTRAL else not value
 
 
-def option_of(name: str) -> str:
-    """Return the first option of train.py that stands for an option of MaxRLConfig, or ""."""
-    helps = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
-    found = re.search(r"--[\w-]+", helps.get(name, ""))
-    return found[0] if found else ""
-
-
 @contextlib.contextmanager
 def in_trl_words() -> Iterator[None]:
     """Let a UsageError of this block name options as MaxRLConfig does."""
+    # Of several names for one option, the first.
+    theirs = {option: name for name, option in reversed(OPTIONS.items())}
     try:
         yield
     except UsageError as error:
-        ours = {option_of(f.name): f.name for f in reversed(dataclasses.fields(MaxRLConfig))}
 
         def word(found: re.Match) -> str:
-            return ours.get(found[0], found[1].replace("-", "_"))
+            return theirs.get(found[0], found[0][2:].replace("-", "_"))
 
         said = str(error).replace("--resume auto", "train(resume_from_checkpoint=True)")
-        error.args = (re.sub(r"--([a-z][\w-]+)", word, said),)
+        error.args = (re.sub(r"--[a-z][\w-]+", word, said),)
         raise
 
 
@@ -266,29 +265,36 @@ def hints() -> dict[str, str]:
     """Return what train.py says to an option of TRL."""
 
     def ours(name: re.Match) -> str:
-        return option_of(name[1]) or f"--{dashed(name[1])}"
+        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
 
-    result = {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
+    result = {name: f"it is {said}" for name, said in FIELDS.items()}
+    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
+    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
     result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
-    for f in dataclasses.fields(MaxRLConfig):
-        meant = option_of(f.name)
-        said = f.metadata["help"]
-        result[f.name] = f"did you mean {meant}?" if meant else f"it is {said}"
     return {f"--{dashed(name)}": sentence for name, sentence in result.items()}
+
+
+def table(head: str, sentences: dict[str, str]) -> str:
+    """Return a table in Markdown of the names that have the same sentence.
+
+    sentences  {name: sentence}
+    """
+    names: dict[str, list[str]] = {}
+    for name, sentence in sentences.items():
+        names.setdefault(sentence, []).append(f"`{name}`")
+    lines = [f"| {head} | |", "|---|---|"]
+    lines += [f"| {', '.join(same)} | {sentence} |" for sentence, same in names.items()]
+    return "\n".join(lines)
 
 
 def tables() -> str:
     """Return the tables of the page about TRL, in Markdown."""
-    lines = ["| GRPOConfig | default | train.py |", "|---|---|---|"]
-    for f in dataclasses.fields(MaxRLConfig):
-        ours = re.sub(r"(--[\w-]+)", r"`\1`", f.metadata["help"])
-        lines.append(f"| `{f.name}` | {f.default} | {ours} |")
-    lines += ["", "| not here | why, and what instead |", "|---|---|"]
-    for sentence, names in REFUSED.items():
-        listed = ", ".join(f"`{name}`" for name in names.split())
-        lines.append(f"| {listed} | {sentence} |")
-    lines.append("| all others | accepted: nothing depends on them here |")
-    return "\n".join(lines)
+    ours = {}
+    for name, said in FIELDS.items():
+        same = said == f"--{dashed(name)}"
+        ours[name] = "the same name" if same else re.sub(r"(--[\w-]+)", r"`\1`", said)
+    refused = {name: why.removesuffix("; leave it out") for name, why in WHY_NOT.items()}
+    return table("GRPOConfig", ours) + "\n\n" + table("not here", refused)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""The metrics of a run as state.log_history has them."""
+
+from maxrl.config import Config
+
+
+def history(
+    rows: list[dict], cfg: Config, logging_steps: float, examples: int
+) -> list[dict[str, float]]:
+    """Return the entries of log_history, each with the updates and epochs so far.
+
+    rows           the metrics of each step
+    logging_steps  updates whose mean is one entry; below 1 it is a share of the run
+    examples       prompts of the training
+    """
+    updates = cfg.minibatches * cfg.passes
+    if logging_steps < 1:
+        logging_steps *= cfg.steps * updates
+    every = max(1, round(logging_steps / updates))
+    result = []
+    for first in range(0, len(rows), every):
+        some = rows[first : first + every]
+        steps = some[-1]["step"] + 1
+        now = {"step": steps * updates, "epoch": steps * cfg.prompts / examples}
+        result.append(underscored(means(some)) | now)
+    return result
+
+
+def means(rows: list[dict]) -> dict[str, float]:
+    """Return the mean of each metric over the steps that have it."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def underscored(metrics: dict[str, float]) -> dict[str, float]:
+    """Return the metrics with evaluations as transformers logs them: eval_NAME."""
+    return {name.replace("eval/", "eval_", 1): value for name, value in metrics.items()}

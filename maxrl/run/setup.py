@@ -194,10 +194,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
     if len(cfg.reward) > 1 and not cfg.reward_weights and cfg.estimator.startswith("maxrl"):
-        say(
-            f"the rewards of {len(cfg.reward)} functions are added up, and only a sum of 1 is a "
-            "success: set --reward-weights, such as 1,0 to log the second alone"
-        )
+        say("rewards are added up, and a sum of 1 is a success: --reward-weights 1,0 counts one")
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)

@@ -19,7 +19,7 @@ from maxrl import plots
 from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
-from results import gradient_figures, image_figures, maze_figures, planned_figures
+from results import gradient_figures, image_figures, maze_figures, planned_figures, text_figures
 from results.panels import line, over_seeds, pair, panel, picture, seeds_said
 from results.reading import RESULTS, paper, read_json
 
@@ -97,6 +97,7 @@ FIGURES = {
     "order_few": image_figures.order_few,
     **maze_figures.FIGURES,
     **planned_figures.FIGURES,
+    **text_figures.FIGURES,
 }
 
 

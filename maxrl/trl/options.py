@@ -45,7 +45,7 @@ REFUSED = {
     "weights are float32 and forwards bfloat16; use `bf16`": (
         "model_init_kwargs fp16 fp16_full_eval bf16_full_eval tf32 cast_lm_head_to_fp32"
     ),
-    "no code of a checkpoint is run; Llama, Mistral, Qwen2 and Qwen3 need none": "trust_remote_code",
+    "no code of a checkpoint is run; the supported models need none": "trust_remote_code",
     "chat templates get no settings; change the template": "chat_template_kwargs",
     "models are dense; leave it out": "router_aux_loss_coef",
     "an epoch is all prompts in an order by `seed`; leave it out": (

@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import shutil
+from collections.abc import Sized
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,13 +71,16 @@ class MaxRLTrainer:
         **others: Any,
     ):
         for name, value in others.items():
-            if value not in (None, (None, None)):
+            if value not in (None, (None, None), [], (), {}):
                 raise UsageError(f"{name} is not here: {ABSENT.get(name, 'it is none of TRL')}")
         self.args = args or MaxRLConfig(f"{Path(name_of(model)).name or 'model'}-MaxRL")
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
         self.policy: Any = None
+        self.train_dataset = train_dataset
+        self.eval_dataset = eval_dataset
+        self.given_tokenizer = processing_class
         functions = several(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         with in_trl_words():
@@ -115,6 +119,8 @@ class MaxRLTrainer:
         limit = self.args.max_prompt_length or 0
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
+        if isinstance(validation, Sized) and not len(validation):
+            raise UsageError("eval_dataset is empty")
         self.validation = None if validation is None else setup.load(cfg, "validation")
         return {split: rows for split, rows in data.items() if isinstance(rows, str)}
 
@@ -122,6 +128,13 @@ class MaxRLTrainer:
     def model(self) -> Any:
         """The model as it is now: the one of transformers that was given, if any, else ours."""
         return self.started().model if self.given is None else self.given
+
+    @property
+    def processing_class(self) -> Any:
+        """The tokenizer: the one of transformers that was given, if any, else ours."""
+        return self.started().tokenizer if self.given_tokenizer is None else self.given_tokenizer
+
+    tokenizer = processing_class
 
     def started(self, resumed: Path | None = None) -> Any:
         """Return the policy; before any training it is that of the initial model."""
@@ -155,11 +168,14 @@ class MaxRLTrainer:
                 parameter.data.copy_(weights[name])
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
         rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
-        self.state.log_history += history(rows, cfg, self.args.logging_steps, len(self.task))
-        final = self.state.log_history[-1]
+        entries = history(rows, cfg, self.args.logging_steps, len(self.task))
+        final = entries[-1]
+        # The earlier steps of a resumed run are in `rows` again.
+        evaluations = [e for e in self.state.log_history if "learning_rate" not in e]
+        self.state.log_history = sorted([*entries, *evaluations], key=lambda entry: entry["step"])
         self.state.global_step = final["step"]
         self.state.epoch = final["epoch"]
-        return TrainOutput(final["step"], means(rows).get("loss", 0.0), final)
+        return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k of the eval_dataset, which log_history gets too."""
@@ -179,6 +195,8 @@ class MaxRLTrainer:
         Files of the same names are replaced.
         """
         folder = Path(output_dir or self.cfg.out)
+        if folder.is_file():
+            raise UsageError(f"output_dir {folder} is a file, not a directory")
         policy = self.started()
         main = distributed.rank() == 0
         model = policy.model

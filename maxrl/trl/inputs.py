@@ -38,6 +38,10 @@ def start(model: Any, tokenizer: Any, out: Path) -> str:
 
     A resumed run, a KL penalty and an adapter need that folder again.
     """
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise UsageError(
+            f"processing_class is a {type(tokenizer).__name__}: pass a tokenizer of transformers"
+        )
     if hasattr(model, "peft_config"):
         raise UsageError("the model has an adapter already: pass the base model and peft_config")
     if isinstance(model, str | Path) and tokenizer is None:
@@ -104,12 +108,15 @@ def adapter(config: Any) -> dict[str, Any]:
     """
     if config is None:
         return {}
+    if not (hasattr(config, "r") and hasattr(config, "lora_alpha")):
+        raise UsageError(f"peft_config is a {type(config).__name__}: pass a peft.LoraConfig")
     usual = vars(type(config)())
     for name, value in vars(config).items():
         if name not in READ and value and value != usual.get(name):
+            instead = "; pass lora_dropout=0" if name == "lora_dropout" else ""
             raise UsageError(
                 f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
-                "LoRA without dropout, as rollouts come from the model that is trained"
+                f"LoRA without dropout, as rollouts come from the model that is trained{instead}"
             )
     modules = getattr(config, "target_modules", None) or ("q_proj", "v_proj")
     if modules == "all-linear":

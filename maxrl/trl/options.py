@@ -8,9 +8,12 @@ import contextlib
 import dataclasses
 import difflib
 import re
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from maxrl.config import Config
@@ -141,6 +144,20 @@ ABSENT = {
     "add_callback": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
     "predict": "sample.py shows rollouts of a checkpoint",
     "create_model_card": "recipe.json and `python -m maxrl.report` describe a run",
+    "accelerator": "ranks are those of torchrun; use maxrl.parallel.distributed",
+    "log_metrics": "metrics.jsonl has every step, and state.log_history the means",
+    "save_metrics": "metrics.jsonl has every step",
+    "save_state": "train() saves its checkpoints; use save_steps",
+}
+
+# The least number that an option may be.
+LEAST = {
+    "num_generations": 2,
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 1,
+    "generation_batch_size": 1,
+    "num_iterations": 1,
 }
 
 
@@ -224,6 +241,9 @@ class MaxRLConfig:
             near = difflib.get_close_matches(name, sorted(known), n=3)
             meant = f"; did you mean {' or '.join(near)}?" if near else ""
             raise UsageError(f"{name} is an option of neither TRL nor train.py{meant}")
+        # The parser of transformers takes `| None` off the types.
+        if name in FIELDS and not (value is None and getattr(type(self), name) is None):
+            check_number(name, value, self.__dataclass_fields__[name].type)
         super().__setattr__(name, value)
 
     @property
@@ -239,6 +259,30 @@ FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields
 OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
+def check_number(name: str, value: Any, kind: Any) -> None:
+    """Raise UsageError if a field of type `kind` needs a number and `value` is none, or too small.
+
+    kind  a type such as `int | None`
+    """
+    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if int in kinds and not isinstance(value, Integral):
+        raise UsageError(f"{name} = {value!r:.40} must be an integer")
+    if float in kinds and not isinstance(value, Real):
+        raise UsageError(f"{name} = {value!r:.40} must be a number")
+    if name in LEAST and value < LEAST[name]:
+        raise UsageError(f"{name} = {value} must be at least {LEAST[name]}")
+
+
+# What train.py says in other words than a script needs.
+PHRASES = {
+    "use --resume auto": "call train() without resume_from_checkpoint",
+    "the same command with --resume auto": "train(resume_from_checkpoint=True)",
+    "--resume auto": "train(resume_from_checkpoint=True)",
+}
+# A command of a shell: between backticks, or from its program on.
+COMMAND = r"`[^`]*`|\b(?:python -m|pip install|hf download)\b[^;:,]*"
+
+
 def asks_nothing(name: str, value: Any) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     return value in NEUTRAL[name] if name in NEUTRAL else not value
@@ -247,18 +291,26 @@ def asks_nothing(name: str, value: Any) -> bool:
 @contextlib.contextmanager
 def in_trl_words() -> Iterator[None]:
     """Let a UsageError of this block name options as MaxRLConfig does."""
-    # Of several names for one option, the first.
-    theirs = {option: name for name, option in reversed(OPTIONS.items())}
     try:
         yield
     except UsageError as error:
-
-        def word(found: re.Match) -> str:
-            return theirs.get(found[0], found[0][2:].replace("-", "_"))
-
-        said = str(error).replace("--resume auto", "train(resume_from_checkpoint=True)")
-        error.args = (re.sub(r"--[a-z][\w-]+", word, said),)
+        error.args = (translated(str(error)),)
         raise
+
+
+def translated(sentence: str) -> str:
+    """Return a sentence of train.py with the names of MaxRLConfig; commands stay as they are."""
+    # Of several names for one option, the first.
+    theirs = {option: name for name, option in reversed(OPTIONS.items())}
+
+    def word(found: re.Match) -> str:
+        if not found[1]:
+            return found[0]
+        return theirs.get(found[1], found[1][2:].replace("-", "_"))
+
+    for ours, words in PHRASES.items():
+        sentence = sentence.replace(ours, words)
+    return re.sub(COMMAND + r"|(--[a-z][\w-]+)", word, sentence)
 
 
 def hints() -> dict[str, str]:

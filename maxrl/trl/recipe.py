@@ -38,10 +38,10 @@ class Arithmetic:
         if args.generation_batch_size and args.steps_per_generation:
             raise UsageError("generation_batch_size and steps_per_generation say the same twice")
         generated = args.generation_batch_size or rows * (args.steps_per_generation or each)
-        if N < 2 or generated % rows or generated % N:
+        if generated % rows or generated % N:
             raise UsageError(
-                f"a batch of {generated} rollouts must divide by num_generations = {N}, at least "
-                f"2, and by per_device_train_batch_size x ranks = {rows}"
+                f"a batch of {generated} rollouts must divide by num_generations = {N} and by "
+                f"per_device_train_batch_size x ranks = {rows}"
             )
         parts = generated // rows
         prompts = generated // N
@@ -50,6 +50,8 @@ class Arithmetic:
         updates = args.max_steps
         if updates <= 0:
             updates = math.ceil(args.num_train_epochs * per_epoch)
+        if updates <= 0:
+            raise UsageError(f"num_train_epochs = {args.num_train_epochs} must be above 0")
         # Several batches of rollouts, all of one policy, make an update.
         if parts < each and each % parts == 0 and passes == 1:
             prompts *= each // parts

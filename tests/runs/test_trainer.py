@@ -29,7 +29,7 @@ from maxrl.run import cli, setup
 from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
 from maxrl.trl.inputs import adapter
-from maxrl.trl.options import UNUSED, WHY_NOT, asks_nothing, tables
+from maxrl.trl.options import ABSENT, UNUSED, WHY_NOT, asks_nothing, tables, translated
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
@@ -181,6 +181,12 @@ def test_no_other_option_is_taken():
     assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0).wave_rows == 7
 
 
+def test_commands_keep_their_options():
+    for command in ("`hf download X --local-dir X`", "python -m maxrl.report --out X"):
+        said = f"raise --max-response: {command}"
+        assert translated(said) == f"raise max_completion_length: {command}"
+
+
 def test_the_parser_of_transformers_reads_it():
     transformers = pytest.importorskip("transformers")
     words = ["--output_dir", "x", "--num_generations", "4", "--epsilon_high", "0.3"]
@@ -229,6 +235,12 @@ def test_values(given, expected):
         dict(save_strategy="best"),
         dict(num_generations=1),
         dict(num_generations=7),
+        dict(num_generations="4"),
+        dict(per_device_train_batch_size=0),
+        dict(num_iterations=0),
+        dict(learning_rate="1e-5"),
+        dict(max_steps=None),
+        dict(num_train_epochs=0),
         dict(generation_batch_size=8, steps_per_generation=1),
         dict(steps_per_generation=3, gradient_accumulation_steps=2),
     ],
@@ -357,12 +369,18 @@ def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_
     before = logits(model)
     args = MaxRLConfig("out", **SHORT, beta=0.01)
     trainer = MaxRLTrainer(model, digit, args, sums(chat=False), processing_class=tokenizer)
-    assert trainer.model is model
+    assert trainer.model is model and trainer.processing_class is tokenizer
+    assert trainer.train_dataset and trainer.eval_dataset is None
+    with pytest.raises(AttributeError, match=re.escape(ABSENT["accelerator"])):
+        _ = trainer.accelerator
     trainer.train()
     assert (logits(model) - before).abs().max() > 1e-3
     assert entries(trainer, "kl")[0] == 0 and entries(trainer, "kl")[-1] > 0
     trainer.save_model("out")
     trainer.save_model("out")
+    Path("file").touch()
+    with pytest.raises(UsageError, match="is a file"):
+        trainer.save_model("file")
     again = transformers.AutoModelForCausalLM.from_pretrained("out")
     torch.testing.assert_close(logits(again), logits(model), atol=0, rtol=0)
     # The run directory is still one.
@@ -373,7 +391,9 @@ def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):
     """Another chat template is used; the checkpoint's own tokenizer needs no second directory."""
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_chat)
-    same = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("a", **SHORT), sums(), None, tokenizer)
+    same = MaxRLTrainer(
+        tiny_chat, digit, MaxRLConfig("a", **SHORT), sums(), None, tokenizer, callbacks=[]
+    )
     assert same.cfg.init == tiny_chat
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     other = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("b", **SHORT), sums(), None, tokenizer)
@@ -388,10 +408,15 @@ def test_a_resumed_run_is_the_same(tiny_chat, in_a_directory_of_its_own):
         return MaxRLTrainer(tiny_chat, digit, args, sums())
 
     whole = trainer()
+    with pytest.raises(UsageError, match="call train\\(\\) without"):
+        whole.train(resume_from_checkpoint=True)
     whole.train()
     lines = timeless("out")
     with pytest.raises(UsageError, match="already holds a run.*resume_from_checkpoint"):
         trainer().train()
+    before = whole.state.log_history
+    whole.train(resume_from_checkpoint=True)
+    assert whole.state.log_history == before, "no entry is there twice"
     shutil.rmtree("out/step-000004")
     with pytest.raises(UsageError, match="newest"):
         trainer().train(resume_from_checkpoint="elsewhere/step-000001")
@@ -453,6 +478,9 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
         (dict(tools=[print]), "tools"),
         (dict(compute_metrics=print), "compute_metrics"),
         (dict(optimizers=(1, 2)), "optimizers"),
+        (dict(processing_class="somewhere"), "processing_class"),
+        (dict(peft_config=dict(r=4)), "peft_config"),
+        (dict(eval_dataset=[]), "eval_dataset"),
         (dict(reward_funcs=[]), "reward_funcs"),
         (dict(reward_funcs=torch.nn.Linear(1, 1)), "reward model"),
         (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),

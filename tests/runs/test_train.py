@@ -162,7 +162,11 @@ def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
     counts = "--size 5 --train 2 --test 1 --validation 0 --workers 1"
     prepare.main([*counts.split(), "--out", str(out)])
     options = ("--task.size", 5, "--task.directory", out, "--out", "rl", "--steps", 1)
-    refused(shell("train.py", "tiny", *options, "--eval-every", 1), "validation split", "empty")
+    refused(
+        shell("train.py", "tiny", *options, "--eval-every", 1),
+        "no validation prompts are left",
+        "empty",
+    )
     assert not Path("rl").exists()
     assert shell("train.py", "tiny", *options)[0] == 0
 

@@ -177,7 +177,7 @@ class Config:
         0.0, "If above 0, sets warmup_steps to that many passes over the task's prompts."
     )
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    momentum: float = option(0.9, "SGD's momentum, without Nesterov.", most=1)
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(
         0.01, "AdamW's decoupled weight decay or SGD's L2 penalty, on all parameters."
     )
@@ -280,11 +280,15 @@ class Config:
 
     def check_training(self):
         """Raise UsageError for values that do not fit together."""
-        refuse_if(len(self.clip) != 2, f"--clip takes two numbers, not {typed(self.clip)}")
+        refuse_if(
+            len(self.clip) != 2 or self.clip[0] > 1,
+            f"--clip takes two numbers, the first at most 1, not {typed(self.clip)}",
+        )
         refuse_if(
             len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas),
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
+        refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
         refuse_if(
             self.prompts % self.minibatches,
             f"--minibatches {self.minibatches} must divide --prompts {self.prompts}",

@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Sized
 from dataclasses import replace
 from pathlib import Path
@@ -197,20 +198,21 @@ class MaxRLTrainer:
         folder = Path(output_dir or self.cfg.out)
         if folder.is_file():
             raise UsageError(f"output_dir {folder} is a file, not a directory")
+        folder.mkdir(parents=True, exist_ok=True)
         policy = self.started()
         main = distributed.rank() == 0
         model = policy.model
         if self.cfg.shard:
             model = policy.gathered.gather("cpu" if main else "meta")
         if main:
-            new = folder / "saved"
-            shutil.rmtree(new, ignore_errors=True)
             merge = self.cfg.lora_merge
-            checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens, merge=merge)
-            # An adapter's directory has none by itself.
-            policy.tokenizer.save(new)
-            shutil.copytree(new, folder, dirs_exist_ok=True)
-            shutil.rmtree(new)
+            # Complete before anything is replaced.
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                new = Path(temporary) / "model"
+                checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens, merge=merge)
+                # An adapter's directory has none by itself.
+                policy.tokenizer.save(new)
+                shutil.copytree(new, folder, dirs_exist_ok=True)
         distributed.barrier()
 
     def __getattr__(self, name: str) -> Any:

@@ -194,7 +194,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
     if len(cfg.reward) > 1 and not cfg.reward_weights and cfg.estimator.startswith("maxrl"):
-        say("rewards are added up, and a sum of 1 is a success: --reward-weights 1,0 counts one")
+        say("rewards are added up, and a sum of 1 is a success: weights of 1 and 0 count one")
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)

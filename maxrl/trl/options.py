@@ -276,7 +276,6 @@ def check_number(name: str, value: Any, kind: Any) -> None:
 # What train.py says in other words than a script needs.
 PHRASES = {
     "use --resume auto": "call train() without resume_from_checkpoint",
-    "the same command with --resume auto": "train(resume_from_checkpoint=True)",
     "--resume auto": "train(resume_from_checkpoint=True)",
 }
 # A command of a shell: between backticks, or from its program on.

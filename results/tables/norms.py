@@ -1,4 +1,4 @@
-"""Gradient norms of language models, from eval.py's JSON files in gradient_norms/."""
+"""Gradient norms of language models, from the JSON files of norms.py in gradient_norms/."""
 
 from pathlib import Path
 

@@ -185,7 +185,7 @@ def test_the_slurm_script(tmp_path, code, queued):
 def test_every_command_of_train_parses():
     """Its recipe and its options exist; --task.NAME reaches the constructor of the task."""
     known = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
-    known |= {"--out", "--dry-run", "--gpus", "--bench", "--mean-response", "--help"}
+    known |= {"--out", "--dry-run", "--gpus", "--help"}
     found = re.findall(r"train\.py ([a-z]\w+)(?![\w/.])([^`#|;\n]*)", re.sub(r"\\\n\s+", "", ALL))
     assert len(found) > 20
     for recipe, rest in found:

@@ -77,6 +77,10 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
             raise DataError(f"{where}: {name!r} is empty")
         if isinstance(value, list):
             check_messages(value, where)
+        elif str(value).lstrip().startswith('[{"role"'):
+            raise DataError(
+                f"{where}: {name!r} has chat messages as a text, as CSV does: use JSONL"
+            )
     return row
 
 

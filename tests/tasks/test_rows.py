@@ -131,6 +131,7 @@ def test_the_math_task_reads_them_too():
         ("a.jsonl", b'{"messages": [{"role": "user"}]}', ", line 1: a message must have a role"),
         ("a.jsonl", b'{"messages": "Hi"}', ", line 1 has no 'prompt'; it has 'messages'"),
         ("a.parquet", b"PAR1 and no more", " cannot be read"),
+        ("a.csv", b'prompt\n"[{""role"": ""user""}]"\n', ", line 2: 'prompt' has chat messages"),
         ("a.parquet", b"prompt,answer\na,1\n", " cannot be read"),
     ],
 )

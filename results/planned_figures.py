@@ -89,7 +89,7 @@ def figure18() -> dict | None:
 
 def rl17() -> dict | None:
     """The first steps at full size, in the paper's axes."""
-    found = runs(RESULTS / "maze17_rl/runs", r"(?P<method>maxrl|grpo)(?P<seed>)", 1)
+    found = runs(RESULTS / "maze17/runs", r"seed(?P<seed>\d+)-(?P<method>[a-z_]+)", 1)
     if not found:
         return None
     left, right = [], []
@@ -97,11 +97,11 @@ def rl17() -> dict | None:
         rows = [solved(rows) for rows in seeds.values()]
         steps, values = over_steps(rows, "solved")
         left.append(line(name, steps, values.mean(0), pale=True))
-        left.append(line(name, steps, averaged(values, int(steps[1] - steps[0]))[0]))
+        left.append(line(name, steps, averaged(values, int(steps[1] - steps[0])).mean(0)))
         steps, values = over_steps(rows, "reward")
         right.append(line(name, steps, smooth(values, 9).mean(0)))
     last = max(one["x"][-1] for one in left)
-    for name in found:
+    for name in METHODS:
         x, y = paper(12)["17x17 maze"][name]
         left.append(line(name, x[x <= last], y[x <= last], paper=True))
         x, y = paper(17)["pass@1"][name]
@@ -109,9 +109,9 @@ def rl17() -> dict | None:
     title = "ours: fresh mazes, paper: held-out; full size"
     return {
         "title": "The first steps of RL at the paper's size",
-        "caption": "Figures 12 and 17. A step of ours has an eighth of the paper's prompts; one "
-        "seed; left: smoothed with decay .99 a step, pale: not smoothed, right: mean of 45 steps; "
-        "dashed: the paper's",
+        "caption": "Figures 12 and 17. A step of ours has an eighth of the paper's prompts; mean "
+        "of the seeds; left: smoothed with decay .99 a step, pale: not smoothed, right: mean of 45 "
+        "steps; dashed: the paper's",
         "panels": [
             *level(panel("ours 32 x 32, paper 256 x about 32; full size", "step", SOLVED, left)),
             *level(panel(title, "step", "pass@1", right)),

@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
-# The protocol of README.md. One thread a run; every run resumes where it was interrupted.
-#   bash results/maze17_rl/protocol.sh data
-#   bash results/maze17_rl/protocol.sh base
-#   bash results/maze17_rl/protocol.sh run SEED ESTIMATOR     at most MINUTES of it (150)
-#   bash results/maze17_rl/protocol.sh test                   of all runs that are there
+# The protocols of README.md as commands; every run resumes where it was interrupted. One thread a run.
+#   bash results/maze17/protocol.sh bases                 seeds 0 to 2 of the warm-up, two at a time, each with its test
+#   bash results/maze17/protocol.sh data                  mazes of RL
+#   bash results/maze17/protocol.sh base                  the base of RL: seed 2 once more
+#   bash results/maze17/protocol.sh run SEED ESTIMATOR    at most MINUTES of it (150)
+#   bash results/maze17/protocol.sh test                  of all runs that are there
 set -euo pipefail
-python=${PYTHON:-python}
+export python=${PYTHON:-python} OMP_NUM_THREADS=1
 out=runs/maze17_rl
 base=${BASE:-$out/base}
 mazes=data/maze/17x17-rl
-export OMP_NUM_THREADS=1
+
+warm_up() { # seed
+    folder=runs/maze17_base/seed$1
+    $python train.py maze17_sft --seed "$1" --precision bfloat16 --out "$folder" --resume auto
+    $python eval.py "$folder" --split test --prompts 256 --samples 256 --k 1,32,128,256 --precision bfloat16 \
+        --json "$folder/test.json"
+}
+export -f warm_up
 
 case $1 in
+bases)
+    printf '%s\n' 0 1 2 | xargs -P 2 -L 1 bash -c 'set -euo pipefail; warm_up "$@"' _
+    ;;
 data)
     $python -m data.maze.prepare --size 17 --train 100000
     $python -m data.maze.prepare --size 17 --seed 1 --train 100000 --out $mazes

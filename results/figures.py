@@ -131,7 +131,7 @@ def main(arguments: list[str]):
     for name in args.names or FIGURES:
         numbers = plain(FIGURES[name]())
         if numbers is None:
-            print(f"{name}: not run, results/README.md has the command")
+            print(f"{name}: not run, results/planned/README.md has the command")
             continue
         write_text(args.out / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
         if not args.numbers:

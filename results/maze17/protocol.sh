@@ -2,13 +2,13 @@
 # The protocols of README.md as commands; every run resumes where it was interrupted. One thread a run.
 #   bash results/maze17/protocol.sh bases                 seeds 0 to 2 of the warm-up, two at a time, each with its test
 #   bash results/maze17/protocol.sh data                  mazes of RL
-#   bash results/maze17/protocol.sh base                  the base of RL: seed 2 once more
+#   bash results/maze17/protocol.sh base                  the base of RL: seed 2 once more, which results/maze17/base has
 #   bash results/maze17/protocol.sh run SEED ESTIMATOR    at most MINUTES of it (150)
 #   bash results/maze17/protocol.sh test                  of all runs that are there
 set -euo pipefail
 export python=${PYTHON:-python} OMP_NUM_THREADS=1
 out=runs/maze17_rl
-base=${BASE:-$out/base}
+base=${BASE:-results/maze17/base}
 mazes=data/maze/17x17-rl
 
 warm_up() { # seed
@@ -35,13 +35,13 @@ run)
     if [ "$3" = maxrl_rare ]; then rollouts=8,8,16; fi
     # Code 75: asked to end, it has saved.
     timeout -s TERM "$((${MINUTES:-150} * 60))" $python train.py maze17 --task.directory $mazes --estimator "$3" --seed "$2" \
-        --rollouts $rollouts --init "$base" --out "$out/seed$2-$3" --steps 1000 --precision float32 --micro-batch-tokens 8192 \
+        --rollouts $rollouts --init "$base" --out "$out/seed$2-$3" --steps 1000 --precision bfloat16 --micro-batch-tokens 8192 \
         --eval-every 0 --save-every 0 --save-every-minutes 5 --keep 1 --resume auto || { code=$?; [ $code = 75 ]; }
     ;;
 test)
     rows=(base="$base")
     for run in $out/seed*; do rows+=("$(basename "$run")=$run"); done
     $python eval.py "${rows[@]}" --task maze --task.size 17 --task.directory $mazes --split test --prompts 256 --samples 256 \
-        --k 1,32,128,256 --precision float32 --json $out/test.json
+        --k 1,32,128,256 --precision bfloat16 --json $out/test.json
     ;;
 esac

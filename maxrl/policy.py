@@ -233,7 +233,7 @@ class SequencePolicy:
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.
         counts = distributed.all_reduce(rollouts.counts(group_ids))
-        sizes = counts["rollouts"], counts["weighted"], self.max_tokens
+        sizes = counts["rollouts"], counts["scaled"], self.max_tokens
         divisor = normaliser(self.aggregation, *sizes)
         stats = UpdateStats(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, group_ids, advantages)
@@ -290,22 +290,22 @@ class SequencePolicy:
         log_probs, entropies = output  # (G, M, L)
         chosen = batch.select(advantages)  # (G, M)
         old = batch.select(rollouts.old_log_probs)  # (G, M, L)
+        stats.take(batch, log_probs, chosen)
         loss = policy_gradient_loss(  # Algorithm 1, line 8
             log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
         )
-        stats.take(batch, log_probs, chosen)
-        if self.beta or self.entropy_bonus:
-            weights = stats.weights(batch).to(log_probs)  # (G, M, 1)
+        # The policy gradient's divisor: the factors then mean the same at any batch size.
         if self.beta:
-            with torch.no_grad():
-                reference, _ = self.forward(self.frozen, batch)
-            kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
-            stats.add("kl", kl)
-            # The policy gradient's divisor: beta then means the same at any batch size.
-            loss = loss + self.beta * (kl * weights).sum() / divisor
+            kl = self.divergence(batch, log_probs, stats)  # (G, M, L)
+            loss = loss + self.beta * stats.total(batch, kl) / divisor
         if self.entropy_bonus:
-            loss = loss - self.entropy_bonus * (entropies * weights).sum() / divisor
+            loss = loss - self.entropy_bonus * stats.total(batch, entropies) / divisor
         return loss
 
-    def restore_buffers(self) -> None:
-        """Undo the side effects of a skipped update's forward, of which this model has none."""
+    def divergence(self, batch: MicroBatch, log_probs: Tensor, stats: UpdateStats) -> Tensor:
+        """Return the KL divergence from the reference per token (G, M, L), and note its sum."""
+        with torch.no_grad():
+            reference, _ = self.forward(self.frozen, batch)
+        kl = k3(log_probs, reference, batch.mask)
+        stats.add("kl", kl)
+        return kl

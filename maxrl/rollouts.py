@@ -78,19 +78,19 @@ class Rollouts:
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return Rollouts(**chosen)
 
-    def weights(self) -> torch.Tensor:
+    def row_scale(self) -> torch.Tensor:
         """(P_local, 1): N / m for groups with m responses, so that every prompt counts once."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
-        """Count the rollouts and tokens of some groups; "weighted" are tokens times weights()."""
+        """Count the rollouts and tokens of some groups; "scaled" are tokens times row_scale()."""
         lengths = self.lengths[group_ids]  # (groups, N)
-        weighted = lengths * self.weights()[group_ids]
+        scaled = lengths * self.row_scale()[group_ids]
         return {
             "rollouts": lengths.numel(),
             "tokens": int(lengths.sum()),
-            "weighted": float(weighted.sum()),
+            "scaled": float(scaled.sum()),
         }
 
     def statistics(self) -> dict[str, float]:

@@ -40,13 +40,9 @@ class Sampled:
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
-def sampling(estimator: str, task: Any) -> Callable[..., Sampled]:
-    """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same
-    arguments.
-    """
-    if estimator == "supervised":
-        return demonstrated
-    return draws_in_rounds if task.classes else in_rounds
+def sampling(estimator: str) -> Callable[..., Sampled]:
+    """Return how a step samples: demonstrated or in_rounds, with the same arguments."""
+    return demonstrated if estimator == "supervised" else in_rounds
 
 
 def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
@@ -135,30 +131,3 @@ def numbers(rewards: torch.Tensor) -> torch.Tensor:
 def unsolved(rewards: torch.Tensor) -> torch.Tensor:
     """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
-
-
-def draws_in_rounds(
-    policy: Any, judge: Judge, images: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
-) -> Sampled:
-    """The same of a classifier, where a draw costs nothing: those of all rounds are there at once.
-
-    In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.
-    """
-    draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
-    clock.lap("rollout")
-    rewards = numbers(judge(images, draws))  # (P_local, N)
-    if len(sizes) == 1:
-        return one_round(draws, rewards)
-    kept = torch.full_like(rewards, torch.nan)
-    counts = torch.zeros(len(rewards), device=rewards.device)
-    rounds = torch.zeros_like(counts)
-    waiting = torch.ones_like(counts, dtype=torch.bool)
-    for own, verdicts in zip(kept.split(sizes, 1), rewards.split(sizes, 1)):
-        counts += waiting * verdicts.shape[1]
-        rounds += waiting
-        last = counts == sum(sizes)
-        done = waiting & (last | ~unsolved(verdicts))  # (P_local,)
-        own[done] = verdicts[done]
-        waiting = waiting & ~done
-    clock.lap("reward")
-    return Sampled(draws, rewards[:, : sizes[0]], draws, kept, counts, rounds)

@@ -17,7 +17,7 @@ from maxrl.models.cpu import Linear
 
 # The layers that can have an adapter.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-PREFIX = "base_model.model."  # of every name in a PEFT file
+PEFT_PREFIX = "base_model.model."  # of every name in a PEFT file
 # Keys of an adapter_config.json that need no attention: the tensors' names tell which modules have
 # an adapter, and dropout is for training with PEFT. Any other key must be empty or have a value in
 # IMPLEMENTED.
@@ -167,7 +167,9 @@ def has_lora(model: nn.Module) -> bool:
 def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
     return {
-        PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name
+        PEFT_PREFIX + name: tensor
+        for name, tensor in model.state_dict().items()
+        if ".lora_" in name
     }
 
 
@@ -188,7 +190,7 @@ def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> 
     for key in ("peft_type", "r", "lora_alpha"):
         if not config.get(key):
             raise ValueError(f"adapter_config.json lacks {key}")
-    given = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
+    given = {name.removeprefix(PEFT_PREFIX): tensor for name, tensor in tensors.items()}
     A = ".lora_A.weight"
     projections = [name.removesuffix(A) for name in given if name.endswith(A)]
     # On the meta device no memory is taken for a rank that the tensors do not have.

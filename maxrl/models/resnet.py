@@ -42,13 +42,6 @@ class ResNetConfig:
                 f"there is no ResNet with block {self.block!r:.40} and stem {self.stem!r:.40}; use "
                 f"{' or '.join(BLOCKS)}, and {' or '.join(STEMS)}"
             )
-        sizes = (self.num_labels, self.width, *self.depths)
-        # The modules of a block take time and memory even on the meta device.
-        if not all(type(size) is int and size > 0 for size in sizes) or sum(self.depths) > 1000:
-            raise ValueError(
-                f"there is no ResNet with num_labels {self.num_labels!s:.40}, width "
-                f"{self.width!s:.40} and depths {self.depths!s:.40}"
-            )
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":

@@ -117,10 +117,11 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
         log_probs = result[..., :-1, :].flatten(0, 1).log_softmax(-1)
         log_probs.gather(-1, TOKENS[:, 1:].reshape(-1, 1)).mean().backward()
     own = {name: p for name, p in model.named_parameters() if p.grad is not None}
-    assert own.keys() == {name.removeprefix(lora.PREFIX) for name in lora.lora_state(model)}
+    assert own.keys() == {name.removeprefix(lora.PEFT_PREFIX) for name in lora.lora_state(model)}
     assert own.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
     expected = {
-        n.removeprefix(lora.PREFIX).replace(".default", ""): p for n, p in theirs.named_parameters()
+        n.removeprefix(lora.PEFT_PREFIX).replace(".default", ""): p
+        for n, p in theirs.named_parameters()
     }
     for name, p in own.items():
         assert p.grad.abs().max() > 1e-6
@@ -292,7 +293,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
     tensors = load_file(found / "adapter_model.safetensors")
     assert len(tensors) == 2 * 2 * 2 and all(t.any() for t in tensors.values())
     trained = {name.rsplit(".", 1)[0] for name in load_file(found / "optimizer.safetensors")}
-    assert trained == {name.removeprefix(lora.PREFIX) for name in tensors}
+    assert trained == {name.removeprefix(lora.PEFT_PREFIX) for name in tensors}
     with torch.no_grad():
         theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
         close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
@@ -410,7 +411,10 @@ def test_tensors_that_do_not_fit(base, tmp_path):
         ({k: v for k, v in tensors.items() if k != B}, "do not fit the model: .*lora_B"),
         (tensors | {"base_model.model.x": torch.zeros(32, 32)}, "do not fit the model: x"),
         (tensors | {first.replace("q_proj", "k_proj"): torch.zeros(3, 32)}, "do not fit"),
-        (tensors | {f"{lora.PREFIX}lm_head.lora_A.weight": torch.zeros(3, 32)}, "on lm_head is"),
+        (
+            tensors | {f"{lora.PEFT_PREFIX}lm_head.lora_A.weight": torch.zeros(3, 32)},
+            "on lm_head is",
+        ),
         ({}, "no projection is not possible"),
     ):
         save_file(wrong, file)

@@ -54,7 +54,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    sample = sampling(cfg.estimator)
+    sample = sampling(cfg.estimator, cfg.rounds)
     for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank

@@ -200,14 +200,12 @@ def save(
     optimizer, state, metrics: what resuming needs; state becomes state.json.
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
-    appears complete or not at all. FileExistsError if `path` exists; ValueError for a model that is
-    divided among the ranks, whose whole copy is in sharding.Gathered.state.
+    appears complete or not at all. FileExistsError if `path` exists. Of a model that is divided
+    among the ranks, save what sharding.Gathered.state returns.
     """
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists: nothing is overwritten")
-    if any(sharding.divided(parameter) for parameter in model.parameters()):
-        raise ValueError("this rank holds slices of the model: save what Gathered.state returns")
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.prompts import split
 
 LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
@@ -180,5 +180,5 @@ def micro_batch(
     batch = MicroBatch(row_ids, prefix, prefix_lengths, inputs, targets, mask, token_index)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
-            setattr(batch, name, upload(values, device))
+            setattr(batch, name, values.to(device, non_blocking=True))
     return batch

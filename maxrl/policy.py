@@ -23,7 +23,7 @@ from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
 from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import check_prompts, pad
 from maxrl.sampling.sampler import Samples, generate, noise
@@ -237,7 +237,7 @@ class SequencePolicy:
         divisor = normaliser(self.aggregation, *sizes)
         stats = UpdateStats(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, group_ids, advantages)
-        advantages = upload(advantages, self.device)
+        advantages = advantages.to(self.device)
         for i, batch in enumerate(batches):
             # DDP averages gradients over the ranks once, in the last backward.
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):

@@ -165,11 +165,3 @@ class MicroBatch:
             return None
         zeros = values.new_zeros(self.mask.numel())
         return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
-
-
-def upload(values: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """Copy a tensor of the host to a device without waiting for it."""
-    # Pinned memory is copied asynchronously; pageable memory is not.
-    if torch.device(device).type == "cuda":
-        values = values.pin_memory()
-    return values.to(device, non_blocking=True)

@@ -40,9 +40,11 @@ class Sampled:
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
-def sampling(estimator: str) -> Callable[..., Sampled]:
-    """Return how a step samples: demonstrated or in_rounds, with the same arguments."""
-    return demonstrated if estimator == "supervised" else in_rounds
+def sampling(estimator: str, sizes: Sizes) -> Callable[..., Sampled]:
+    """Return how a step samples: demonstrated, at_once or in_rounds, with the same arguments."""
+    if estimator == "supervised":
+        return demonstrated
+    return at_once if len(sizes) == 1 else in_rounds
 
 
 def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
@@ -60,6 +62,15 @@ def demonstrated(
     return one_round(answers, judge(examples, answers))
 
 
+def at_once(
+    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+) -> Sampled:
+    """Sample N rollouts of every prompt, sizes being (N,)."""
+    rollouts = policy.rollout(examples, sizes[0], step=step, indices=indices)
+    clock.lap("rollout")
+    return one_round(rollouts, numbers(judge(examples, rollouts)))
+
+
 def in_rounds(
     policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
 ) -> Sampled:
@@ -68,7 +79,7 @@ def in_rounds(
     policy    makes the rollouts
     judge     judge(examples, rollouts) gives the rewards of a round
     examples  P_local
-    sizes     (m_1, ..., m_R); a single number means no rounds: N rollouts of every prompt
+    sizes     (m_1, ..., m_R)
     step      of the run; with indices, P_local positions in the batch of all ranks, it decides
               the noise
     clock     takes the time of rollouts and rewards
@@ -90,8 +101,6 @@ def in_rounds(
         clock.lap("rollout")
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         clock.lap("reward")
-        if len(sizes) == 1:
-            return one_round(rollouts, verdicts)
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from maxrl.parallel import distributed
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 
 
 class UpdateStats:
@@ -68,7 +68,7 @@ class UpdateStats:
     def total(self, batch: MicroBatch, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""
         scale = self.rollouts.row_scale().expand_as(self.rollouts.lengths)  # (P_local, N)
-        scale = batch.select(upload(scale, batch.mask.device))  # (G, M)
+        scale = batch.select(scale.to(batch.mask.device, non_blocking=True))  # (G, M)
         return (values * scale[..., None].to(values)).sum()
 
     def over_ranks(self) -> None:

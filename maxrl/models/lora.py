@@ -56,18 +56,13 @@ class Frozen(Linear):
         self.weight = linear.weight
         self.bias = linear.bias
         self.copy: torch.Tensor | None = None
-        self.copy_of: tuple = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
-        weight = self.weight
-        dtype = torch.get_autocast_dtype(device)
-        now = (dtype, weight.device, weight._version)
-        if self.copy is None or self.copy_of != now:
-            self.copy = weight.detach().to(dtype)
-            self.copy_of = now
+        if self.copy is None:
+            self.copy = self.weight.detach().to(torch.get_autocast_dtype(device))
         return F.linear(x, self.copy, self.bias)
 
 
@@ -109,21 +104,16 @@ def add_lora(
     base: the checkpoint of the model, for adapter_config.json.
     device: of the adapter, if not the model's.
 
-    ValueError for a model that has an adapter, an unknown projection or a rank below 1.
+    ValueError for a model that has an adapter, and for other layers or none.
     """
     if has_lora(model):
         raise ValueError(
             "it is a LoRA adapter already: another one needs a model into which this one is merged"
         )
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    asked = set(projections)
-    chosen = {name for name in linears if last(name) in PROJECTIONS and asked & {name, last(name)}}
-    unknown = asked - chosen - set(map(last, chosen))
-    if unknown or not chosen or rank < 1:
-        raise ValueError(
-            f"LoRA of rank {rank} on {', '.join(unknown or asked) or 'no projection'} is not "
-            f"possible: the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
-        )
+    chosen = {name for name in linears if name in projections or last(name) in projections}
+    if not chosen or {last(name) for name in chosen} - set(PROJECTIONS):
+        raise ValueError(f"the projections that can have an adapter are {', '.join(PROJECTIONS)}")
     model.requires_grad_(False)
     for name, linear in linears.items():
         adapted = name in chosen

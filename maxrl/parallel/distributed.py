@@ -1,10 +1,8 @@
 """One process or several ranks: a script runs the same under plain python and under torchrun."""
 
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import sys
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -15,8 +13,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from maxrl.errors import UsageError
-
-PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
@@ -42,7 +38,6 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         # notices a rank that dies at once; the time-out is for a rank that hangs.
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
-        end_with_launcher()
     return rank(), world_size(), gpu or torch.device("cpu")
 
 
@@ -53,15 +48,6 @@ def spare_memory() -> None:
     """
     if "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-
-
-def end_with_launcher() -> None:
-    """Ask the Linux kernel for SIGTERM when the launcher dies.
-
-    The rank then finishes its step, saves and ends, and does not go on as an orphan.
-    """
-    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def world_size() -> int:

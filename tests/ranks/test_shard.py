@@ -153,7 +153,6 @@ def test_a_rank_holds_its_share(ranks):
             "after every micro-batch: no whole gradient waits for the last one"
         )
         assert layout["kept"] and layout["dropped"]
-        assert "slice" in rank["refused"]
         low = {name for name, dtype in layout["copied"].items() if dtype == torch.bfloat16}
         assert low == {name for name in layout["copied"] if "proj" in name or "lm_head" in name}
     assert torch.equal(ranks[0]["start"], ranks[1]["start"]) and torch.equal(

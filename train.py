@@ -69,8 +69,8 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         several = cfg.minibatches * cfg.passes > 1
         stats = policy.record(rollouts) if several else {}
         updates = []
-        for groups in minibatches(cfg, len(advantages), step):
-            result = policy.backward(rollouts, advantages, groups)  # line 8, over all ranks
+        for group_ids in minibatches(cfg, len(advantages), step):
+            result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
             updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
         stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")

@@ -147,14 +147,14 @@ class SequencePolicy:
         model = self.unsharded_model()
         budget = self.kv_memory_gb * 2**30 or math.inf
 
-        def sample(groups: slice, columns: slice) -> Samples:
+        def sample(part: slice, columns: slice) -> Samples:
             # Noise is drawn for all columns: a rollout has the same one however they are divided.
-            uniforms = noise(seed, step, indices[groups], num_rollouts, self.max_tokens, first)
+            uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
             with self.precision():
-                return generate(model, prompts[groups], M, *limits, uniforms, budget, **sampling)
+                return generate(model, prompts[part], M, *limits, uniforms, budget, **sampling)
 
         max_rows = max(1, self.wave_rows // num_rollouts) * num_rollouts
         # With a memory budget all rows start together: most end early and free their share.

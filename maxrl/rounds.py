@@ -89,7 +89,7 @@ def in_rounds(
     waiting = torch.arange(len(examples))  # (P_local,)
     counts = torch.zeros(len(examples))
     rounds = torch.zeros(len(examples))
-    groups = []
+    ended = []
     rewards = []
     drawn = 0
     for size in sizes:
@@ -107,12 +107,12 @@ def in_rounds(
         counts[waiting] += size
         rounds[waiting] += 1
         failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
-        groups.append(rollouts.select(~failed))
+        ended.append(rollouts.select(~failed))
         rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
         waiting = waiting[failed]
         if len(waiting) == 0:
             break
-    rollouts = joined(groups, max(sizes))
+    rollouts = joined(ended, max(sizes))
     return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
 
 

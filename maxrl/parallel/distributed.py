@@ -151,6 +151,9 @@ def in_buckets(module: torch.nn.Module) -> bool:
 def synchronised(module: Any, now: bool) -> AbstractContextManager:
     """Return the context of a forward and its backward; DDP averages gradients only if `now`.
 
-    fully_shard averages after every backward: whole gradients would pile up until the last one.
+    fully_shard averages within a node after every backward, because whole gradients would pile up
+    until the last one; between nodes it averages only if `now`.
     """
+    if hasattr(module, "set_requires_all_reduce"):
+        module.set_requires_all_reduce(now)
     return contextlib.nullcontext() if now or not in_buckets(module) else module.no_sync()

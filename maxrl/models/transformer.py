@@ -118,7 +118,8 @@ class Attention(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # One kernel for all heads: a small one takes as long to launch as to run. v is not rotated.
+        # One kernel for all heads, because a small one takes as long to launch as to run. v is left
+        # as it is.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)

@@ -28,14 +28,14 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         torch.cuda.set_device(gpu)
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        # cuDNN's convolutions are tried once per size, and images have one size.
+        # cuDNN times its kernels once per input size, and images have one size.
         torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # A rank may wait this long for the rollouts or the evaluation of another one. The launcher
-        # notices a rank that dies at once; the time-out is for a rank that hangs.
+        # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a dead
+        # rank at once; the time-out is for one that hangs.
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
     return rank(), world_size(), gpu or torch.device("cpu")

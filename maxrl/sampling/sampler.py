@@ -116,7 +116,7 @@ def generate(
     stop = torch.tensor(sorted(stop_tokens), device=device)
     draw_next = CudaGraph(lambda: decode_step(model, slots, **sampling), device)
     for position in range(max_tokens):
-        # To know which rows are alive the host has to wait for the device, so it rarely asks.
+        # Counting the live rows synchronises with the device, so it is done rarely.
         if position and position % CHECK_EVERY == 0:
             live = count_live(slots, stop, position)
             if not live.any():

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import in_rounds, joined
+from maxrl.rounds import joined, sampling
 from maxrl.sampling.sampler import noise
 
 F64 = torch.float64
@@ -154,7 +154,8 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    return in_rounds(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+    sample = sampling("maxrl_rare", sizes)
+    return sample(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
 
 
 def test_noise_goes_on_where_it_was():

@@ -34,8 +34,8 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a dead
-        # rank at once; the time-out is for one that hangs.
+        # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
+        # dead rank at once; the time-out is for one that hangs.
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
     return rank(), world_size(), gpu or torch.device("cpu")

@@ -166,10 +166,7 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
 
 def base_of(path: Path) -> str:
     """Return the directory or hub id of the model that the adapter in a PEFT directory is for."""
-    base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
-    if not base:
-        raise ValueError(f"{path / 'adapter_config.json'} names no base_model_name_or_path")
-    return str(base)
+    return str(read_json(path / "adapter_config.json").get("base_model_name_or_path"))
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

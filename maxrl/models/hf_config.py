@@ -79,16 +79,8 @@ class TransformerConfig:
         for name in names - given.keys() - {"head_dim"}:
             if not hasattr(cls, name):
                 raise ValueError(f"config.json lacks {name}")
-        E = given["hidden_size"]
-        H = given["num_attention_heads"]
-        Hk = given["num_key_value_heads"]
-        D = given.get("head_dim") or family.head_dim or E / H
-        if H % Hk or D % 2:
-            raise ValueError(
-                f"{H} heads of size {D:g} and {Hk} key-value heads (hidden_size {E}): the size "
-                "must be even and the heads a multiple of the key-value heads"
-            )
-        given["head_dim"] = int(D)
+        usual = family.head_dim or given["hidden_size"] // given["num_attention_heads"]
+        given.setdefault("head_dim", usual)
         if family.qkv_bias is not None:
             given["attention_bias"] = False  # not a key of this family
         return cls(**given, model_type=model_type, rope=read_rope(config), hf=dict(config))

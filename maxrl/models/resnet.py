@@ -13,7 +13,6 @@ from torch import nn
 # In our config.json; the tensors of transformers' "resnet" have other names.
 MODEL_TYPE = "torchvision_resnet"
 BLOCKS = {"basic": 1, "bottleneck": 4}  # channels of the result, in widths
-STEMS = ("imagenet", "small")
 
 
 @dataclass(frozen=True)
@@ -35,13 +34,6 @@ class ResNetConfig:
     stem: str = "imagenet"
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-
-    def __post_init__(self):
-        if self.block not in list(BLOCKS) or self.stem not in STEMS:
-            raise ValueError(
-                f"there is no ResNet with block {self.block!r:.40} and stem {self.stem!r:.40}; use "
-                f"{' or '.join(BLOCKS)}, and {' or '.join(STEMS)}"
-            )
 
     @classmethod
     def from_dict(cls, config: dict) -> "ResNetConfig":

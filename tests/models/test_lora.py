@@ -386,7 +386,7 @@ def test_a_classifier_refuses():
         # No memory is taken for these ranks.
         ({"r": 4}, "size mismatch for .*lora_A.weight"),
         ({"r": 10**12}, "size mismatch for .*lora_A.weight"),
-        ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+        ({"base_model_name_or_path": None}, "its base model is not there"),
         ({"base_model_name_or_path": "a"}, "is a LoRA adapter of a, which is an adapter too"),
     ],
 )

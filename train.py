@@ -54,7 +54,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger.say(*banner.opening(run, task, validation, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    sample = sampling(cfg.estimator, task)
+    sample = sampling(cfg.estimator, cfg.rounds)
     for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
@@ -69,8 +69,8 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         several = cfg.minibatches * cfg.passes > 1
         stats = policy.record(rollouts) if several else {}
         updates = []
-        for groups in minibatches(cfg, len(advantages), step):
-            result = policy.backward(rollouts, advantages, groups)  # line 8, over all ranks
+        for group_ids in minibatches(cfg, len(advantages), step):
+            result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
             updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
         stats |= means(cfg, policy.unit, updates)
         clock.lap("backward")
@@ -111,10 +111,8 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
 
     # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
-    if not finite:
-        policy.restore_buffers()
-    # Step only if some group had a verdict: weight decay would move the weights even without.
-    elif stats[policy.unit]:
+    # Without a verdict on any group there is no gradient, but weight decay would move the weights.
+    if finite and stats[policy.unit]:
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))

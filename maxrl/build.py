@@ -27,7 +27,7 @@ def make_policy(
     model        as from checkpoint.load_model, with the tokenizer and the stop tokens
     tokenizer    None of a classifier
     stop_tokens  ids, for a task that names no stop tokens of its own
-    task         what it is made for
+    task         names the classes or stop tokens
     device       where the model goes
     seed         of the noise
     autocast     whether forwards are in bfloat16

@@ -95,11 +95,6 @@ def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, lis
         model.generation_config = read_json(path / "generation_config.json")
     # An instruct model's end of a message may stand in generation_config.json only.
     stop = end_tokens(model.generation_config) or end_tokens(config)
-    if not all(type(token) is int and 0 <= token < model.config.vocab_size for token in stop):
-        raise ValueError(
-            f"{path} has eos_token_id {stop!s:.60}, which are not tokens of its "
-            f"{model.config.vocab_size}"
-        )
     return model, Tokenizer.load(path), stop
 
 
@@ -118,24 +113,18 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
                 # Old checkpoints hold the frequencies of rotary positions too.
                 if not name.endswith("rotary_emb.inv_freq"):
                     state[name] = as_float32(tensor).clone()
-        tied = has_tied_head(model)
+        tied = getattr(model.config, "tie_word_embeddings", False)
         if tied:
-            # The files may have either name, or both.
-            same = [state[name] for name in TIED if name in state]
-            if not all(torch.equal(tensor, same[0]) for tensor in same):
-                raise ValueError(f"{TIED[0]} differs from {TIED[1]}, which it is tied to")
-            state |= {name: tensor for name in TIED for tensor in same}
+            # The files may have either name, or both; as for transformers the embedding counts.
+            for name, other in (TIED, reversed(TIED)):
+                if other in state:
+                    state.setdefault(name, state[other])
         model.load_state_dict(state, assign=True)
         if tied:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
     except (ValueError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
-
-
-def has_tied_head(model: Transformer | ResNet) -> bool:
-    """Tell whether the model's head is its embedding."""
-    return getattr(model.config, "tie_word_embeddings", False)
 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
@@ -177,10 +166,7 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
 
 def base_of(path: Path) -> str:
     """Return the directory or hub id of the model that the adapter in a PEFT directory is for."""
-    base = read_json(path / "adapter_config.json").get("base_model_name_or_path")
-    if not base:
-        raise ValueError(f"{path / 'adapter_config.json'} names no base_model_name_or_path")
-    return str(base)
+    return str(read_json(path / "adapter_config.json").get("base_model_name_or_path"))
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -211,14 +197,12 @@ def save(
     optimizer, state, metrics: what resuming needs; state becomes state.json.
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
-    appears complete or not at all. FileExistsError if `path` exists; ValueError for a model that is
-    divided among the ranks, whose whole copy is in sharding.Gathered.state.
+    appears complete or not at all. FileExistsError if `path` exists. Of a model that is divided
+    among the ranks, save what sharding.Gathered.state returns.
     """
     path = Path(path)
     if path.exists():
         raise FileExistsError(f"{path} exists: nothing is overwritten")
-    if any(sharding.divided(parameter) for parameter in model.parameters()):
-        raise ValueError("this rank holds slices of the model: save what Gathered.state returns")
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -266,7 +250,7 @@ def write_model(
         tokenizer.save(directory)
     write_json(directory / "config.json", config)
     weights = merged_state(model)
-    if has_tied_head(model):
+    if config.get("tie_word_embeddings"):
         del weights[TIED[0]]
     write_tensors(directory / "model.safetensors", weights)
     if index:

@@ -14,7 +14,6 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
     num_rollouts  P N of the update, over all ranks
     tokens        its response tokens over all ranks, a prompt's times N / m after rounds
     max_tokens    the longest response that is allowed
-    raises        ValueError for another aggregation
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
     # per response would be another objective: it changes the gradient's direction, not only its
@@ -24,9 +23,6 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
         "token": tokens,  # Appendix F
         "constant": num_rollouts * max_tokens,  # Dr. GRPO: P N L_max
     }
-    if aggregation not in divisors:
-        names = ", ".join(divisors)
-        raise ValueError(f"aggregation {aggregation!r} is unknown; use one of {names}")
     return float(divisors[aggregation])
 
 

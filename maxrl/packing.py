@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.prompts import split
 
 LAUNCH = 32  # a micro-batch has a fixed cost of budget / LAUNCH tokens
@@ -29,35 +29,34 @@ def rectangles(
              is not run: it appears in a rectangle only as padding
     budget   the most padded tokens of a rectangle, unless it is a single row
 
-    Yields pairs of the groups, (G',), and the slice of columns.
+    Yields pairs of the group ids, (G',), and the slice of columns.
     """
     waiting = [(np.arange(len(lengths)), slice(0, lengths.shape[1]))]
     while waiting:
-        groups, columns = waiting.pop()
+        group_ids, columns = waiting.pop()
         # Drop groups and columns without a row to run.
-        groups = groups[lengths[groups, columns.start] > 0]
-        if len(groups) == 0:
+        group_ids = group_ids[lengths[group_ids, columns.start] > 0]
+        if len(group_ids) == 0:
             continue
-        counts = (lengths[groups, columns] > 0).sum(1)  # (G',)
+        counts = (lengths[group_ids, columns] > 0).sum(1)  # (G',)
         columns = slice(columns.start, columns.start + int(counts.max()))
-        rows = lengths[groups, columns]  # (G', M')
         # Groups of similar cost stay together.
-        order = np.argsort(prompts[groups] + counts * rows[:, 0], kind="stable")
-        groups = groups[order]
-        rows = rows[order]
-        between_groups, between_columns, whole = cuts(prompts[groups], rows, budget)
+        longest = lengths[group_ids, columns.start]
+        order = np.argsort(prompts[group_ids] + counts * longest, kind="stable")
+        group_ids = group_ids[order]
+        here = lengths[group_ids, columns]  # (G', M')
+        between_groups, between_columns, whole = cuts(prompts[group_ids], here, budget)
         best = np.concatenate([between_groups, between_columns]).min(initial=np.inf)
         if whole <= best:
-            yield groups, columns
+            yield group_ids, columns
         elif best in between_groups:
             g = 1 + middle(between_groups == best)
-            waiting += [(groups[:g], columns), (groups[g:], columns)]
+            waiting += [(group_ids[:g], columns), (group_ids[g:], columns)]
         else:
             m = columns.start + 1 + middle(between_columns == best)
-            waiting += [
-                (groups, slice(columns.start, m)),
-                (groups, slice(m, columns.stop)),
-            ]
+            left = slice(columns.start, m)
+            right = slice(m, columns.stop)
+            waiting += [(group_ids, left), (group_ids, right)]
 
 
 def cuts(
@@ -106,11 +105,11 @@ def padded(prompts: np.ndarray, longest: np.ndarray, counts: np.ndarray) -> np.n
     prompts, longest  (G,), tokens of each group's prompt and of its longest row
     counts            (G,), its rows
     """
-    groups = np.arange(1, len(prompts) + 1)
+    num_groups = np.arange(1, len(prompts) + 1)
     prompt = np.maximum.accumulate(prompts)
     response = np.maximum.accumulate(longest)
-    rows = np.maximum.accumulate(counts)
-    return groups * (prompt + rows * response)
+    num_rows = np.maximum.accumulate(counts)
+    return num_groups * (prompt + num_rows * response)
 
 
 def micro_batches(
@@ -134,14 +133,14 @@ def micro_batches(
     lengths = rollouts.lengths
     if live is not None:
         lengths = lengths * live.to(lengths.device)
-    groups = np.array(list(group_ids), dtype=int)
-    cut = lengths.numpy()[groups]  # (G, N)
+    ids = np.array(list(group_ids), dtype=int)
+    cut = lengths.numpy()[ids]  # (G, N)
     # Sort by length so that rows that are cut together need little padding.
     order = np.argsort(-cut, axis=1, kind="stable")
     cut = np.take_along_axis(cut, order, 1)
-    prompts = np.array([len(rollouts.prompts[g]) for g in groups])  # (G,)
+    prompts = np.array([len(rollouts.prompts[g]) for g in ids])  # (G,)
     for part, columns in rectangles(prompts, cut, budget):
-        yield micro_batch(rollouts, groups[part], order[part][:, columns], device, lengths)
+        yield micro_batch(rollouts, ids[part], order[part][:, columns], device, lengths)
 
 
 def micro_batch(
@@ -180,5 +179,5 @@ def micro_batch(
     batch = MicroBatch(row_ids, prefix, prefix_lengths, inputs, targets, mask, token_index)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":
-            setattr(batch, name, upload(values, device))
+            setattr(batch, name, values.to(device, non_blocking=True))
     return batch

@@ -23,7 +23,7 @@ from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
 from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import check_prompts, pad
 from maxrl.sampling.sampler import Samples, generate, noise
@@ -147,14 +147,14 @@ class SequencePolicy:
         model = self.unsharded_model()
         budget = self.kv_memory_gb * 2**30 or math.inf
 
-        def sample(groups: slice, columns: slice) -> Samples:
+        def sample(part: slice, columns: slice) -> Samples:
             # Noise is drawn for all columns: a rollout has the same one however they are divided.
-            uniforms = noise(seed, step, indices[groups], num_rollouts, self.max_tokens, first)
+            uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
             limits = self.max_tokens, self.stop_tokens
             with self.precision():
-                return generate(model, prompts[groups], M, *limits, uniforms, budget, **sampling)
+                return generate(model, prompts[part], M, *limits, uniforms, budget, **sampling)
 
         max_rows = max(1, self.wave_rows // num_rollouts) * num_rollouts
         # With a memory budget all rows start together: most end early and free their share.
@@ -233,11 +233,11 @@ class SequencePolicy:
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.
         counts = distributed.all_reduce(rollouts.counts(group_ids))
-        sizes = counts["rollouts"], counts["weighted"], self.max_tokens
+        sizes = counts["rollouts"], counts["scaled"], self.max_tokens
         divisor = normaliser(self.aggregation, *sizes)
         stats = UpdateStats(rollouts, self.clip, self.device)
         batches = self.batches(rollouts, group_ids, advantages)
-        advantages = upload(advantages, self.device)
+        advantages = advantages.to(self.device)
         for i, batch in enumerate(batches):
             # DDP averages gradients over the ranks once, in the last backward.
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):
@@ -290,22 +290,22 @@ class SequencePolicy:
         log_probs, entropies = output  # (G, M, L)
         chosen = batch.select(advantages)  # (G, M)
         old = batch.select(rollouts.old_log_probs)  # (G, M, L)
+        stats.take(batch, log_probs, chosen)
         loss = policy_gradient_loss(  # Algorithm 1, line 8
             log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
         )
-        stats.take(batch, log_probs, chosen)
-        if self.beta or self.entropy_bonus:
-            weights = stats.weights(batch).to(log_probs)  # (G, M, 1)
+        # The policy gradient's divisor: the factors then mean the same at any batch size.
         if self.beta:
-            with torch.no_grad():
-                reference, _ = self.forward(self.frozen, batch)
-            kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
-            stats.add("kl", kl)
-            # The policy gradient's divisor: beta then means the same at any batch size.
-            loss = loss + self.beta * (kl * weights).sum() / divisor
+            kl = self.divergence(batch, log_probs, stats)  # (G, M, L)
+            loss = loss + self.beta * stats.total(batch, kl) / divisor
         if self.entropy_bonus:
-            loss = loss - self.entropy_bonus * (entropies * weights).sum() / divisor
+            loss = loss - self.entropy_bonus * stats.total(batch, entropies) / divisor
         return loss
 
-    def restore_buffers(self) -> None:
-        """Undo the side effects of a skipped update's forward, of which this model has none."""
+    def divergence(self, batch: MicroBatch, log_probs: Tensor, stats: UpdateStats) -> Tensor:
+        """Return the KL divergence from the reference per token (G, M, L), and note its sum."""
+        with torch.no_grad():
+            reference, _ = self.forward(self.frozen, batch)
+        kl = k3(log_probs, reference, batch.mask)
+        stats.add("kl", kl)
+        return kl

@@ -78,19 +78,19 @@ class Rollouts:
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return Rollouts(**chosen)
 
-    def weights(self) -> torch.Tensor:
+    def row_scale(self) -> torch.Tensor:
         """(P_local, 1): N / m for groups with m responses, so that every prompt counts once."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
-        """Count the rollouts and tokens of some groups; "weighted" are tokens times weights()."""
+        """Count the rollouts and tokens of some groups; "scaled" are tokens times row_scale()."""
         lengths = self.lengths[group_ids]  # (groups, N)
-        weighted = lengths * self.weights()[group_ids]
+        scaled = lengths * self.row_scale()[group_ids]
         return {
             "rollouts": lengths.numel(),
             "tokens": int(lengths.sum()),
-            "weighted": float(weighted.sum()),
+            "scaled": float(scaled.sum()),
         }
 
     def statistics(self) -> dict[str, float]:
@@ -165,11 +165,3 @@ class MicroBatch:
             return None
         zeros = values.new_zeros(self.mask.numel())
         return zeros.index_copy(0, self.token_index, values).view(self.mask.shape)
-
-
-def upload(values: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """Copy a tensor of the host to a device without waiting for it."""
-    # Pinned memory is copied asynchronously; pageable memory is not.
-    if torch.device(device).type == "cuda":
-        values = values.pin_memory()
-    return values.to(device, non_blocking=True)

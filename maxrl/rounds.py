@@ -40,13 +40,11 @@ class Sampled:
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
-def sampling(estimator: str, task: Any) -> Callable[..., Sampled]:
-    """Return how a step samples: demonstrated, in_rounds or draws_in_rounds, with the same
-    arguments.
-    """
+def sampling(estimator: str, sizes: Sizes) -> Callable[..., Sampled]:
+    """Return how a step samples: demonstrated, at_once or in_rounds, with the same arguments."""
     if estimator == "supervised":
         return demonstrated
-    return draws_in_rounds if task.classes else in_rounds
+    return at_once if len(sizes) == 1 else in_rounds
 
 
 def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
@@ -64,6 +62,15 @@ def demonstrated(
     return one_round(answers, judge(examples, answers))
 
 
+def at_once(
+    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+) -> Sampled:
+    """Sample N rollouts of every prompt, sizes being (N,)."""
+    rollouts = policy.rollout(examples, sizes[0], step=step, indices=indices)
+    clock.lap("rollout")
+    return one_round(rollouts, numbers(judge(examples, rollouts)))
+
+
 def in_rounds(
     policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
 ) -> Sampled:
@@ -72,7 +79,7 @@ def in_rounds(
     policy    makes the rollouts
     judge     judge(examples, rollouts) gives the rewards of a round
     examples  P_local
-    sizes     (m_1, ..., m_R); a single number means no rounds: N rollouts of every prompt
+    sizes     (m_1, ..., m_R)
     step      of the run; with indices, P_local positions in the batch of all ranks, it decides
               the noise
     clock     takes the time of rollouts and rewards
@@ -82,7 +89,7 @@ def in_rounds(
     waiting = torch.arange(len(examples))  # (P_local,)
     counts = torch.zeros(len(examples))
     rounds = torch.zeros(len(examples))
-    groups = []
+    ended = []
     rewards = []
     drawn = 0
     for size in sizes:
@@ -94,20 +101,18 @@ def in_rounds(
         clock.lap("rollout")
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         clock.lap("reward")
-        if len(sizes) == 1:
-            return one_round(rollouts, verdicts)
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size
         counts[waiting] += size
         rounds[waiting] += 1
         failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
-        groups.append(rollouts.select(~failed))
+        ended.append(rollouts.select(~failed))
         rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
         waiting = waiting[failed]
         if len(waiting) == 0:
             break
-    rollouts = joined(groups, max(sizes))
+    rollouts = joined(ended, max(sizes))
     return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
 
 
@@ -135,30 +140,3 @@ def numbers(rewards: torch.Tensor) -> torch.Tensor:
 def unsolved(rewards: torch.Tensor) -> torch.Tensor:
     """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
-
-
-def draws_in_rounds(
-    policy: Any, judge: Judge, images: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
-) -> Sampled:
-    """The same of a classifier, where a draw costs nothing: those of all rounds are there at once.
-
-    In the result N is the sum of the sizes, and a draw of another round than its image's has NaN.
-    """
-    draws = policy.rollout(images, sum(sizes), step=step, indices=indices)
-    clock.lap("rollout")
-    rewards = numbers(judge(images, draws))  # (P_local, N)
-    if len(sizes) == 1:
-        return one_round(draws, rewards)
-    kept = torch.full_like(rewards, torch.nan)
-    counts = torch.zeros(len(rewards), device=rewards.device)
-    rounds = torch.zeros_like(counts)
-    waiting = torch.ones_like(counts, dtype=torch.bool)
-    for own, verdicts in zip(kept.split(sizes, 1), rewards.split(sizes, 1)):
-        counts += waiting * verdicts.shape[1]
-        rounds += waiting
-        last = counts == sum(sizes)
-        done = waiting & (last | ~unsolved(verdicts))  # (P_local,)
-        own[done] = verdicts[done]
-        waiting = waiting & ~done
-    clock.lap("reward")
-    return Sampled(draws, rewards[:, : sizes[0]], draws, kept, counts, rounds)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from maxrl.parallel import distributed
-from maxrl.rollouts import MicroBatch, Rollouts, upload
+from maxrl.rollouts import MicroBatch, Rollouts
 
 
 class UpdateStats:
@@ -65,10 +65,11 @@ class UpdateStats:
         self.add("low", (ratio < 1 - low) & (advantages < 0))
         self.add("high", (ratio > 1 + high) & (advantages > 0))
 
-    def weights(self, batch: MicroBatch) -> torch.Tensor:
-        """Return Rollouts.weights of a micro-batch's rows, (G, M, 1)."""
-        weights = self.rollouts.weights().expand_as(self.rollouts.lengths)  # (P_local, N)
-        return batch.select(upload(weights, batch.mask.device))[..., None]
+    def total(self, batch: MicroBatch, values: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""
+        scale = self.rollouts.row_scale().expand_as(self.rollouts.lengths)  # (P_local, N)
+        scale = batch.select(scale.to(batch.mask.device, non_blocking=True))  # (G, M)
+        return (values * scale[..., None].to(values)).sum()
 
     def over_ranks(self) -> None:
         """Sum over the ranks, which must all call this."""

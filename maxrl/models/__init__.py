@@ -7,7 +7,7 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 def from_config(config: dict) -> Transformer | ResNet:
     """Return the model of a parsed config.json, with random weights.
 
-    ValueError if it asks for something not implemented here.
+    ValueError or TypeError if it asks for something not implemented here.
     """
     if config.get("model_type") == MODEL_TYPE:
         return ResNet(ResNetConfig.from_dict(config))

@@ -64,17 +64,9 @@ class Cache:
         hidden = slots >= prefix_lengths.view(G, 1, 1, 1, 1)
         bias = torch.where(hidden, -torch.inf, 0.0)
         self.bias = bias.to(k.dtype)  # (G, 1, 1, 1, Lp + C)
-        self.set_position(prefix_lengths.new_full((1,), -1), prefix_lengths - 1)
-
-    def set_position(self, slot: Tensor, positions: Tensor) -> None:
-        """Set slot (1,) and positions (G,) of the newest token; every token adds 1 to both."""
-        prefix_k, _ = self.prefix[0]
-        column = slot + prefix_k.shape[2]
-        # Views of one tensor, so that a single kernel adds to all of them.
-        self.counters = torch.cat([slot, column, positions])
-        self.slot = self.counters[:1]
-        self.column = self.counters[1:2]  # of the slot among [prefix | own]
-        self.positions = self.counters[2:]
+        # Of the newest token; every token adds 1 to both.
+        self.slot = prefix_lengths.new_full((1,), -1)
+        self.positions = prefix_lengths - 1  # (G,)
 
     def reserve(self, length: int) -> None:
         """Make room for `length` own tokens of every row; CacheFull beyond the budget."""
@@ -94,8 +86,10 @@ class Cache:
 
     def extend(self) -> None:
         """Open the slot of one more token of every row, for which there must be room."""
-        self.counters += 1
-        self.bias.index_fill_(-1, self.column, 0)
+        self.slot += 1
+        self.positions += 1
+        prefix_k, _ = self.prefix[0]
+        self.bias.index_fill_(-1, prefix_k.shape[2] + self.slot, 0)
 
     def attend(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
         """Attention of each row's newest token to [its group's prefix | its own tokens].
@@ -142,7 +136,7 @@ class Cache:
     def select(self, group_ids: Tensor, columns: Tensor) -> None:
         """Keep the groups (G',) and of each of them the rows in columns (G', M')."""
         if len(group_ids) < len(self.bias):
-            self.set_position(self.slot, self.positions[group_ids])
+            self.positions = self.positions[group_ids]
             self.bias = self.bias[group_ids]
             for i, (k, v) in enumerate(self.prefix):
                 self.prefix[i] = (k[group_ids], v[group_ids])

@@ -5,11 +5,9 @@ transformers 5 (`rope_parameters`, `dtype`). A file that asks for something not 
 refused, as the model would silently be another one.
 """
 
-import math
 from dataclasses import dataclass, field, fields
-from typing import Any
 
-from maxrl.models.rope import OPTIONAL, TYPES, Rope
+from maxrl.models.rope import TYPES, Rope
 
 
 @dataclass(frozen=True)
@@ -20,15 +18,11 @@ class Family:
     qkv_bias: bool | None = None  # of queries, keys and values; None: attention_bias decides
     qk_norm: bool = False  # queries and keys are normed
     head_dim: int | None = None  # the default, if it is not hidden_size / heads
-    window: str = "use_sliding_window"  # the key that switches a sliding window on
-    usual_window: int | None = None  # what transformers takes for that key if it is absent
 
 
 FAMILIES = {
-    "llama": Family("LlamaForCausalLM", window="sliding_window"),
-    "mistral": Family(
-        "MistralForCausalLM", qkv_bias=False, window="sliding_window", usual_window=4096
-    ),
+    "llama": Family("LlamaForCausalLM"),
+    "mistral": Family("MistralForCausalLM", qkv_bias=False),
     "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
     "qwen3": Family("Qwen3ForCausalLM", qk_norm=True, head_dim=128),
 }
@@ -39,20 +33,14 @@ IMPLEMENTED: dict[str, tuple] = {
     "hidden_act": ("silu",),
     "attention_dropout": (0,),
     "mlp_bias": (False,),
-    "is_causal": (True,),
-    "pretraining_tp": (1,),
+    "use_sliding_window": (False,),
     "partial_rotary_factor": (1,),
-    "rope_interleaved": (False,),
     "num_experts": (0,),
-    "num_local_experts": (0,),
     "quantization_config": (),
-    "compression_config": (),
     "dual_chunk_attention_config": (),
     # At this level it would override the one inside rope_scaling.
     "original_max_position_embeddings": (),
 }
-
-MOST_LAYERS = 1000  # the modules of a layer take time and memory even on the meta device
 
 
 @dataclass(frozen=True)
@@ -85,24 +73,14 @@ class TransformerConfig:
                 f"model_type {model_type!r:.40} is not implemented; known: {', '.join(FAMILIES)}"
             )
         family = FAMILIES[model_type]
-        check_implemented(config, family)
-        kinds = {f.name: f.type for f in fields(cls) if f.type in (int, float, bool)}
-        given = {name: config[name] for name in kinds if config.get(name) is not None}
-        for name, kind in kinds.items():
-            if name in given:
-                check_size(name, given[name], kind)
-            elif not (hasattr(cls, name) or name == "head_dim"):
+        check_implemented(config)
+        names = {f.name for f in fields(cls)} - {"rope", "hf", "model_type"}
+        given = {name: config[name] for name in names if config.get(name) is not None}
+        for name in names - given.keys() - {"head_dim"}:
+            if not hasattr(cls, name):
                 raise ValueError(f"config.json lacks {name}")
-        E = given["hidden_size"]
-        H = given["num_attention_heads"]
-        Hk = given["num_key_value_heads"]
-        D = given.get("head_dim") or family.head_dim or E / H
-        if H % Hk or D % 2:
-            raise ValueError(
-                f"{H} heads of size {D:g} and {Hk} key-value heads (hidden_size {E}): the size "
-                "must be even and the heads a multiple of the key-value heads"
-            )
-        given["head_dim"] = int(D)
+        usual = family.head_dim or given["hidden_size"] // given["num_attention_heads"]
+        given.setdefault("head_dim", usual)
         if family.qkv_bias is not None:
             given["attention_bias"] = False  # not a key of this family
         return cls(**given, model_type=model_type, rope=read_rope(config), hf=dict(config))
@@ -117,32 +95,17 @@ class TransformerConfig:
         return {"architectures": [architecture], **self.hf, **dict.fromkeys(keys, "float32")}
 
 
-def check_implemented(config: dict, family: Family) -> None:
+def check_implemented(config: dict) -> None:
     """ValueError for a key whose value asks for something not implemented here."""
-    allowed = IMPLEMENTED | {
-        family.window: (False,),
-        "architectures": ([family.architecture],),
-    }
-    config = {family.window: family.usual_window} | config
-    for key, values in allowed.items():
+    for key, values in IMPLEMENTED.items():
         if config.get(key) is not None and config[key] not in values:
             raise ValueError(
                 f"config.json asks for {key} = {config[key]!r:.80}, which is not implemented"
             )
-    layers = config.get("layer_types") or []
-    if set(layers) - {"full_attention"}:
-        raise ValueError(
-            f"config.json asks for layer_types {layers!s:.80}, only full_attention is implemented"
-        )
-
-
-def check_size(name: str, value: Any, kind: type) -> None:
-    """ValueError unless the value of a key is of its kind."""
-    right_kind = type(value) is kind or (kind is float and type(value) is int)
-    least = 1 if kind is int else 0
-    most = MOST_LAYERS if name == "num_hidden_layers" else math.inf
-    if not (right_kind and least <= value <= most):
-        raise ValueError(f"config.json has {name} = {value!r:.40}, which is not possible")
+    # Mistral has a window of 4,096 unless the key is null.
+    window = config["model_type"] == "mistral" and config.get("sliding_window", 4096)
+    if window or "sliding_attention" in (config.get("layer_types") or []):
+        raise ValueError("config.json asks for a sliding window, which is not implemented")
 
 
 def read_rope(config: dict) -> Rope:
@@ -156,19 +119,12 @@ def read_rope(config: dict) -> Rope:
             f"config.json asks for rope_type {kind!r:.40}, which is not implemented; known: "
             f"{', '.join(TYPES)}"
         )
-    if asked.get("partial_rotary_factor") == 1:
-        del asked["partial_rotary_factor"]
-    if "original_max_position_embeddings" in TYPES[kind]:
-        asked.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
     asked = {name: value for name, value in asked.items() if value is not None}
-    for name, value in asked.items():
-        if name not in ("rope_theta", *TYPES[kind]):
-            raise ValueError(
-                f"config.json asks for {name} of rope_type {kind!r}, which is not implemented"
-            )
-        if not value > 0 and name != "truncate":
-            raise ValueError(f"config.json has {name} = {value!r:.40}, expected a number above 0")
+    for name in asked.keys() - {"rope_theta", *TYPES[kind]}:
+        raise ValueError(
+            f"config.json asks for {name} of rope_type {kind!r}, which is not implemented"
+        )
     for name in TYPES[kind]:
-        if name not in asked and name not in OPTIONAL:
+        if not asked.get(name):
             raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
     return Rope(rope_type=kind, **asked)

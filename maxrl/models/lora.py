@@ -17,7 +17,7 @@ from maxrl.models.cpu import Linear
 
 # The layers that can have an adapter.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-PREFIX = "base_model.model."  # of every name in a PEFT file
+PEFT_PREFIX = "base_model.model."  # of every name in a PEFT file
 # Keys of an adapter_config.json that need no attention: the tensors' names tell which modules have
 # an adapter, and dropout is for training with PEFT. Any other key must be empty or have a value in
 # IMPLEMENTED.
@@ -56,18 +56,13 @@ class Frozen(Linear):
         self.weight = linear.weight
         self.bias = linear.bias
         self.copy: torch.Tensor | None = None
-        self.copy_of: tuple = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
-        weight = self.weight
-        dtype = torch.get_autocast_dtype(device)
-        now = (dtype, weight.device, weight._version)
-        if self.copy is None or self.copy_of != now:
-            self.copy = weight.detach().to(dtype)
-            self.copy_of = now
+        if self.copy is None:
+            self.copy = self.weight.detach().to(torch.get_autocast_dtype(device))
         return F.linear(x, self.copy, self.bias)
 
 
@@ -109,21 +104,16 @@ def add_lora(
     base: the checkpoint of the model, for adapter_config.json.
     device: of the adapter, if not the model's.
 
-    ValueError for a model that has an adapter, an unknown projection or a rank below 1.
+    ValueError for a model that has an adapter, and for other layers or none.
     """
     if has_lora(model):
         raise ValueError(
             "it is a LoRA adapter already: another one needs a model into which this one is merged"
         )
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    asked = set(projections)
-    chosen = {name for name in linears if last(name) in PROJECTIONS and asked & {name, last(name)}}
-    unknown = asked - chosen - set(map(last, chosen))
-    if unknown or not chosen or rank < 1:
-        raise ValueError(
-            f"LoRA of rank {rank} on {', '.join(unknown or asked) or 'no projection'} is not "
-            f"possible: the rank is at least 1, the projections are {', '.join(PROJECTIONS)}"
-        )
+    chosen = {name for name in linears if name in projections or last(name) in projections}
+    if not chosen or {last(name) for name in chosen} - set(PROJECTIONS):
+        raise ValueError(f"the projections that can have an adapter are {', '.join(PROJECTIONS)}")
     model.requires_grad_(False)
     for name, linear in linears.items():
         adapted = name in chosen
@@ -167,7 +157,9 @@ def has_lora(model: nn.Module) -> bool:
 def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
     return {
-        PREFIX + name: tensor for name, tensor in model.state_dict().items() if ".lora_" in name
+        PEFT_PREFIX + name: tensor
+        for name, tensor in model.state_dict().items()
+        if ".lora_" in name
     }
 
 
@@ -188,7 +180,7 @@ def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> 
     for key in ("peft_type", "r", "lora_alpha"):
         if not config.get(key):
             raise ValueError(f"adapter_config.json lacks {key}")
-    given = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
+    given = {name.removeprefix(PEFT_PREFIX): tensor for name, tensor in tensors.items()}
     A = ".lora_A.weight"
     projections = [name.removesuffix(A) for name in given if name.endswith(A)]
     # On the meta device no memory is taken for a rank that the tensors do not have.

@@ -28,7 +28,7 @@ from maxrl.models.attention import attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
-from maxrl.models.rope import Rotation, rotate, rotate_step
+from maxrl.models.rope import Rotation, rotate, rotate_newest
 
 
 class RMSNorm(nn.Module):
@@ -113,14 +113,15 @@ class Attention(nn.Module):
         """Return queries, and keys with values, of the newest tokens for `Cache.attend`.
 
         h         (G, M, 1, E), normalised
-        rotation  from `Rope.step_rotation`
+        rotation  from `Rope.decode_rotation`
         """
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # One kernel for all heads: a small one takes as long to launch as to run. v is not rotated.
+        # One kernel for all heads, because a small one takes as long to launch as to run. v is left
+        # as it is.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
-        heads = rotate_step(heads, rotation)
+        heads = rotate_newest(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)
 
 
@@ -181,7 +182,7 @@ class Layer(nn.Module):
         return self.finish(x, attended), kv
 
     def decode(self, x: Tensor, rotation: Rotation, cache: Cache, i: int) -> Tensor:
-        """Layer i for the newest token of every row, x (G, M, 1, E), with a step's rotation.
+        """Layer i for the newest token of every row, x (G, M, 1, E), with a decoding rotation.
 
         The cache keeps the token's keys and values.
         """
@@ -298,7 +299,7 @@ class Transformer(nn.Module):
         cache.extend()
         config = self.config
         sizes = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        rotation = config.rope.step_rotation(cache.positions, *sizes, self.rotation_dtype)
+        rotation = config.rope.decode_rotation(cache.positions, *sizes, self.rotation_dtype)
         for i, layer in enumerate(self.layers):
             x = layer.decode(x, rotation, cache, i)
         return self.lm_head(self.model.norm(x)).squeeze(2)

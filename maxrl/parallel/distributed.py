@@ -1,10 +1,8 @@
 """One process or several ranks: a script runs the same under plain python and under torchrun."""
 
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import sys
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -12,25 +10,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from maxrl.errors import UsageError
 
-MEETING = timedelta(minutes=10)  # for all ranks to start
-PR_SET_PDEATHSIG = 1  # of prctl(2)
-
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group of torchrun, if any; return rank, world size and device."""
-    rank = from_launcher("RANK", 0)
-    world = from_launcher("WORLD_SIZE", 1)
-    local = from_launcher("LOCAL_RANK", 0)
-    if rank >= world:
-        raise UsageError(
-            f"RANK={rank} in the environment must be below WORLD_SIZE={world}: "
-            "start with torchrun, or unset both"
-        )
     gpu = None
     if device != "cpu":
         spare_memory()
@@ -38,31 +24,21 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if device == "cuda" and not available:
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
     if device != "cpu" and available:
-        gpu = torch.device("cuda", local)
+        gpu = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(gpu)
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        # cuDNN's convolutions are tried once per size, and images have one size.
+        # cuDNN times its kernels once per input size, and images have one size.
         torch.backends.cudnn.benchmark = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # A rank may wait this long for the rollouts or the evaluation of another one. The launcher
-        # notices a rank that dies at once; the time-out is for a rank that hangs.
-        hour = timedelta(hours=1)
-        store = find_ranks(rank, world)
-        store.set_timeout(hour)
-        dist.init_process_group(
-            "nccl" if gpu else "gloo",
-            store=store,
-            rank=rank,
-            world_size=world,
-            timeout=hour,
-            device_id=gpu,
-        )
-        end_with_launcher()
-    return rank, world, gpu or torch.device("cpu")
+        # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
+        # dead rank at once; the time-out is for one that hangs.
+        backend = "nccl" if gpu else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
+    return rank(), world_size(), gpu or torch.device("cpu")
 
 
 def spare_memory() -> None:
@@ -72,37 +48,6 @@ def spare_memory() -> None:
     """
     if "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-
-
-def from_launcher(name: str, default: int) -> int:
-    """Return a number that torchrun passes in an environment variable."""
-    said = os.environ.get(name, str(default))
-    if not said.isdecimal():
-        raise UsageError(
-            f"{name}={said!r} in the environment is not a number: "
-            f"start with torchrun, or unset {name}"
-        )
-    return int(said)
-
-
-def find_ranks(rank: int, world: int) -> dist.Store:
-    """Return the store through which the ranks find each other."""
-    try:
-        return next(rendezvous("env://", rank, world, timeout=MEETING))[0]
-    except (dist.DistError, ValueError) as error:
-        raise UsageError(
-            f"rank {rank} did not find the other ranks ({' '.join(str(error).split())[:150]}): "
-            "start with torchrun, or unset WORLD_SIZE"
-        ) from None
-
-
-def end_with_launcher() -> None:
-    """Ask the Linux kernel for SIGTERM when the launcher dies.
-
-    The rank then finishes its step, saves and ends, and does not go on as an orphan.
-    """
-    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def world_size() -> int:
@@ -160,19 +105,9 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
         return precision == "bfloat16"
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(bfloat16_unit())
-
-
-def bfloat16_unit() -> str:
-    """Return what this CPU multiplies bfloat16 with, or "" if nothing is faster than float32.
-
-    A cap on the instructions of a library (ONEDNN_MAX_CPU_ISA) is not taken into account.
-    """
-    flags = {"AMX": "_is_amx_tile_supported", "AVX512-BF16": "_is_avx512_bf16_supported"}
-    for unit, flag in flags.items():
-        if getattr(torch.cpu, flag, bool)():
-            return unit
-    return ""
+    # A cap on the instructions of a library (ONEDNN_MAX_CPU_ISA) is not taken into account.
+    flags = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, flag, bool)() for flag in flags)
 
 
 def sum_tensor(values: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """A model divided among the ranks (FSDP2), and unsharded copies of it."""
 
 import copy
+import os
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from maxrl.parallel.distributed import all_reduce, from_launcher, rank, world_size
+from maxrl.parallel.distributed import rank, world_size
 
 
 def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
@@ -53,13 +54,10 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
 
 
 def mesh_sizes() -> tuple[int, ...]:
-    """Return (nodes, ranks of a node), or (ranks,) for one node or nodes of unequal sizes."""
+    """Return (nodes, ranks of a node), or (ranks,) for one node; all nodes have equally many."""
     world = world_size()
-    local = from_launcher("LOCAL_WORLD_SIZE", world)
-    # Nodes of different sizes would each build another mesh and wait for the others.
-    ends = all_reduce({"most": local, "least": -local}, "max")
-    equal = ends["most"] == -ends["least"]
-    if equal and 1 < local < world and world % local == 0:
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    if 1 < local < world and world % local == 0:
         return world // local, local
     return (world,)
 

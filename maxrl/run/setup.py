@@ -248,6 +248,8 @@ def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dic
 def check_kind(cfg: Config, classifier: bool):
     """Refuse options that only the other kind of policy has, so that none is silently ignored."""
     kind = "a classifier" if classifier else "a language model"
+    if classifier and len(cfg.rounds) > 1:
+        raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
     for name in fields_of(SEQUENCES if classifier else CLASSIFIERS):
         value = getattr(cfg, name)
         if value != getattr(Config, name):

@@ -1,7 +1,4 @@
-"""CUDA graphs and asynchronous copies, so that a GPU does not wait for the host.
-
-On a CPU both classes do their work immediately.
-"""
+"""CUDA graphs, so that a GPU does not wait for the host."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,15 +7,16 @@ import torch
 
 
 class CudaGraph:
-    """A step that only reads and writes tensors, called once per token.
+    """A function that only reads and writes tensors, called once per token.
 
-    On a GPU the first call with a shape runs the step, the second one captures it in a CUDA graph,
-    and later ones replay the graph: one launch for all kernels. A graph lives as long as its shape,
-    which is tens of tokens, so that no address has to outlive a rollout.
+    On a GPU the first call with a shape runs the function, the second one captures it in a CUDA
+    graph, and later ones replay the graph: one launch for all kernels. A graph lives as long as its
+    shape, which is tens of tokens, so that no address has to outlive a rollout. On a CPU every call
+    runs the function.
     """
 
-    def __init__(self, step: Callable[[], None], device: torch.device):
-        self.step = step
+    def __init__(self, function: Callable[[], None], device: torch.device):
+        self.function = function
         self.on_gpu = device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
         self.shape: torch.Size | None = None
@@ -27,15 +25,15 @@ class CudaGraph:
             self.side = torch.cuda.Stream()
 
     def __call__(self, shape: torch.Size) -> None:
-        """Run the step once; another shape means other tensors."""
+        """Run the function once; another shape means other tensors."""
         if not self.on_gpu:
-            self.step()
+            self.function()
         elif shape != self.shape:
             # Not captured, because libraries set themselves up in their first call.
             self.shape = shape
             self.captured = False
             with self.side_stream():
-                self.step()
+                self.function()
         else:
             if not self.captured:
                 self.graph = self.capture()
@@ -44,14 +42,14 @@ class CudaGraph:
             self.graph.replay()
 
     def capture(self) -> torch.cuda.CUDAGraph:
-        """Record the step, which runs nothing."""
+        """Record the function, which runs nothing."""
         graph = torch.cuda.CUDAGraph()
         # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would
         # also empty the memory that training keeps.
         memory = self.graph.pool() if self.graph else None
         with self.side_stream():
             graph.capture_begin(memory, capture_error_mode="thread_local")
-            self.step()
+            self.function()
             graph.capture_end()
         return graph
 
@@ -62,32 +60,3 @@ class CudaGraph:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream().wait_stream(self.side)
-
-
-class AsyncCopy:
-    """Copies small tensors to the host without waiting: from a GPU each call returns the tensor of
-    the call before, or None.
-    """
-
-    def __init__(self, device: torch.device):
-        self.on_gpu = device.type == "cuda"
-        self.pending: tuple[torch.Tensor, torch.cuda.Event] | None = None
-
-    def __call__(self, numbers: torch.Tensor) -> torch.Tensor | None:
-        if not self.on_gpu:
-            return numbers
-        before = self.pending
-        host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-        host.copy_(numbers, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self.pending = host, event
-        if before is None:
-            return None
-        host, event = before
-        event.synchronize()
-        return host
-
-    def forget(self) -> None:
-        """Drop the pending copy, which is of a tensor with another shape."""
-        self.pending = None

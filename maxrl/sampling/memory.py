@@ -16,7 +16,7 @@ def in_waves(
 ) -> tuple[Samples, int]:
     """Sample P = `num_prompts` groups of N = `num_rollouts` in waves that fit into memory.
 
-    sample    sample(groups, columns), with two slices, returns the Samples of a part
+    sample    sample(prompts, columns), with two slices, returns the Samples of a part
     max_rows  the most rows of a wave
 
     Returns all Samples, and how many rows there was memory for. After an out-of-memory error waves
@@ -27,19 +27,19 @@ def in_waves(
     fitting = max_rows
     g = 0
     while g < num_prompts:
-        groups = slice(g, min(g + max(1, max_rows // num_rollouts), num_prompts))
+        prompts = slice(g, min(g + max(1, max_rows // num_rollouts), num_prompts))
         width = min(max_rows, num_rollouts)
         columns = [slice(n, n + width) for n in range(0, num_rollouts, width)]
         try:
-            waves.append(joined([sample(groups, part) for part in columns], 1))
-            g = groups.stop
+            waves.append(joined([sample(prompts, part) for part in columns], 1))
+            g = prompts.stop
             continue
         except RuntimeError as error:
             full = isinstance(error, CacheFull)
             if max_rows == 1 or not (full or out_of_memory(error)):
                 raise
         # Not within `except`, where the error still holds the tensors of the call that failed.
-        max_rows = max(1, min(max_rows, (groups.stop - g) * num_rollouts) // 2)
+        max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
         if full:
             continue
         fitting = max_rows
@@ -47,8 +47,6 @@ def in_waves(
             f"out of memory in sampling: at most {fitting} rollouts at once from now on",
             stacklevel=2,
         )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
     return joined(waves, 0), fitting
 
 

@@ -3,7 +3,8 @@
     generate         noise in, Samples out, in these steps:
       prefill        encode the prompts
       decode_step    draw one more token of every row
-      drop_finished  drop the rows that have ended, so that the cost follows the live ones
+      count_live     find the rows that have ended
+      pack           drop them, so that the cost follows the live rows
       finish         cut off what rows have drawn after their stop token
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
@@ -24,7 +25,7 @@ import torch
 from maxrl import rng
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
-from maxrl.sampling.cuda import AsyncCopy, CudaGraph
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
@@ -113,17 +114,18 @@ def generate(
     slots = prefill(model, prompts, num_rollouts, uniforms, budget)
     device = slots.row_ids.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    step = CudaGraph(lambda: decode_step(model, slots, **sampling), device)
-    to_host = AsyncCopy(device)
+    draw_next = CudaGraph(lambda: decode_step(model, slots, **sampling), device)
     for position in range(max_tokens):
-        # To know which rows are alive the host has to wait for the device, so it rarely asks.
-        asking = position and position % CHECK_EVERY == 0
-        if asking and not drop_finished(slots, stop, position, to_host):
-            break
-        if asking and watch:
-            watch(position)
+        # Counting the live rows synchronises with the device, so it is done rarely.
+        if position and position % CHECK_EVERY == 0:
+            live = count_live(slots, stop, position)
+            if not live.any():
+                break
+            pack(slots, live)
+            if watch:
+                watch(position)
         slots.cache.reserve(position + 1)
-        step(slots.cache.own[0].shape)
+        draw_next(slots.cache.own[0].shape)
     return finish(slots, stop, len(prompts))
 
 
@@ -174,34 +176,36 @@ def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
     return (tokens.unsqueeze(-1) == stop).any(-1)
 
 
-def drop_finished(slots: Slots, stop: torch.Tensor, position: int, to_host: AsyncCopy) -> bool:
-    """Pack the live rows together if they fill at most SHRINK_AT of the slots; return if any live.
+def count_live(slots: Slots, stop: torch.Tensor, position: int) -> torch.Tensor:
+    """Update slots.alive; return the number of live rows of each group (G,), on the host.
 
-    stop      the ids of the stop tokens
+    stop      (n,) ids that end a response
     position  how many tokens have been drawn
-    to_host   copies the numbers of live rows to the host
     """
-    recent = slots.tokens[:, position - CHECK_EVERY : position]
-    recent = recent[slots.row_ids]  # (G, M, CHECK_EVERY)
-    slots.alive &= ~is_stop(recent, stop).any(-1)
-    live = to_host(slots.alive.sum(1))  # (G,) on the host
-    # On a GPU the numbers arrive at the next call.
-    if live is None:
-        return True
+    newest = slots.tokens[:, position - CHECK_EVERY : position]
+    newest = newest[slots.row_ids]  # (G, M, CHECK_EVERY)
+    slots.alive &= ~is_stop(newest, stop).any(-1)
+    return slots.alive.sum(1).cpu()
+
+
+def pack(slots: Slots, live: torch.Tensor) -> None:
+    """Pack the live rows together if they fill at most SHRINK_AT of the slots.
+
+    live  (G,) the live rows of each group, on the host; not all 0
+    """
+    # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
+    group_ids = live.nonzero().squeeze(1)  # (G',)
     widest = int(live.max())
-    group_ids = live.nonzero().squeeze(1)  # (G',) those with live rows
-    if 0 < widest * len(group_ids) <= SHRINK_AT * slots.alive.numel():
-        # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
-        group_ids = group_ids.to(slots.alive.device)
-        dead = ~slots.alive[group_ids]
-        live_first = dead.long().argsort(dim=1, stable=True)
-        columns = live_first[:, :widest]  # (G', M')
-        slots.cache.select(group_ids, columns)
-        for name in ("current", "alive", "row_ids"):
-            values = getattr(slots, name)[group_ids]
-            setattr(slots, name, values.gather(1, columns))
-        to_host.forget()
-    return widest > 0
+    if widest * len(group_ids) > SHRINK_AT * slots.alive.numel():
+        return
+    group_ids = group_ids.to(slots.alive.device)
+    dead = ~slots.alive[group_ids]
+    live_first = dead.long().argsort(dim=1, stable=True)
+    columns = live_first[:, :widest]  # (G', M')
+    slots.cache.select(group_ids, columns)
+    for name in ("current", "alive", "row_ids"):
+        values = getattr(slots, name)[group_ids]
+        setattr(slots, name, values.gather(1, columns))
 
 
 def finish(slots: Slots, stop: torch.Tensor, num_prompts: int) -> Samples:

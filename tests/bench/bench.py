@@ -100,14 +100,14 @@ def machine(device: str, threads: int) -> dict:
     """What a number means nothing without."""
     import torch
 
-    from maxrl.parallel.distributed import bfloat16_unit
+    from maxrl.parallel.distributed import use_bfloat16
 
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
-        "bfloat16": bfloat16_unit() or "neither",
+        "bfloat16": use_bfloat16("auto", torch.device("cpu")),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
         "threads": threads,
         "load": os.getloadavg()[0],

@@ -20,7 +20,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import in_rounds
+from maxrl.rounds import at_once
 from maxrl.run import setup
 from maxrl.run.logger import Clock, step_metrics
 from maxrl.tasks.maze import VOCABULARY
@@ -41,7 +41,7 @@ def our_step(cfg, task, policy):
 
     def step():
         now = next(steps)
-        sampled = in_rounds(
+        sampled = at_once(
             policy, task.rewards, examples, cfg.rounds, now, range(cfg.prompts), Clock()
         )
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from started import ended, free_port, start, torchrun, until
 from maxrl.errors import RunError, UsageError
 from maxrl.io import files
 from maxrl.io.sandbox import Worker
-from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
@@ -298,40 +296,3 @@ def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own, how, wo
     Path("crashing.py").write_text(CRASHING)
     code, said = ended(start("crashing.py", how), seconds=100)
     assert code == 1 and "Traceback" in said and words in said, said
-
-
-@pytest.mark.parametrize(
-    "environment, words",
-    [
-        ("WORLD_SIZE=1", "MASTER_ADDR"),
-        ("WORLD_SIZE=2 RANK=2", "RANK=2 in the environment must be below WORLD_SIZE=2"),
-        ("WORLD_SIZE=2 RANK=x", "RANK='x' in the environment is not a number"),
-        ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "did not find the other ranks"),
-    ],
-)
-def test_an_environment_that_torchrun_has_not_made(run, shell, monkeypatch, environment, words):
-    monkeypatch.setattr(distributed, "MEETING", timedelta(seconds=0.1))
-    for assignment in environment.split():
-        monkeypatch.setenv(*assignment.split("="))
-    refused(shell(*run), words)
-
-
-def test_no_rank_outlives_its_launcher(monkeypatch):
-    """A killed torchrun cannot tell its ranks; the kernel does."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    reader, writer = os.pipe()
-    launcher = os.fork()
-    if not launcher:
-        if not os.fork():  # a rank
-            distributed.end_with_launcher()
-            signal.signal(signal.SIGTERM, lambda *_: (os.write(writer, b"told"), os._exit(0)))
-            os.write(writer, b"here")
-            time.sleep(60)
-            os._exit(1)
-        time.sleep(60)
-        os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 4) == b"here"
-    os.kill(launcher, signal.SIGKILL)
-    os.waitpid(launcher, 0)
-    assert os.read(reader, 4) == b"told"

@@ -2,14 +2,13 @@
 
 import math
 import warnings
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 import tiny
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
+from questions import Questions
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import count_successes, pass_at_ks
@@ -99,32 +98,6 @@ def test_gradients_accumulate():
         tiny.distance(torch.cat([p.grad.flatten() for p in policy.model.parameters()]), 2 * once)
         < 1e-12
     )
-
-
-class Questions(TorchDispatchMode):
-    """Counts what a GPU would have to be waited for: numbers, places of true values, indices that
-    are masks or lists.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.asked = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        masks = name in ("index", "index_put", "index_put_") and any(
-            i is not None and i.dtype == torch.bool for i in args[1]
-        )
-        if masks or name in (
-            "_local_scalar_dense",
-            "nonzero",
-            "masked_select",
-            "lift_fresh",
-            "unique",
-            "_unique2",
-        ):
-            self.asked[name, args[0].dtype] += 1
-        return func(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize("again", [False, True])

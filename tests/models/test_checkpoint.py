@@ -198,7 +198,7 @@ def test_weights_must_fit(tmp_path, changes, words, tied):
 
 
 def test_both_names_of_a_tied_head(tmp_path):
-    """The file may have either name or both, as for transformers, but not two different tensors."""
+    """The file may have either name or both, as for transformers, where the embedding counts."""
     model = tiny.model(torch.float32)
     file = save(tmp_path / "a", model) / "model.safetensors"
     tensor = load_file(file)[EMBEDDING]
@@ -207,9 +207,9 @@ def test_both_names_of_a_tied_head(tmp_path):
         again = checkpoint.load_model(tmp_path / "a")[0]
         assert again.lm_head.weight is again.model.embed_tokens.weight
         assert torch.equal(again.lm_head.weight, model.lm_head.weight)
-    rewrite(file, {EMBEDDING: tensor + 1})
-    with pytest.raises(ValueError, match=f"{HEAD} differs from {EMBEDDING}"):
-        checkpoint.load_model(tmp_path / "a")
+    rewrite(file, {EMBEDDING: tensor, HEAD: tensor + 1})
+    again = checkpoint.load_model(tmp_path / "a")[0]
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)
 
 
 def test_rotary_tables_of_old_checkpoints(tmp_path):
@@ -224,11 +224,10 @@ def test_rotary_tables_of_old_checkpoints(tmp_path):
     [
         ({"vocab_size": 10**12}, "size mismatch"),
         ({"vocab_size": 10**400}, "cannot be loaded"),
-        ({"vocab_size": "8"}, "vocab_size = '8'"),
+        ({"vocab_size": "8"}, "cannot be loaded"),
         ({"intermediate_size": 10**12}, "size mismatch"),
         ({"head_dim": 2**40}, "size mismatch"),
         ({"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000"),
     ],
 )
 def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
@@ -244,7 +243,6 @@ def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
     [
         ({"num_labels": 10**12}, "size mismatch"),
         ({"width": 2**20}, "size mismatch"),
-        ({"depths": [10**9]}, "no ResNet with"),
     ],
 )
 def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
@@ -312,14 +310,6 @@ def test_all_end_tokens(tmp_path, own, config, stop):
         checkpoint.write_json(path / "generation_config.json", own)
     edit(path / "config.json", eos_token_id=config)
     assert checkpoint.load_model(path)[2] == stop
-
-
-@pytest.mark.parametrize("token", [32, -1, "2", True, [2, 32]])
-def test_end_tokens_are_of_the_vocabulary(tmp_path, token):
-    path = save(tmp_path / "a", tiny.model(torch.float32))
-    edit(path / "generation_config.json", eos_token_id=token)
-    with pytest.raises(ValueError, match="eos_token_id .*, which are not tokens of its 32"):
-        checkpoint.load_model(path)
 
 
 def test_padding_and_truncation_are_not_ours(tmp_path):

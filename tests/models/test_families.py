@@ -41,12 +41,6 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-YARN = {
-    "rope_type": "yarn",
-    "rope_theta": 1e4,
-    "factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
 
 # family, what differs from tiny.SIZES, the file's dtype, whether it is cut into shards
 CASES = {
@@ -71,7 +65,6 @@ CASES = {
         True,
     ),
     "qwen2": ("qwen2", {"tie_word_embeddings": False}, "bfloat16", True),
-    "qwen2, yarn": ("qwen2", {"head_dim": 32, "rope_parameters": YARN}, "float16", False),
     "qwen3, 1 key-value head": (
         "qwen3",
         {"num_key_value_heads": 1, "head_dim": 16},
@@ -240,18 +233,11 @@ def scaled(kind, **parameters):
 ROPES = [
     {},
     {"rope_theta": 1e6},
-    scaled("linear", factor=4.0),
     {"rope_parameters": LLAMA3},
     {"rope_parameters": LLAMA3 | {"factor": 3.3, "high_freq_factor": 2.2}},
     {"rope_parameters": {"rope_type": "default"}, "rope_theta": 3e4},
-    {"rope_parameters": LLAMA3} | scaled("linear", factor=2.0),
-    {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
-    scaled("yarn", factor=4.0, original_max_position_embeddings=32768),
-    {"rope_scaling": {"type": "yarn", "factor": 0.5, "beta_fast": 16, "beta_slow": 2}},
-    scaled("yarn", factor=3.3, truncate=False),
-    scaled("yarn", factor=4.0, attention_factor=1.0),
-    # An empty ramp.
-    scaled("yarn", factor=4, beta_fast=1, beta_slow=1, original_max_position_embeddings=6),
+    {"rope_parameters": {"rope_type": "default"}, "rope_scaling": LLAMA3},
+    {"rope_theta": 1e6, "rope_scaling": {"type": "default"}},
 ]
 
 
@@ -262,9 +248,9 @@ def test_frequencies_equal_transformers(rope):
     # LlamaConfig writes into the dictionary.
     theirs = LlamaRotaryEmbedding(LlamaConfig(**copy.deepcopy(config)))
     ours = TransformerConfig.from_hf(config).rope
-    frequencies, scale = ours.frequencies(64, torch.float32, torch.device("cpu"))
+    frequencies = ours.frequencies(64, torch.float32, torch.device("cpu"))
     torch.testing.assert_close(frequencies, theirs.inv_freq, atol=0, rtol=5e-7)
-    assert scale == theirs.attention_scaling
+    assert theirs.attention_scaling == 1
     positions = torch.tensor([[0, 1, 4095, 30_000]])
     for a, b in zip(ours.rotation(positions, 64, torch.float32), theirs(torch.zeros(1), positions)):
         torch.testing.assert_close(a, b, atol=30_000 * 3e-7, rtol=0)
@@ -289,27 +275,19 @@ def test_head_dim_and_bias_are_the_familys():
     "change, words",
     [
         ({"use_sliding_window": True}, "use_sliding_window = True"),
-        ({"model_type": "llama", "sliding_window": 4096}, "sliding_window = 4096"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types .*sliding"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
         ({"num_experts": 8}, "num_experts = 8"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config = .*awq"),
         ({"original_max_position_embeddings": 64}, "original_max_position_embeddings = 64"),
-        ({"architectures": ["Qwen2ForTokenClassification"]}, "architectures = .*Classification"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window = 4096"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding window"),
         ({"model_type": "gemma"}, "model_type 'gemma' .* llama, mistral, qwen2, qwen3"),
         ({"model_type": None}, "model_type None"),
-        ({"head_dim": 7}, "4 heads of size 7"),
-        ({"num_attention_heads": 5}, "5 heads of size 6.4"),
-        ({"num_key_value_heads": 3}, "3 key-value heads"),
         ({"vocab_size": None}, "lacks vocab_size"),
-        ({"hidden_size": 0}, "hidden_size = 0"),
-        ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1"),
         (scaled("dynamic", factor=2.0), "rope_type 'dynamic'"),
         (scaled("default", mrope_section=[2, 1, 1]), "mrope_section of rope_type 'default'"),
-        (scaled("linear"), "rope_type 'linear' without factor"),
-        (scaled("linear", factor=-1), "factor = -1"),
-        (scaled("yarn", factor=4.0, mscale=1.0), "mscale of rope_type 'yarn'"),
+        (scaled("yarn", factor=4.0), "rope_type 'yarn'"),
+        (scaled("llama3", factor=4.0), "rope_type 'llama3' without low_freq_factor"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
     ],
 )
@@ -324,7 +302,7 @@ def test_mistral_without_the_key_has_a_window():
     assert TransformerConfig.from_hf(sizes).model_type == "mistral"
     del sizes["sliding_window"]
     assert MistralConfig(**sizes).sliding_window == 4096
-    with pytest.raises(ValueError, match="sliding_window = 4096"):
+    with pytest.raises(ValueError, match="sliding window"):
         TransformerConfig.from_hf(sizes)
 
 
@@ -334,7 +312,6 @@ def test_harmless_keys_pass():
     for change in (
         {"quantization_config": None},
         {"sliding_window": 4096, "use_sliding_window": False},
-        {"pretraining_tp": 1},
         {"head_dim": None},
         {"head_dim": 8},
         {"rope_scaling": {}},

@@ -3,30 +3,16 @@ to be.
 """
 
 import pytest
+import tiny
 import torch
 from torch import nn
 
 from maxrl.models import cpu
 from maxrl.models.cpu import Linear
 from maxrl.models.lora import add_lora
-from maxrl.models.transformer import Transformer, TransformerConfig
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
-)
-SIZES = dict(
-    model_type="qwen2",
-    vocab_size=11,
-    hidden_size=16,
-    intermediate_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-    rms_norm_eps=1e-6,
-    rope_theta=1e4,
-    tie_word_embeddings=True,
-    initializer_range=0.3,
 )
 
 
@@ -74,15 +60,14 @@ def test_a_models_gradient(asked, lora, again):
     """Of all its weights, from rows after a prefix; with an adapter and layers that are made again
     too.
     """
-    torch.manual_seed(0)
-    model = Transformer(TransformerConfig.from_hf(SIZES))
+    model = tiny.model(torch.float32)
     if lora:
         add_lora(model, 2, 4)
         nn.init.normal_(model.model.layers[0].self_attn.q_proj.lora_B.weight)
     model.gradient_checkpointing = again
     tokens, prefix, lengths = (
-        torch.randint(11, (2, 3, 5)),
-        torch.randint(11, (2, 4)),
+        torch.randint(32, (2, 3, 5)),
+        torch.randint(32, (2, 4)),
         torch.tensor([4, 2]),
     )
     gradients = []

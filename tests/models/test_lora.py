@@ -117,10 +117,11 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
         log_probs = result[..., :-1, :].flatten(0, 1).log_softmax(-1)
         log_probs.gather(-1, TOKENS[:, 1:].reshape(-1, 1)).mean().backward()
     own = {name: p for name, p in model.named_parameters() if p.grad is not None}
-    assert own.keys() == {name.removeprefix(lora.PREFIX) for name in lora.lora_state(model)}
+    assert own.keys() == {name.removeprefix(lora.PEFT_PREFIX) for name in lora.lora_state(model)}
     assert own.keys() == {name for name, p in model.named_parameters() if p.requires_grad}
     expected = {
-        n.removeprefix(lora.PREFIX).replace(".default", ""): p for n, p in theirs.named_parameters()
+        n.removeprefix(lora.PEFT_PREFIX).replace(".default", ""): p
+        for n, p in theirs.named_parameters()
     }
     for name, p in own.items():
         assert p.grad.abs().max() > 1e-6
@@ -228,11 +229,9 @@ def test_prefix_cache_and_autocast(base):
         assert 0 < (first.detach() - expected).abs().max() < 0.5
         with torch.no_grad():
             head.weight.mul_(2)
-        assert (policy.module(batch)[0] - first).abs().max() > 0.1
-        assert torch.equal(head.copy, head.weight.bfloat16())
         lora.drop_casts(model)
         assert head.copy is None and adapter.copy is None
-        policy.module(batch)
+        assert (policy.module(batch)[0] - first).abs().max() > 0.1
         assert torch.equal(head.copy, head.weight.bfloat16())
     assert adapter.lora_A.weight.grad.dtype == torch.float32 and head.weight.grad is None
 
@@ -292,7 +291,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(warm, shell):
     tensors = load_file(found / "adapter_model.safetensors")
     assert len(tensors) == 2 * 2 * 2 and all(t.any() for t in tensors.values())
     trained = {name.rsplit(".", 1)[0] for name in load_file(found / "optimizer.safetensors")}
-    assert trained == {name.removeprefix(lora.PREFIX) for name in tensors}
+    assert trained == {name.removeprefix(lora.PEFT_PREFIX) for name in tensors}
     with torch.no_grad():
         theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
         close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
@@ -387,7 +386,7 @@ def test_a_classifier_refuses():
         # No memory is taken for these ranks.
         ({"r": 4}, "size mismatch for .*lora_A.weight"),
         ({"r": 10**12}, "size mismatch for .*lora_A.weight"),
-        ({"base_model_name_or_path": None}, "names no base_model_name_or_path"),
+        ({"base_model_name_or_path": None}, "its base model is not there"),
         ({"base_model_name_or_path": "a"}, "is a LoRA adapter of a, which is an adapter too"),
     ],
 )
@@ -410,8 +409,11 @@ def test_tensors_that_do_not_fit(base, tmp_path):
         ({k: v for k, v in tensors.items() if k != B}, "do not fit the model: .*lora_B"),
         (tensors | {"base_model.model.x": torch.zeros(32, 32)}, "do not fit the model: x"),
         (tensors | {first.replace("q_proj", "k_proj"): torch.zeros(3, 32)}, "do not fit"),
-        (tensors | {f"{lora.PREFIX}lm_head.lora_A.weight": torch.zeros(3, 32)}, "on lm_head is"),
-        ({}, "no projection is not possible"),
+        (
+            tensors | {f"{lora.PEFT_PREFIX}lm_head.lora_A.weight": torch.zeros(3, 32)},
+            "projections that can",
+        ),
+        ({}, "projections that can"),
     ):
         save_file(wrong, file)
         with pytest.raises(ValueError, match=words):
@@ -422,11 +424,6 @@ def test_tensors_that_do_not_fit(base, tmp_path):
 
 
 def test_add_lora_refuses():
-    for rank, projections, words in (
-        (0, PROJECTIONS, "rank 0"),
-        (2, ("lm_head",), "on lm_head is not possible"),
-        (2, (), "no projection"),
-        (2, ("q_proj", "x"), "on x is not possible"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            lora.add_lora(tiny.model(), rank, 1.0, projections)
+    for projections in (("lm_head",), (), ("x",)):
+        with pytest.raises(ValueError, match="projections that can"):
+            lora.add_lora(tiny.model(), 2, 1.0, projections)

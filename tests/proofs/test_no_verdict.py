@@ -1,7 +1,6 @@
 """Reward functions that say None: what each way of leaving them out has as its expectation, by
 enumeration."""
 
-import itertools
 import math
 
 import pytest
@@ -32,12 +31,10 @@ def outcomes(texts, chances):
     """Every group of N responses: its texts, its probability, its scores (N, 4). The first
     letter of a text is the response."""
     scores = torch.eye(4, dtype=torch.float64) - LOGITS.detach().softmax(0)
-    groups = list(itertools.product(range(len(texts)), repeat=N))
-    chance = torch.stack([math.prod(chances[i] for i in group) for group in groups])
-    score = torch.stack(
-        [torch.stack([scores["abcd".index(texts[i][0])] for i in group]) for group in groups]
-    )
-    return [[texts[i] for i in group] for group in groups], chance.detach(), score
+    groups = torch.cartesian_prod(*[torch.arange(len(texts))] * N)  # (groups, N)
+    chance = torch.stack(list(chances)).detach()[groups].prod(1)
+    letters = torch.tensor(["abcd".index(text[0]) for text in texts])
+    return [[texts[i] for i in group] for group in groups], chance, scores[letters[groups]]
 
 
 def expected(name, function, texts, chances, no_verdict):

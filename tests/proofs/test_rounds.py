@@ -9,12 +9,10 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
-from worker_ddp import Dots, plain
 
 from maxrl.advantages import ADVANTAGES, _c, weight
-from maxrl.classifier import ClassifierPolicy
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import draws_in_rounds, in_rounds, joined
+from maxrl.rounds import joined, sampling
 from maxrl.sampling.sampler import noise
 
 F64 = torch.float64
@@ -156,7 +154,8 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    return in_rounds(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+    sample = sampling("maxrl_rare", sizes)
+    return sample(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
 
 
 def test_noise_goes_on_where_it_was():
@@ -225,14 +224,6 @@ def test_verdicts_may_be_whole_numbers(sizes, dtype):
     torch.testing.assert_close(
         sampled(policy, whole, sizes).rewards.double(), expected, equal_nan=True
     )
-    images = Dots().batch(range(7))
-    draws = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
-
-    def right(images, drawn):
-        return Dots.right(drawn, images).to(dtype)
-
-    found = draws_in_rounds(draws, right, images, sizes, 1, range(7), CLOCK)
-    assert found.rewards.isfinite().any(1).all() and found.rewards.is_floating_point()
 
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
@@ -280,44 +271,5 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     rollouts = tiny.rollouts(dtype=torch.float32)
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     gradient = tiny.gradient(policy, rollouts, advantages)
-    assert (rollouts.weights() == 1).all()
+    assert (rollouts.row_scale() == 1).all()
     assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], 4), advantages))
-
-
-def test_a_classifier_in_rounds():
-    """All draws are there at once; those of other rounds than the image's have no reward, and no
-    gradient.
-    """
-    torch.manual_seed(0)
-    policy = ClassifierPolicy(plain().double(), Dots.classes, seed=3)
-    images = Dots().batch(range(7))
-
-    def judge(images, draws):
-        return Dots.right(draws, images)
-
-    sizes = (1, 2, 4)
-    result = draws_in_rounds(policy, judge, images, sizes, 1, range(7), CLOCK)
-    whole = policy.rollout(images, 7, step=1, indices=range(7))
-    right = judge(images, whole)
-    assert torch.equal(result.rollouts.drawn, whole.drawn) and torch.equal(
-        result.first_rewards, right[:, :1]
-    )
-    for i in range(7):
-        start, m = next(((s, m) for s, m in ((0, 1), (1, 2)) if right[i, s : s + m].any()), (3, 4))
-        kept = result.rewards[i].isfinite().nonzero().flatten().tolist()
-        assert kept == list(range(start, start + m)) and result.counts[i] == start + m
-        assert torch.equal(result.rewards[i, kept], right[i, kept])
-    assert len(set(result.rounds.tolist())) > 1
-    advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
-    policy.backward(result.rollouts, advantages)
-    gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    loss = 0.0
-    log_probs = policy.logits(images.images).log_softmax(1).gather(1, whole.drawn)
-    for i in range(7):
-        kept = result.rewards[i].isfinite()
-        A = ADVANTAGES["maxrl_rare"](result.rewards[i][None, kept])[0]
-        loss = loss - (A * log_probs[i, kept]).mean() / 7
-    policy.model.zero_grad()
-    loss.backward()
-    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12

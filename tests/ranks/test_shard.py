@@ -135,15 +135,6 @@ def test_nodes_of_a_mesh(local, sizes, monkeypatch):
     assert sharding.mesh_sizes() == sizes
 
 
-def test_nodes_that_differ_make_one_mesh(monkeypatch):
-    """Of 4 + 2 ranks the ones would take (6,) and the others (3, 2), and wait for each other."""
-    monkeypatch.setattr(sharding, "world_size", lambda: 6)
-    monkeypatch.setattr(sharding, "all_reduce", lambda numbers, op: {"most": 4, "least": -2})
-    for local in ("4", "2"):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
-        assert sharding.mesh_sizes() == (6,)
-
-
 def test_rounds_are_the_single_process(ranks, alone):
     """The ranks take different numbers of rounds, and their prompts the same as in one process."""
     expected = alone["rounds"]
@@ -206,7 +197,6 @@ def test_a_rank_holds_its_share(ranks):
             "after every micro-batch: no whole gradient waits for the last one"
         )
         assert layout["kept"] and layout["dropped"]
-        assert "slice" in rank["refused"]
         low = {name for name, dtype in layout["copied"].items() if dtype == torch.bfloat16}
         assert low == {name for name in layout["copied"] if "proj" in name or "lm_head" in name}
     assert torch.equal(ranks[0]["start"], ranks[1]["start"]) and torch.equal(

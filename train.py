@@ -31,7 +31,6 @@ from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Clock, Logger, step_metrics
-from maxrl.run.profile import profiled
 from maxrl.updates import learning_rate, means, minibatches
 
 
@@ -55,7 +54,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
     sample = sampling(cfg.estimator, task)
-    for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
+    for step in range(first_step, cfg.steps):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")

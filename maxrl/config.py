@@ -255,9 +255,6 @@ class Config:
         "Training ends after this many steps in a row without a finite gradient.",
         above=0,
     )
-    profile: int = free_option(
-        0, "Steps, after the first one, that torch.profiler records (0: none)."
-    )
     out: str = free_option(
         "", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised)."
     )

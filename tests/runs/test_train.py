@@ -1,9 +1,7 @@
 """train.py as a command: it learns, it resumes bit for bit, and it refuses in one sentence."""
 
-import gzip
 import json
 import math
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -324,20 +322,3 @@ def test_an_end_at_the_limit_is_not_cut():
     assert solved.any() and (rollouts.lengths[solved] == 5).all()
     assert rollouts.finished[solved].all()
     assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
-
-
-def test_profile(shell):
-    """Two of four steps: a trace and the longest operations, and the same bits as without it."""
-    ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
-    assert shell(*ask, "plain")[0] == 0
-    code, said = shell(*ask, "run", "--profile", 2)
-    assert code == 0 and "wrote run/profile.json.gz" in said
-    shares = [float(share) for share in re.findall(r"^ *\S.*?  +([\d.]+)% ", said, re.M)]
-    assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
-    with gzip.open("run/profile.json.gz") as file:
-        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
-    assert sum(name.startswith("Optimizer.step#") for name in names) == 2 and "aten::mm" in names
-    assert weights("plain") == weights("run")
-    # A run that ends before writes what there is.
-    code, said = shell("train.py", "tiny_sft", "--steps", 1, "--out", "one", "--profile", 5)
-    assert code == 0 and "wrote one/profile.json.gz" in said

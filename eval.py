@@ -16,7 +16,6 @@ import argparse
 import json
 import shlex
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -124,12 +123,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
         rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
-    unjudged = []
-    if not task.classes:
-        unjudged = leave_out(rows)
-        for row in rows:
-            row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
-            row["histogram"] = dict(sorted(Counter(row["counts"]).items()))
+    unjudged = [] if task.classes else leave_out(rows)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
@@ -156,19 +150,12 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
         args.samples,
         seed=args.seed,
         progress=bar.update,
-        watch=partial(show_tokens, bar),
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
     )
     votes = {} if majority is None else {"majority": digits(majority)}
     return {"counts": counts.tolist()} | votes
-
-
-def show_tokens(bar: tqdm, position: int):
-    """Show how far a wave is: with long responses it takes minutes until a prompt is done."""
-    bar.set_postfix_str(f"token {position}", refresh=False)
-    bar.update(0)
 
 
 def leave_out(rows: list[dict]) -> list[int]:

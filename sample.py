@@ -27,8 +27,6 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
     sampling_options.add_options(parser, "")
-    colours = ("auto", "always", "never")
-    add("--colour", default="auto", choices=colours, help="auto: in a terminal without NO_COLOR")
     return sampling_options.read_options(parser, arguments)
 
 
@@ -55,9 +53,7 @@ def main(arguments: list[str]):
     indices = range(len(task) if args.both else min(args.prompts, len(task)))
     policy = setup.load_policy(args, path, task, device, indices)
     policy.model.eval()
-    colour = args.colour == "always"
-    if args.colour == "auto":
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     options = {"seed": args.seed, "temperature": args.temperature}
     if not task.classes:
         options |= {"top_k": args.top_k, "top_p": args.top_p}

@@ -50,7 +50,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger(run, first_step)
-    logger.say(*banner.opening(run, task, validation, policy))
+    logger.say(*banner.opening(run, task, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
     sample = sampling(cfg.estimator, task)
@@ -75,7 +75,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         clock.lap("backward")
 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
-        run.count_skipped(step, stats, rollouts, rewards, advantages)
+        run.count_skipped(step, stats)
         evaluated = evaluation(cfg, step, policy, validation, judge)
         metrics = step_metrics(sampled, judge) | stats
         logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)

@@ -29,7 +29,7 @@ def judge_samples(
     judge     judge(examples, rollouts) gives the rewards (default: task.rewards)
     seed      of the noise, which depends on (seed, position in `indices`, rollout, token)
     progress  is called with the number of prompts after each wave
-    sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
+    sampling  temperature and top_p, if not those of training
 
     Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
     (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.

@@ -5,7 +5,7 @@ import contextlib
 import difflib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,6 @@ class Parser(argparse.ArgumentParser):
 
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its value is the result's attribute "task.NAME"
-    hints  {option: what to say if somebody uses it although it does not exist here}
     read   turns a type and a text into a value, see `parse`
     """
 
@@ -26,14 +25,12 @@ class Parser(argparse.ArgumentParser):
         self,
         prog: str,
         inner: Sequence[str] = (),
-        hints: Mapping[str, str] | None = None,
         read: Callable[[Any, str], Any] | None = None,
         **options,
     ):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(prog, allow_abbrev=False, **options)
         self.inner = inner
-        self.hints = hints or {}
         self.read = read or parse
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -56,9 +53,8 @@ class Parser(argparse.ArgumentParser):
             )
         known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
         near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.4)
-        hint = self.hints.get(dashed(option)) or near and f"did you mean {' or '.join(near)}?"
-        said = f"{option} is not an option"
-        raise UsageError(f"{said}; {hint}" if hint else f"{said} (--help lists all)")
+        hint = f"; did you mean {' or '.join(near)}?" if near else " (--help lists all)"
+        raise UsageError(f"{option} is not an option{hint}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""

@@ -12,23 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
+from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
-from maxrl.trl.options import hints
-
-# What the paper's code and TRL's trainer call these options; maxrl/trl has those of GRPOConfig.
-ELSEWHERE = {
-    "group-size": "rollouts",
-    "reward-funcs": "reward",
-    "algo": "estimator",
-    "adv-estimator": "estimator",
-}
-HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()} | hints()
 
 # The first field of each group of --help.
 GROUPS = {
@@ -46,11 +36,10 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     config   the values that --help shows; options that mean nothing to its kind of model are hidden
     options  of Parser
     """
-    hidden = fields_of(SEQUENCES if config.task == "images" else CLASSIFIERS)
+    hidden = LANGUAGE if config.task == "images" else ()
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,

@@ -154,9 +154,9 @@ def run_all(
         time.sleep(PAUSE)
         while heard:
             stopped = True
-            number = heard.pop()
+            caught = heard.pop()
             for child, _ in running.values():
-                child.send_signal(number)
+                child.send_signal(caught)
         for name, (child, slot) in list(running.items()):
             code = child.poll()
             if code is None:

@@ -146,9 +146,10 @@ class Logger:
         self.file.write(json.dumps({"step": step} | known) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
+        supervised = self.run.cfg.estimator == "supervised"
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
-            if name in metrics and not (self.supervised and "reward" in name):
+            if name in metrics and not (supervised and "reward" in name):
                 value = metrics[name]
                 self.shown[shown] = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
         self.bar.set_postfix(self.shown, refresh=False)
@@ -157,23 +158,15 @@ class Logger:
         if self.bar.disable and (due or time.monotonic() - self.last_line > LINES):
             self.say(self.line(step + 1))
 
-    @property
-    def supervised(self) -> bool:
-        return self.run.cfg.estimator == "supervised"
-
     def warn(self, metrics: dict[str, float]):
         """Say what spoils a run without an error."""
         for name, (limit, sentence) in WARNINGS.items():
             if metrics.get(name, 0) > limit:
                 self.say(f"warning: {sentence}", once=True)
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
-        if self.barren == BARREN and not self.supervised:
-            # A KL penalty, an entropy bonus and maxrl_centered have a gradient all the same.
-            zero = metrics.get("grad_norm") == 0
+        if self.barren == BARREN:
             self.say(
-                f"warning: {BARREN} steps without a success: all rewards are 0, and the gradient "
-                f"{'is exactly 0' if zero else 'comes from something else'}; look at responses "
-                "with --show-every 1",
+                f"warning: {BARREN} steps without a success: look at responses with --show-every 1",
                 once=True,
             )
 

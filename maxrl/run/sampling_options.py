@@ -10,7 +10,6 @@ from maxrl.io.arguments import Parser, check_least
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
 
-HINTS = {"--rollouts": "the number of responses to a prompt is --samples here"}
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 OWN = ("task", "reward", "reward_weights", "max_response", "precision")
 FRESH = ("max_prompt", "seed", "device", "workers")
@@ -18,7 +17,7 @@ FRESH = ("max_prompt", "seed", "device", "workers")
 
 def option_parser(prog: str, description: str | None) -> Parser:
     """Return a parser that also takes the options of a task, --task.NAME VALUE."""
-    return Parser(prog, inner=("task",), hints=HINTS, description=description)
+    return Parser(prog, inner=("task",), description=description)
 
 
 def add_options(parser: Parser, split: str):

@@ -15,7 +15,7 @@ import torch
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_policy
-from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
+from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, typed
 from maxrl.io.tokenizer import Tokenizer
@@ -33,7 +33,6 @@ from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
-MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
@@ -86,7 +85,7 @@ def choose_rewards(
     if task.classes:
         return Judge(task.rewards, None)
     own = None
-    if cfg.reward:
+    if cfg.reward or cfg.reward_weights:
         own = Rewards(
             functions or cfg.reward,
             cfg.reward_weights,
@@ -136,11 +135,6 @@ def load(cfg: Config, split: str) -> Task:
     """Return a split of the task, without the prompts that are longer than max_prompt."""
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
-        if len(task) > MOST:
-            raise UsageError(
-                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
-                f"most {MOST:,} can be shuffled"
-            )
         if not (cfg.init or cfg.model):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"
@@ -176,11 +170,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
                 "longer than --max-prompt"
             )
     if cfg.prompts % world:
-        below = cfg.prompts // world * world
-        nearest = [str(n) for n in (below, below + world) if n]
-        raise UsageError(
-            f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(nearest)}"
-        )
+        raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks")
     local = cfg.prompts // world
     if local % cfg.minibatches:
         raise UsageError(
@@ -188,13 +178,9 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         )
     check_names(cfg)
     check_kind(cfg, bool(task.classes))
-    if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
-        raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
     if cfg.shard and world == 1:
         raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
-    if len(cfg.reward) > 1 and not cfg.reward_weights and cfg.estimator.startswith("maxrl"):
-        say("rewards are added up, and a sum of 1 is a success: weights of 1 and 0 count one")
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
@@ -207,7 +193,7 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
 
 
 def check_names(cfg: Config):
-    """Refuse an estimator, task or rewards that cannot be, without weights, data or user code."""
+    """Refuse an estimator or task that cannot be, without weights, data or user code."""
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(
             "--estimator supervised has one answer per prompt, not --rollouts "
@@ -229,10 +215,6 @@ def check_names(cfg: Config):
     elif ":" not in cfg.task:
         # It says which names there are.
         load_task(cfg.task, "train")
-    if cfg.reward or cfg.reward_weights:
-        # The user's functions are not imported here: another function stands in their place.
-        functions = [print if ":" in name else name for name in cfg.reward]
-        Rewards(functions, cfg.reward_weights, timeout=cfg.reward_timeout)
 
 
 def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
@@ -246,16 +228,17 @@ def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dic
 
 
 def check_kind(cfg: Config, classifier: bool):
-    """Refuse options that only the other kind of policy has, so that none is silently ignored."""
-    kind = "a classifier" if classifier else "a language model"
-    for name in fields_of(SEQUENCES if classifier else CLASSIFIERS):
+    """Refuse options that mean nothing to a classifier, so that none is silently ignored."""
+    for name in sorted(LANGUAGE) if classifier else ():
         value = getattr(cfg, name)
         if value != getattr(Config, name):
-            raise UsageError(f"--{dashed(name)} {value} means nothing to {kind}: leave it out")
+            raise UsageError(
+                f"--{dashed(name)} {value} means nothing to a classifier: leave it out"
+            )
     if cfg.eval_every and classifier != (cfg.eval_samples == 0):
         raise UsageError(
-            f"--eval-samples {cfg.eval_samples} does not fit {kind}: it is 0 for a classifier, "
-            "whose pass@k is exact, and at least the largest --eval-k for a language model"
+            f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
+            "and at least the largest --eval-k for a language model"
         )
 
 
@@ -303,8 +286,6 @@ def start_model(cfg: Config, task: Task, resumed: Path | None) -> Loaded:
         tokenizer = new_tokenizer(task)
         if task.tokenizer:
             stop = [tokenizer.id(str(tokenizer.special("eos_token")))]
-    if cfg.sync_batch_norm:
-        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model, tokenizer, stop
 
 

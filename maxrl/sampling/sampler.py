@@ -15,7 +15,7 @@ Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are be
 M slots for each of G groups.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,7 +94,6 @@ def generate(
     stop_tokens: Iterable[int],
     uniforms: torch.Tensor,
     budget: float = torch.inf,
-    watch: Callable[[int], object] | None = None,
     **sampling,
 ) -> Samples:
     """Sample N = `num_rollouts` responses to every prompt.
@@ -104,7 +103,6 @@ def generate(
     stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
     budget       bytes for the responses' keys and values and a step's logits
-    watch        is called now and then with the number of tokens drawn of each response
     sampling     temperature, top_k and top_p as in `distribution`
 
     PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
@@ -120,8 +118,6 @@ def generate(
         asking = position and position % CHECK_EVERY == 0
         if asking and not drop_finished(slots, stop, position, to_host):
             break
-        if asking and watch:
-            watch(position)
         slots.cache.reserve(position + 1)
         step(slots.cache.own[0].shape)
     return finish(slots, stop, len(prompts))

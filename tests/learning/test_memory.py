@@ -10,7 +10,6 @@ import tiny
 import torch
 from bench_memory import saved_bytes
 from published import PUBLISHED
-from runs import SHORT
 
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import UsageError
@@ -20,7 +19,6 @@ from maxrl.models.cache import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze17
 from maxrl.run import dry_run
-from maxrl.run.command_line import with_overrides
 from maxrl.sampling import sampler
 from maxrl.sampling.memory import cache_bytes
 from maxrl.sampling.sampler import LOGIT_BYTES
@@ -231,7 +229,6 @@ def test_where_a_model_is_found(tmp_path, in_a_directory_of_its_own):
     (run / "latest").write_text("step-000001\n")
     for init in (run, run / "step-000001"):
         assert dry_run.shape(replace(maze17(), init=str(init))).config.hidden_size == 32
-    assert dry_run.shape(replace(POLARIS, init="models/Qwen3-1.7B-Base")).config.hidden_size == 2048
     with pytest.raises(
         UsageError, match="the sizes of some/model are not known: .*Qwen/Qwen3-4B-Base"
     ):
@@ -319,32 +316,12 @@ def test_dry_run(shell, monkeypatch):
         assert code == 0 and "reference" not in said
         for words in (
             "polaris: 4,022,468,096 parameters, forward in bfloat16",
-            "256 prompts x 16 rollouts, at most 16,777,216 response tokens",
             "each of 32 GPUs, with 8 prompts",
-            "a checkpoint on disk: 48.27 GB",
         ):
             assert words in said
         assert re.search(rf"always: +optimizer state +{state}\n", said)
     code, said = shell(*ask, "--kv-memory-gb", "1", "--gradient-checkpointing")
     assert code == 0 and re.search(r"sampling: their keys, values and logits +1\.00\n", said)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [(), ("--lora-rank", "4"), ("--lora-rank", "4", "--lora-merge"), ("--optimizer", "sgd")],
-)
-def test_the_size_of_a_checkpoint(warm, shell, options):
-    """It is what the tensors of its files hold, but for Adam's count of steps."""
-    options = ("--init", str(warm), *options)
-    code, said = shell("train.py", *SHORT, *options, "--steps", 1, "--out", "run")
-    assert code == 0, said
-    cfg = with_overrides(RECIPES["tiny"](), list(options))
-    held = 0
-    for file in Path("run/step-000001").rglob("*.safetensors"):
-        content = file.read_bytes()
-        held += len(content) - 8 - int.from_bytes(content[:8], "little")
-    size = dry_run.checkpoint_bytes(cfg, dry_run.plan(cfg)["always"])
-    assert size == pytest.approx(held, rel=0.01)
 
 
 def test_large_recipes_do_not_keep_every_checkpoint():
@@ -368,10 +345,6 @@ def test_large_recipes_do_not_keep_every_checkpoint():
         (
             "prompts --dry-run --estimator supervised --rollouts 2",
             "use --rollouts 1",
-        ),
-        (
-            "prompts --dry-run --reward accuracy",
-            "--reward accuracy is not written package.module:name",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_sweep_of_four_runs_with_one_that_fails(sweep):
         ended = "failed with code 2" if name == "warm-grpo-n2-bs4" else "done\n"
         assert f"{name}: {ended}" in said
     assert code == 1 and "3 of 4 runs are done\n" in said
-    assert "is a file" in Path("sweep/warm-grpo-n2-bs4.log").read_text()
+    assert "File exists" in Path("sweep/warm-grpo-n2-bs4.log").read_text()
     metrics = {file: file.read_text() for file in Path("sweep").glob("*/metrics.jsonl")}
     assert len(metrics) == 3
 

@@ -123,7 +123,7 @@ def test_a_cosine_cannot_be_made_longer(warm, shell):
     [
         ("nothing", ["no recipe is called 'nothing'", "maze17_sft"]),
         ("tiny --promts 3", ["--promts is not an option", "--prompts"]),
-        ("tiny --temperature 0.7", ["--temperature is not an option", "biased"]),
+        ("tiny --temperature 0.7", ["--temperature is not an option"]),
         ("tiny --top-k 5", ["--top-k is not an option"]),
         ("tiny --estimator maxrl_order --estimator.order 99", ["order=99", "order <= N = 16"]),
         ("tiny --estimator maxrl_order", ["maxrl_order needs order"]),
@@ -145,10 +145,8 @@ def test_refusals_come_before_any_work(shell, arguments, words):
 
 def test_prompts_must_divide_by_the_ranks(warm):
     cfg = RECIPES["tiny"]()
-    for ranks, words in ((3, "use 15 or 18"), (32, "use 32")):
-        with pytest.raises(
-            UsageError, match=f"--prompts 16 must divide by the {ranks} ranks; {words}"
-        ):
+    for ranks in (3, 32):
+        with pytest.raises(UsageError, match=f"--prompts 16 must divide by the {ranks} ranks"):
             setup.check(cfg, range(96), ranks)
     with pytest.raises(UsageError, match="is empty"):
         setup.check(cfg, [], 1)

@@ -167,14 +167,13 @@ def two(completions):
     assert code == 0 and Path("said").read_text() == "run train validation ", said
 
 
-@pytest.mark.parametrize("estimator, zero", [("maxrl", True), ("maxrl_centered", False)])
-def test_a_run_without_any_success(own, shell, estimator, zero):
-    """Said once, after ten steps; that the gradient is exactly 0 only if the metrics say so."""
+def test_a_run_without_any_success(own, shell):
+    """Said once, after ten steps."""
     Path("rewards.py").write_text("def wrong(completions):\n    return [0.0] * len(completions)\n")
     ask = ("train.py", *own, "--reward", "rewards.py:wrong", "--steps", 12, "--out", "run")
-    code, said = shell(*ask, "--estimator", estimator)
+    code, said = shell(*ask)
     assert code == 0 and said.count("without a success") == 1, said
-    assert {row["grad_norm"] == 0 for row in metrics("run")} == {zero} == {"exactly 0" in said}
+    assert {row["grad_norm"] for row in metrics("run")} == {0}
 
 
 def test_look_at_ones_own_run(own, shell):

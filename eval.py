@@ -118,7 +118,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     check_task(args, task)
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.load_policy(args, path, task, device, range(args.prompts))
+        args.init = str(path)
+        policy = setup.start_policy(args, task, None, None, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
@@ -187,7 +188,6 @@ def main(arguments: list[str]):
     if distributed.rank() > 0:
         return
     results["pass@k"] = table.curves(results)
-    results["times_fewer"] = table.fewer(results, args.k, args.against)
     table.print_table(results, args.k, args.against)
     table.print_faults(results)
     if args.json:

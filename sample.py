@@ -51,7 +51,7 @@ def main(arguments: list[str]):
     task = setup.find_task(args, path)
     device = distributed.setup(args.device)[2]
     indices = range(len(task) if args.both else min(args.prompts, len(task)))
-    policy = setup.load_policy(args, path, task, device, indices)
+    policy = setup.start_policy(args, task, None, None, device)
     policy.model.eval()
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     options = {"seed": args.seed, "temperature": args.temperature}

@@ -77,7 +77,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
         run.count_skipped(step, stats)
         evaluated = evaluation(cfg, step, policy, validation, judge)
-        metrics = step_metrics(sampled, judge) | stats
+        metrics = step_metrics(sampled, judge.verdicts) | stats
         logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
         # A signal to one rank saves and stops all of them, here and not before.
         if run.ends(step, metrics | evaluated, policy, optimizer, logger):

@@ -173,9 +173,6 @@ class Config:
         most=1,
     )
     warmup_steps: int = option(0, "Steps over which the learning rate increases linearly.")
-    warmup_epochs: float = option(
-        0.0, "If above 0, sets warmup_steps to that many passes over the task's prompts."
-    )
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
     momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(

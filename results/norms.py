@@ -148,7 +148,8 @@ def measure(args) -> dict:
         setup.check_estimator("--estimators", name, (rollouts or 2,), ESTIMATORS.get(name, {}))
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.load_policy(args, path, task, device, range(args.prompts))
+        args.init = str(path)
+        policy = setup.start_policy(args, task, None, None, device)
         with tqdm(total=args.prompts, desc=name, unit=" prompts", leave=False) as bar:
             p, norms = gradient_norms(
                 policy, task, args.prompts, names, rollouts, progress=bar.update

@@ -96,12 +96,9 @@ def overridden(config: Config, given: Mapping[str, Any]) -> Config:
             inner[name][option.replace("-", "_")] = value
         else:
             changes[name] = tuple(value) if isinstance(value, list) else value
-    for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
-        # A number of steps takes the place of the recipe's epochs.
-        if number in changes and changes.setdefault(passes, 0.0):
-            raise UsageError(
-                f"--{dashed(number)} and --{dashed(passes)} say the same thing twice: leave one out"
-            )
+    # A number of steps takes the place of the recipe's epochs.
+    if "steps" in changes and changes.setdefault("epochs", 0.0):
+        raise UsageError("--steps and --epochs say the same thing twice: leave one out")
     for name, options in inner.items():
         usual = getattr(config, f"{name}_options")
         # Another task or estimator does not take the recipe's options.

@@ -44,7 +44,6 @@ from maxrl.run.directory import SIGNALS, STOPPED
 from maxrl.run.setup import check_names
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
-IN_EVERY_NAME = ("estimator", "rollouts", "prompts")
 PAUSE = 0.1  # seconds between two looks at the runs
 
 
@@ -69,27 +68,19 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
     for values in itertools.product(*options.values()):
         chosen = dict(zip(options, values))
-        cfg = overridden(usual, chosen)
-        check_names(cfg)
+        check_names(overridden(usual, chosen))
         words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
-        name = name_of(recipe, cfg, {key: chosen[key] for key in swept})
+        name = name_of({key: chosen[key] for key in swept})
         if runs.setdefault(name, words) != words:
             raise UsageError(f"two runs would be called {name}: choose values that differ in names")
     return runs
 
 
-def name_of(recipe: str, cfg: Config, swept: dict[str, Any]) -> str:
-    """Return {model}-{method}-n{N}-bs{P}, and -{option}={value} for the other swept options."""
-    model = Path(cfg.init).name or label(recipe)
-    parts = [model, cfg.estimator, f"n{typed(cfg.rollouts)}", f"bs{cfg.prompts}"]
-    parts += [f"{key}={typed(value)}" for key, value in swept.items() if key not in IN_EVERY_NAME]
+def name_of(swept: dict[str, Any]) -> str:
+    """Return {option}={value} of all swept options, or "run" if there are none."""
+    parts = [f"{key}={typed(value)}" for key, value in swept.items()]
     # Rounds have commas; slashes and the like may not be in the name of a file.
-    return re.sub(r"[^\w.+=-]", "_", "-".join(parts).replace(",", "+"))
-
-
-def label(recipe: str) -> str:
-    """Return what a recipe is called in the names of directories."""
-    return Path(default_directory(recipe, "supervised")).name
+    return re.sub(r"[^\w.+=-]", "_", "-".join(parts).replace(",", "+")) or "run"
 
 
 def slots_of(parallel: int, on_cpu: bool) -> list[dict[str, str]]:
@@ -195,7 +186,8 @@ def main(arguments: list[str]) -> int:
     options = vars(parser.parse_options(arguments))
     recipe = options.pop("recipe")
     slots = slots_of(options.pop("parallel"), options.get("device") == ["cpu"])
-    folder = Path(",".join(options.pop("out", [])) or f"runs/{label(recipe)}-grid")
+    usual = f"{default_directory(recipe, 'supervised')}-grid"
+    folder = Path(",".join(options.pop("out", [])) or usual)
     if "reward" in options:
         # Functions that are named one by one are one value.
         options["reward"] = [sum(options["reward"], ())]

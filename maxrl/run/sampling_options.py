@@ -51,8 +51,6 @@ def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
         check_least(name, getattr(args, name, None), 1)
     names = [name for name in vars(args) if name in OWN + FRESH or name.startswith("task.")]
     args.given = {name: vars(args).pop(name) for name in names}
-    if "reward_weights" in args.given and "reward" not in args.given:
-        raise UsageError("--reward-weights belongs to --reward")
     return args
 
 

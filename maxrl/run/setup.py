@@ -5,7 +5,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +31,7 @@ from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import TASKS, load_task, refuse_unknown
-from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
+from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
@@ -48,30 +48,8 @@ class Judge:
     def __call__(self, examples, rollouts) -> torch.Tensor:
         return self.rewards(examples, rollouts)
 
-    def over_ranks(self) -> dict[str, float]:
-        """Return the statistics since the last call; all ranks must call this."""
-        return self.verdicts.over_ranks() if self.verdicts else {}
-
-    def faults(self) -> dict[str, float]:
-        """Return the faults of verifiers that run in processes of their own."""
-        return self.verdicts.faults() if self.verdicts else {}
-
 
 # ------------------------------------------------- for all scripts ------------------------------
-def within(task: Task, split: str, tokenizer: Tokenizer | None, limit: int) -> Task:
-    """Return the task without prompts of more than `limit` tokens, and say how many these are."""
-    shorter = Within(task, tokenizer, limit)
-    if shorter.left_out and distributed.rank() == 0:
-        say(f"{split}: {shorter.left_out_words}")
-    return cast(Task, shorter)
-
-
-def load_checked(path: Path | str) -> Loaded:
-    """Return model, tokenizer and stop tokens of a checkpoint whose checksums are right."""
-    checkpoint.check_intact(path)
-    return checkpoint.load_model(path)
-
-
 def choose_rewards(
     cfg: Options, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
 ) -> Judge:
@@ -131,7 +109,7 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
 
 
-def load(cfg: Config, split: str) -> Task:
+def load(cfg: Options, split: str) -> Task:
     """Return a split of the task, without the prompts that are longer than max_prompt."""
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
@@ -149,7 +127,10 @@ def load(cfg: Config, split: str) -> Task:
         if task.classes or (task.vocabulary and not cfg.max_prompt):
             return task
         tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
-        return within(task, split, tokenizer, cfg.max_prompt or sys.maxsize)
+        shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
+        if shorter.left_out and distributed.rank() == 0:
+            say(f"{split}: {shorter.left_out_words}")
+        return cast(Task, shorter)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from None
 
@@ -163,12 +144,9 @@ def new_tokenizer(task: Task) -> Tokenizer:
 
 def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -> Config:
     """Refuse what could not run, before any work; return the recipe with epochs as steps."""
-    for name, prompts in {"training": task, "validation": validation}.items():
-        if prompts is not None and len(prompts) == 0:
-            raise UsageError(
-                f"no {name} prompts are left of task {cfg.task}: the data is empty, or all are "
-                "longer than --max-prompt"
-            )
+    check_not_empty(cfg, "train", task)
+    if validation is not None:
+        check_not_empty(cfg, "validation", validation)
     if cfg.prompts % world:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks")
     local = cfg.prompts // world
@@ -184,12 +162,18 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
-    per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
-        cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
-    if cfg.warmup_epochs:
-        cfg = replace(cfg, warmup_steps=round(cfg.warmup_epochs * per_epoch))
+        cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
     return cfg
+
+
+def check_not_empty(cfg: Options, split: str, task: Task):
+    """Raise UsageError if a split has no prompts."""
+    if len(task) == 0:
+        raise UsageError(
+            f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
+            "longer than --max-prompt"
+        )
 
 
 def check_names(cfg: Config):
@@ -243,7 +227,7 @@ def check_kind(cfg: Config, classifier: bool):
 
 
 def start_policy(
-    cfg: Config, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
+    cfg: Options, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
 ):
     """Return the policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
@@ -264,15 +248,17 @@ def start_policy(
         make = f", or make this one with the recipe {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{make}") from None
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
-def start_model(cfg: Config, task: Task, resumed: Path | None) -> Loaded:
+def start_model(cfg: Options, task: Task, resumed: Path | None) -> Loaded:
     """Return model, tokenizer and stop tokens."""
     tokenizer = None
     stop: list[int] = []
     if resumed or cfg.init:
-        model, tokenizer, stop = load_checked(resumed or cfg.init)
+        path = resumed or cfg.init
+        checkpoint.check_intact(path)
+        model, tokenizer, stop = checkpoint.load_model(path)
         if not cfg.lora_rank:
             # The checkpoint may be an adapter.
             merge(model)
@@ -309,30 +295,25 @@ def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str
 
 
 # ------------------------------------------ for eval.py and sample.py ---------------------------
-def load_split(args: argparse.Namespace) -> Task:
-    """Return the split that is asked for, or validation, or train if that is the only one named.
-
-    Sets args.split.
-    """
-    if not args.split:
-        try:
-            args.split = "validation"
-            return load_task(args.task, args.split, **args.task_options)
-        except NoSplit:
-            args.split = "train"
-            say("no validation prompts are named: these are prompts of the training")
-    return load_task(args.task, args.split, **args.task_options)
-
-
 def find_task(args: argparse.Namespace, path: Path) -> Task:
     """Return the split that is asked for, with its judge, as it fits checkpoint `path`.
 
-    Prompts longer than --max-prompt are left out; args.max_response is set. Raises UsageError if no
-    prompt is left, if nothing can judge, and for options that mean nothing to the task.
+    Without --split it is validation, or train if that is the only one named; args.split is set.
+    Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
+    to the task.
     """
-    task = load_split(args)
-    if len(task) == 0:
-        raise UsageError(f"the {args.split} split of task {args.task} is empty")
+    args.init = str(path)
+    split = args.split or "validation"
+    try:
+        task = load(args, split)
+    except NoSplit:
+        if args.split:
+            raise
+        split = "train"
+        say("no validation prompts are named: these are prompts of the training")
+        task = load(args, split)
+    args.split = split
+    check_not_empty(args, split, task)
     if task.classes:
         if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
             raise UsageError(
@@ -345,37 +326,5 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         probe(task)
     if not args.max_response:
         raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
-    if args.max_prompt:
-        try:
-            task = within(task, args.split, checkpoint.load_tokenizer(path), args.max_prompt)
-        except ValueError as error:
-            raise UsageError(f"{path}: {error}") from None
-        if len(task) == 0:
-            raise UsageError(
-                f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}"
-            )
     vars(task)["rewards"] = choose_rewards(args, task)
     return task
-
-
-def load_policy(
-    args: argparse.Namespace,
-    path: Path,
-    task: Task,
-    device: torch.device,
-    indices: Iterable[int],
-):
-    """Return the policy of checkpoint `path` for a task.
-
-    Raises UsageError if they do not fit each other, or if one of the prompts `indices` leaves no
-    room for the response.
-    """
-    try:
-        model, tokenizer, stop = load_checked(path)
-        policy = build_policy(args, model, tokenizer, stop, task, device)
-        if tokenizer is not None:
-            prompts = [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices]
-            check_prompts(model, prompts, args.max_response)
-        return policy
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None

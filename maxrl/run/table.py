@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, times_fewer
+from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
 
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
@@ -70,7 +70,6 @@ def print_table(results: dict, passes: Sequence[int], against: str):
             if name != against:
                 differences = [rates[against] - rates[name] for rates in values.values()]
                 print_row(name, width, differences, "+.3f")
-        print_fewer(results["times_fewer"], passes, width)
         most = max(passes)
         print(in_words(most, passed[most], against))
 
@@ -148,29 +147,3 @@ def curves(results: dict) -> dict[str, dict]:
         errors = [None if math.isnan(error) else error for error in se]
         result[name] = {"k": ks, "mean": list(mean), "se": errors}
     return result
-
-
-def fewer(results: dict, passes: Sequence[int], against: str) -> dict:
-    """Return how many times fewer samples `against` needs for each row's pass@k (Figure 5)."""
-    ks = sorted({*powers(results), *passes})
-    found = coverage(results, ks)
-    ours = found.pop(against)
-    rows = {}
-    for name, theirs in found.items():
-        rows[name] = dict(zip(("times", "low", "high"), times_fewer(ks, theirs, ours).tolist()))
-    interval = "95 %, bootstrap over prompts and seeds, paired"
-    return {"of": against, "k": ks, "interval": interval, "rows": rows}
-
-
-def print_fewer(found: dict, passes: Sequence[int], width: int):
-    """Print the result of fewer()."""
-    print(
-        f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}];"
-        f" 0: more than {found['k'][-1]}"
-    )
-    for name, row in found["rows"].items():
-        cells = []
-        for k in passes:
-            at = found["k"].index(k)
-            cells.append(f"{row['times'][at]:.3g} [{row['low'][at]:.3g}, {row['high'][at]:.3g}]")
-        print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells).rstrip())

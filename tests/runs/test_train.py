@@ -181,7 +181,6 @@ def test_epochs():
     task = load_task("maze", "train", **cfg.task_options)
     assert len(task) == 96 and setup.check(cfg, task, 1).steps == 10
     assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
-    assert setup.check(replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])

@@ -23,10 +23,8 @@ from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed
 from maxrl.io.hub_files import data_files
 from maxrl.run import setup
-from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
 from maxrl.trl.inputs import adapter
 from maxrl.trl.options import ABSENT, UNUSED, WHY_NOT, asks_nothing, tables, translated
@@ -160,19 +158,6 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
     assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     with pytest.raises(UsageError):
         setattr(args, name, "something")
-
-
-@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
-def test_options_of_trl_lead_to_ours_on_the_command_line(name):
-    """A refusal names options that exist."""
-    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
-    if f"--{dashed(name)}" in known:
-        return
-    with pytest.raises(UsageError) as error:
-        with_overrides(Config(), [f"--{dashed(name)}", "1"])
-    said = str(error.value)
-    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
-    assert named <= known and ("; " in said), said
 
 
 def test_no_other_option_is_taken():

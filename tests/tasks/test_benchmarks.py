@@ -246,15 +246,11 @@ def own(model):
 def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
     """By --reward; nothing is sampled for prompts that nobody can judge; no answer, no vote."""
     with monkeypatch.context() as patch:
-        patch.setattr("maxrl.run.setup.load_policy", None)  # it is said before any model is loaded
+        patch.setattr("maxrl.run.setup.start_policy", None)  # it is said before any model is loaded
         refused(
             shell("eval.py", model, *own, *FEW),
             "judges nothing by itself: name a reward function with --reward",
         )
-    refused(
-        shell("eval.py", model, *own, *FEW, "--reward-weights", "1,2"),
-        "--reward-weights belongs to --reward",
-    )
     refused(
         shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"),
         "has no function or class nobody",

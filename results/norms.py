@@ -96,12 +96,22 @@ def _sampled(policy, task, i: int, names: Sequence[str], rollouts: int | None) -
     """K / N of a language model, and the norm of each estimator's gradient."""
     examples = task.batch([i])
     drawn = policy.rollout(examples, rollouts, indices=[i])
-    rewards = task.rewards(examples, drawn)  # (1, N)
+    rewards = task.rewards(examples, drawn).double()  # (1, N)
     row = [rewards.mean().item()]
+    first, norm = None, 0.0
     for name in names:
-        policy.model.zero_grad()
-        policy.backward(drawn, ADVANTAGES[name](rewards, **ESTIMATORS.get(name, {})))
-        row.append(_norm(policy.model))
+        advantages = ADVANTAGES[name](rewards, **ESTIMATORS.get(name, {}))
+        if not advantages.any():
+            row.append(0.0)
+            continue
+        # Centred rewards differ by a factor alone, and so do their gradients: one backward.
+        if first is None or not torch.allclose(
+            advantages / advantages.norm(), first / first.norm()
+        ):
+            policy.model.zero_grad()
+            policy.backward(drawn, advantages)
+            first, norm = advantages, _norm(policy.model)
+        row.append(norm * (advantages.norm() / first.norm()).item())
     return row
 
 

@@ -82,20 +82,6 @@ def solved(rows: list[dict]) -> list[dict]:
     return [row | {"solved": 1 - row["frac_reward_zero_mean"]} for row in rows]
 
 
-def averaged(values: np.ndarray, gap: int, decay: float = 0.99) -> np.ndarray:
-    """The paper's smoothing of Figures 7 and 12, of values (seeds, points) that are means over
-    `gap` steps each.
-
-    y_t = decay y_(t-1) + (1 - decay) raw_t a step, from y_1 = raw_1; the raw value of a step is its
-    point's.
-    """
-    kept = decay**gap
-    smooth = [values[:, 0]]
-    for raw in values.T[1:]:
-        smooth.append(kept * smooth[-1] + (1 - kept) * raw)
-    return np.stack(smooth, 1)
-
-
 def blocks(steps: np.ndarray, values: np.ndarray, size: int = 100) -> np.ndarray:
     """Means over blocks of `size` steps, (seeds, blocks), of values (seeds, points) at steps that
     count from 1."""

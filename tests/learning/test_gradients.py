@@ -268,7 +268,7 @@ def test_the_norms_are_those_of_backward(sampled):
     for i in (2, 5, 9):
         assert 0 < rates[i] < 1
         rollouts = policy.rollout([task[i]], N, indices=[i])
-        rewards = task.rewards([task[i]], rollouts)
+        rewards = task.rewards([task[i]], rollouts).double()
         assert abs(rewards.mean() - rates[i]) < 1e-7
         for name, options in (("maxrl", {}), ("grpo", {"ddof": 0})):
             wanted = tiny.gradient(policy, rollouts, ADVANTAGES[name](rewards, **options)).norm()

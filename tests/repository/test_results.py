@@ -13,7 +13,7 @@ from conftest import ROOT
 from maxrl.advantages import ADVANTAGES
 from results import figures, summarise
 from results.images import noise
-from results.reading import averaged, blocks, crossing
+from results.reading import blocks, crossing
 from results.tables import cells
 
 FIGURES = ROOT / "results/figures"
@@ -127,15 +127,6 @@ def test_paper_and_ours_are_never_confused():
                 assert "paper" in title, (file.name, title)
             if title.startswith("ours"):
                 assert "reduced scale" in title or "full size" in title, (file.name, title)
-
-
-def test_smoothing_as_in_the_paper():
-    """A point for several steps has its value in each step of the recursion of Figure 12."""
-    values = np.random.default_rng(0).random((2, 30))
-    single = [values[:, 0]]
-    for raw in values.repeat(5, 1).T[5:]:
-        single.append(0.99 * single[-1] + 0.01 * raw)
-    np.testing.assert_allclose(averaged(values, 5), np.stack(single[::5], 1), rtol=1e-12)
 
 
 def test_the_crossing():

@@ -1,0 +1,87 @@
+"""RL at the paper's size, from runs/ (results/keep.py) and test.json (eval.py)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from results.reading import blocks, runs, solved
+from results.tables.cells import coverage, head, line, with_error
+
+KS = [1, 32, 128, 256]
+BLOCK, KEPT = 50, 5  # steps of a mean, and of a line of metrics.jsonl
+NAMES = {
+    "maxrl_rare": "MaxRL in rounds of 8, 8 and 16",
+    "maxrl": "MaxRL, 32 rollouts",
+    "grpo": "GRPO, 32 rollouts",
+    "rloo": "RLOO, 32 rollouts",
+}
+
+
+def read(study: Path) -> dict[str, dict[int, list[dict]]]:
+    """{estimator: {seed: rows}} of every run that is there, however far it came."""
+    found = runs(study / "runs", r"seed(?P<seed>\d+)-(?P<method>[a-z_]+)", BLOCK)
+    return {
+        method: {seed: solved(rows) for seed, rows in found[method].items()}
+        for method in NAMES
+        if method in found
+    }
+
+
+def means(rows: list[dict], key: str) -> np.ndarray:
+    """Means of blocks of BLOCK steps; a last block that is not full is left out."""
+    whole = rows[: len(rows) // (BLOCK // KEPT) * (BLOCK // KEPT)]
+    steps = np.array([row["step"] + 1 for row in whole])
+    return blocks(steps, np.array([[row[key] for row in whole]]), BLOCK)[0]
+
+
+def trained(found: dict):
+    """What every run cost, and its training mazes in its first and last blocks."""
+    head(
+        "run",
+        "steps",
+        "hours of a core",
+        "seconds a step",
+        "rollouts a prompt, first and last",
+        "reward, first and last",
+        "prompts with a success, first and last",
+    )
+    for method, seeds in found.items():
+        for seed, rows in seeds.items():
+            seconds = np.array([row["seconds"] for row in rows])
+            cells = []
+            for key, scale in (("rollouts", 1 / 32), ("reward", 1), ("solved", 1)):
+                values = means(rows, key) * scale
+                cells.append(f"{values[0]:.3g}, {values[-1]:.3g}")
+            steps = rows[-1]["step"] + 1
+            hours = KEPT * seconds.sum() / 3600
+            run = f"seed {seed}: {NAMES[method]}"
+            line(run, steps, f"{hours:.2f}", f"{np.median(seconds):.1f}", *cells)
+
+
+def named(name: str) -> str:
+    """How a checkpoint of test.json is called in the tables."""
+    seed, _, method = name.partition("-")
+    return f"{seed.replace('seed', 'seed ')}: {NAMES[method]}" if method else name
+
+
+def tested(study: Path):
+    """pass@k on the test mazes, and MaxRL in rounds minus each other run of its seed."""
+    results = json.loads((study / "test.json").read_text())
+    found = coverage(results, KS)  # {name: (1, prompts, ks)}
+    columns = [f"pass@{k}" for k in KS]
+    head("test, standard error over mazes", *columns)
+    for name, values in found.items():
+        line(named(name), *map(with_error, values[0].T))
+    head("MaxRL in rounds minus, paired over mazes", *columns)
+    for name, values in found.items():
+        seed, _, method = name.partition("-")
+        rounds = found.get(f"{seed}-maxrl_rare", found.get("seed0-maxrl_rare"))
+        if method != "maxrl_rare" and rounds is not None:
+            line(named(name), *(with_error(gap, "+") for gap in (rounds - values)[0].T))
+
+
+def main(study: Path):
+    trained(read(study))
+    if (study / "test.json").exists():
+        tested(study)

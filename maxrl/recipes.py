@@ -221,18 +221,6 @@ def polaris_qwen3_4b() -> Config:
     return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
 
 
-def polaris_qwen3_4b_1gpu() -> Config:
-    """polaris_qwen3_4b on one GPU of 141 GB (122 GiB), with gradient checkpointing.
-
-    The objective and the batch are the same. 80 GB do not suffice with any of these options:
-    weights, gradients and Adam take 60 GiB, and bfloat16 weights with the keys and values of one
-    group another 17 (--dry-run).
-    """
-    return replace(
-        polaris_qwen3_4b(), gradient_checkpointing=True, micro_batch_tokens=32768, kv_memory_gb=45.0
-    )
-
-
 def prompts() -> Config:
     """Your own data: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
     return Config(
@@ -265,7 +253,6 @@ RECIPES: dict[str, Callable[[], Config]] = {
         gsm8k_smollm2_135m,
         polaris_qwen3_1_7b,
         polaris_qwen3_4b,
-        polaris_qwen3_4b_1gpu,
         gsm8k_laptop_sft,
         gsm8k_laptop,
         subset_sum_sft,

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import inspect
 import shlex
-import sys
 import typing
 from collections.abc import Mapping
 from functools import partial
@@ -196,10 +195,8 @@ def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
         if ":" in value and name not in given:
             code += [f"--{name}", value]
     if code:
-        command = shlex.join(["python", *sys.argv, *code])
         raise UsageError(
-            f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it, "
-            f"as in {command}"
+            f"{recipe} names code that would be run: add {shlex.join(code)} if you trust it"
         )
 
 

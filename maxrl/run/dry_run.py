@@ -47,7 +47,7 @@ from maxrl.io.hub_files import find, on_hub
 from maxrl.losses import CHUNK
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
-from maxrl.run.setup import check_names
+from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
 
 PROMPT = 256  # tokens of a prompt, assumed
@@ -222,7 +222,7 @@ def peak(plan: dict[str, dict[str, int]]) -> int:
 
 def dry_run(name: str, cfg: Config, gpus: int) -> str:
     """Return the table that --dry-run prints."""
-    check_names(cfg)
+    check_estimation(cfg)
     if cfg.task == "images":
         raise UsageError("--dry-run estimates language models, not image classifiers")
     found = plan(cfg, gpus)

@@ -41,7 +41,7 @@ from maxrl.recipes import find_recipe
 from maxrl.run import cli
 from maxrl.run.command_line import default_directory, option_parser, overridden
 from maxrl.run.directory import SIGNALS, STOPPED
-from maxrl.run.setup import check_names
+from maxrl.run.setup import check_estimation
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
 PAUSE = 0.1  # seconds between two looks at the runs
@@ -68,7 +68,7 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
     for values in itertools.product(*options.values()):
         chosen = dict(zip(options, values))
-        check_names(overridden(usual, chosen))
+        check_estimation(overridden(usual, chosen))
         words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
         name = name_of({key: chosen[key] for key in swept})
         if runs.setdefault(name, words) != words:

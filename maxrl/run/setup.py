@@ -30,7 +30,7 @@ from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
-from maxrl.tasks import TASKS, load_task, refuse_unknown
+from maxrl.tasks import load_task
 from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
@@ -154,10 +154,8 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
         raise UsageError(
             f"--minibatches {cfg.minibatches} must divide the {local} prompts of a rank"
         )
-    check_names(cfg)
+    check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
-    if cfg.shard and world == 1:
-        raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
@@ -176,8 +174,8 @@ def check_not_empty(cfg: Options, split: str, task: Task):
         )
 
 
-def check_names(cfg: Config):
-    """Refuse an estimator or task that cannot be, without weights, data or user code."""
+def check_estimation(cfg: Config):
+    """Refuse an estimator that cannot be, without weights, data or user code."""
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(
             "--estimator supervised has one answer per prompt, not --rollouts "
@@ -193,12 +191,6 @@ def check_names(cfg: Config):
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
-    if cfg.task in TASKS:
-        known = inspect.signature(TASKS[cfg.task]).parameters.keys() - {"split"}
-        refuse_unknown(cfg.task, cfg.task_options, sorted(known))
-    elif ":" not in cfg.task:
-        # It says which names there are.
-        load_task(cfg.task, "train")
 
 
 def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):

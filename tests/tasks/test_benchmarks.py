@@ -295,7 +295,7 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
     code, said = shell("eval.py", "trained", *few)
-    assert code == 2 and "--reward rewards.py:never says that you trust it" in said
+    assert code == 2 and "add --reward rewards.py:never if you trust it" in said
     never = ("--reward", "rewards.py:never")
     for name, *arguments in (
         ["own", *never],

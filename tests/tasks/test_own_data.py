@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
 from runs import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
@@ -177,7 +176,7 @@ def test_a_run_without_any_success(own, shell):
 
 
 def test_look_at_ones_own_run(own, shell):
-    """Code must be trusted by name, in the command that the sentence prints."""
+    """Code must be trusted by name, with the words that the sentence prints."""
     Path("mine.py").write_text(
         "from maxrl.tasks.prompts import Prompts\nclass Mine(Prompts):\n    pass\n"
     )
@@ -185,9 +184,8 @@ def test_look_at_ones_own_run(own, shell):
     assert shell("train.py", *own[:3], *own[7:], *mine, "--out", "run")[0] == 0
     look = ("sample.py", "run", "--samples", 2, "--max-prompt", 80)
     code, said = shell(*look)
-    whole = " ".join(map(str, (*look, *mine)))
-    assert code == 2 and f"python {whole}" in said.replace(f"{ROOT}/", ""), said
-    code, said = shell(*whole.split())
+    assert code == 2 and f"add {' '.join(mine)} if" in said, said
+    code, said = shell(*look, *mine)
     assert code == 0 and said.count("of 2 rollouts are right") == 2, said
 
 

@@ -129,7 +129,7 @@ def main(arguments: list[str]) -> None:
     name, cfg = recipe
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = setup.load_splits(cfg)
-    cfg = setup.check(cfg, task, world, validation)
+    cfg = setup.check(cfg, task, world)
     with Run(cfg, name, task, validation) as run:
         judge = setup.choose_rewards(cfg, task, validation)
         policy = setup.start_policy(cfg, task, validation, run.resumed, device)

@@ -110,7 +110,10 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
 
 
 def load(cfg: Options, split: str) -> Task:
-    """Return a split of the task, without the prompts that are longer than max_prompt."""
+    """Return a split of the task, without the prompts that are longer than max_prompt.
+
+    Raises UsageError if none is left.
+    """
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
         if not (cfg.init or cfg.model):
@@ -124,13 +127,18 @@ def load(cfg: Options, split: str) -> Task:
                 "needs: give it one, or name a checkpoint or a hub id with --init"
             )
         # A generated vocabulary has a million prompts, of one length.
-        if task.classes or (task.vocabulary and not cfg.max_prompt):
-            return task
-        tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
-        shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
-        if shorter.left_out and distributed.rank() == 0:
-            say(f"{split}: {shorter.left_out_words}")
-        return cast(Task, shorter)
+        if not task.classes and (cfg.max_prompt or not task.vocabulary):
+            tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
+            shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
+            if shorter.left_out and distributed.rank() == 0:
+                say(f"{split}: {shorter.left_out_words}")
+            task = cast(Task, shorter)
+        if len(task) == 0:
+            raise UsageError(
+                f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
+                "longer than --max-prompt"
+            )
+        return task
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from None
 
@@ -142,11 +150,8 @@ def new_tokenizer(task: Task) -> Tokenizer:
     return Tokenizer.from_vocabulary(task.vocabulary)
 
 
-def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -> Config:
+def check(cfg: Config, task: Task, world: int) -> Config:
     """Refuse what could not run, before any work; return the recipe with epochs as steps."""
-    check_not_empty(cfg, "train", task)
-    if validation is not None:
-        check_not_empty(cfg, "validation", validation)
     if cfg.prompts % world:
         raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks")
     local = cfg.prompts // world
@@ -163,15 +168,6 @@ def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
     return cfg
-
-
-def check_not_empty(cfg: Options, split: str, task: Task):
-    """Raise UsageError if a split has no prompts."""
-    if len(task) == 0:
-        raise UsageError(
-            f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
-            "longer than --max-prompt"
-        )
 
 
 def check_estimation(cfg: Config):
@@ -305,7 +301,6 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         say("no validation prompts are named: these are prompts of the training")
         task = load(args, split)
     args.split = split
-    check_not_empty(args, split, task)
     if task.classes:
         if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
             raise UsageError(

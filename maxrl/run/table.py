@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,10 @@ def print_table(results: dict, passes: Sequence[int], against: str):
     n = results["samples"]
     passed = per_prompt(results, passes)
     values = {f"pass@{k}": rates for k, rates in passed.items()}
-
-    def add(column: str, field: str):
-        found = over_seeds(results, lambda row: row[field])
-        values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-
-    if results["classes"]:
-        add("top-1", "top1")
-    if all("majority" in row for row in results["checkpoints"]):
-        add(f"maj@{n}", "majority")
+    for column, field in (("top-1", "top1"), (f"maj@{n}", "majority")):
+        if field in results["checkpoints"][0]:
+            found = over_seeds(results, itemgetter(field))
+            values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
     names = list(passed[passes[0]])
     width = max(map(len, names)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")

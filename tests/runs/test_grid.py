@@ -183,7 +183,7 @@ def test_parallel_runs_have_a_gpu_each(stub, monkeypatch, given, names):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     code, said = stub("1,90,91,92,93", "--parallel", "2")
     assert code == 1 and "4 of 5 runs are done" in said
-    assert len(re.findall(r"(?m)^\S+seed=\d+: (?:done$|failed with code 1)", said)) == 5
+    assert len(re.findall(r"(?m)^seed=\d+: (?:done$|failed with code 1)", said)) == 5
     told = logs()
     assert sorted({words[2] for words in told.values()}) == names
     for name in names:

@@ -178,7 +178,7 @@ def test_prompts_that_are_too_long(mine, shell):
     ) == (1, 0)
     refused(
         shell("eval.py", *mine, *FEW, "--max-prompt", 3),
-        "no prompt of the test split is left: raise --max-prompt 3",
+        "no test prompts are left",
     )
 
 

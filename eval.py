@@ -29,7 +29,6 @@ from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
-from maxrl.registry import RewardError
 from maxrl.run import cli, sampling_options, setup, table
 from maxrl.tasks import Task
 
@@ -200,5 +199,5 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
-    with cli.script("eval.py", RewardError, OSError):
+    with cli.script("eval.py", OSError):
         main(sys.argv[1:])

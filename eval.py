@@ -50,7 +50,7 @@ ASKED = (
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options, checked as far as that is possible without the task."""
-    parser = sampling_options.option_parser("eval.py", __doc__)
+    parser = sampling_options.option_parser("eval.py", __doc__, "test")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
     add("--samples", type=int, help="n, rollouts per prompt (64); a classifier's pass@k is exact")
@@ -62,7 +62,6 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
         help="the k of pass@k, at most n (1,8,64)",
     )
     add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
-    sampling_options.add_options(parser, "test")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")

@@ -20,13 +20,12 @@ from maxrl.run import cli, sampling_options, setup
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options."""
-    parser = sampling_options.option_parser("sample.py", __doc__)
+    parser = sampling_options.option_parser("sample.py", __doc__, "")
     add = parser.add_argument
     add("checkpoint", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="number of prompts to show (2)")
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
-    sampling_options.add_options(parser, "")
     return sampling_options.read_options(parser, arguments)
 
 

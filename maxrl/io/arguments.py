@@ -28,8 +28,8 @@ class Parser(argparse.ArgumentParser):
         read: Callable[[Any, str], Any] | None = None,
         **options,
     ):
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(prog, allow_abbrev=False, **options)
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
         self.read = read or parse
 
@@ -47,13 +47,11 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, option: str) -> NoReturn:
         """Raise the UsageError for a word that is no option."""
-        if not option.startswith("--"):
-            raise UsageError(
-                f"{option!r} belongs to no option: write --name value, and lists with commas"
-            )
         known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
         near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(near)}?" if near else " (--help lists all)"
+        hint = "; lists are written with commas, and --help lists all options"
+        if near:
+            hint = f"; did you mean {' or '.join(near)}?"
         raise UsageError(f"{option} is not an option{hint}")
 
     def error(self, message: str) -> NoReturn:

@@ -190,7 +190,7 @@ def test_a_model_without_a_chat_template(model, mine, shell):
     for more in ((), ("--max-prompt", 200)):
         refused(
             shell("eval.py", "bare", *mine[1:], *FEW, *more),
-            "bare: the tokenizer has no chat template",
+            "the tokenizer has no chat template",
         )
         refused(
             shell("sample.py", "bare", *mine[1:], "--split", "test", "--max-response", 9, *more),

@@ -16,7 +16,6 @@ import argparse
 import json
 import shlex
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
-from maxrl.registry import RewardError
 from maxrl.run import cli, sampling_options, setup, table
 from maxrl.tasks import Task
 
@@ -52,7 +50,7 @@ ASKED = (
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options, checked as far as that is possible without the task."""
-    parser = sampling_options.option_parser("eval.py", __doc__)
+    parser = sampling_options.option_parser("eval.py", __doc__, "test")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
     add("--samples", type=int, help="n, rollouts per prompt (64); a classifier's pass@k is exact")
@@ -64,7 +62,6 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
         help="the k of pass@k, at most n (1,8,64)",
     )
     add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
-    sampling_options.add_options(parser, "test")
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
@@ -119,17 +116,13 @@ def evaluate(args: argparse.Namespace) -> dict:
     check_task(args, task)
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.load_policy(args, path, task, device, range(args.prompts))
+        args.init = str(path)
+        policy = setup.start_policy(args, task, None, None, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
         rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
-    unjudged = []
-    if not task.classes:
-        unjudged = leave_out(rows)
-        for row in rows:
-            row["solved"] = float(np.mean(np.array(row["counts"]) > 0))
-            row["histogram"] = dict(sorted(Counter(row["counts"]).items()))
+    unjudged = [] if task.classes else leave_out(rows)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
@@ -200,7 +193,6 @@ def main(arguments: list[str]):
     if distributed.rank() > 0:
         return
     results["pass@k"] = table.curves(results)
-    results["times_fewer"] = table.fewer(results, args.k, args.against)
     table.print_table(results, args.k, args.against)
     table.print_faults(results)
     if args.json:
@@ -213,5 +205,5 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
-    with cli.script("eval.py", RewardError, OSError):
+    with cli.script("eval.py", OSError):
         main(sys.argv[1:])

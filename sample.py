@@ -20,15 +20,12 @@ from maxrl.run import cli, sampling_options, setup
 
 def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options."""
-    parser = sampling_options.option_parser("sample.py", __doc__)
+    parser = sampling_options.option_parser("sample.py", __doc__, "")
     add = parser.add_argument
     add("checkpoint", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="number of prompts to show (2)")
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
-    sampling_options.add_options(parser, "")
-    colours = ("auto", "always", "never")
-    add("--colour", default="auto", choices=colours, help="auto: in a terminal without NO_COLOR")
     return sampling_options.read_options(parser, arguments)
 
 
@@ -53,11 +50,9 @@ def main(arguments: list[str]):
     task = setup.find_task(args, path)
     device = distributed.setup(args.device)[2]
     indices = range(len(task) if args.both else min(args.prompts, len(task)))
-    policy = setup.load_policy(args, path, task, device, indices)
+    policy = setup.start_policy(args, task, None, None, device)
     policy.model.eval()
-    colour = args.colour == "always"
-    if args.colour == "auto":
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     options = {"seed": args.seed, "temperature": args.temperature}
     if not task.classes:
         options |= {"top_k": args.top_k, "top_p": args.top_p}

@@ -31,7 +31,6 @@ from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Clock, Logger, step_metrics
-from maxrl.run.profile import profiled
 from maxrl.updates import learning_rate, means, minibatches
 
 
@@ -51,11 +50,11 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger(run, first_step)
-    logger.say(*banner.opening(run, task, validation, policy))
+    logger.say(*banner.opening(run, task, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
     sample = sampling(cfg.estimator, cfg.rounds)
-    for step in profiled(range(first_step, cfg.steps), run):  # Algorithm 1
+    for step in range(first_step, cfg.steps):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
@@ -76,9 +75,9 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         clock.lap("backward")
 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
-        run.count_skipped(step, stats, rollouts, rewards, advantages)
+        run.count_skipped(step, stats)
         evaluated = evaluation(cfg, step, policy, validation, judge)
-        metrics = step_metrics(sampled, judge) | stats
+        metrics = step_metrics(sampled, judge.verdicts) | stats
         logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
         # A signal to one rank saves and stops all of them, here and not before.
         if run.ends(step, metrics | evaluated, policy, optimizer, logger):
@@ -128,7 +127,7 @@ def main(arguments: list[str]) -> None:
     name, cfg = recipe
     _, world, device = distributed.setup(cfg.device, cfg.deterministic)
     task, validation = setup.load_splits(cfg)
-    cfg = setup.check(cfg, task, world, validation)
+    cfg = setup.check(cfg, task, world)
     with Run(cfg, name, task, validation) as run:
         judge = setup.choose_rewards(cfg, task, validation)
         policy = setup.start_policy(cfg, task, validation, run.resumed, device)

@@ -1,7 +1,8 @@
 """Everything that a run can be told: one frozen dataclass, and its options on the command line.
 
-A field holds all there is to know about its option: default, description, bounds, choices, which
-kind of model it is for, and whether a resumed run may change it. A new option is one line here.
+A field holds all there is to know about its option: default, description, bounds, choices, whether
+it is for language models alone, and whether a resumed run may change it. A new option is one line
+here.
 """
 
 import dataclasses
@@ -19,7 +20,6 @@ from maxrl.io.arguments import check_least, dashed, typed
 from maxrl.models.lora import PROJECTIONS
 
 TRACKERS = ("tensorboard", "wandb")
-SEQUENCES, CLASSIFIERS = "language models", "classifiers"
 
 
 def option(
@@ -30,15 +30,15 @@ def option(
     least: int | None = 0,
     most: float | None = None,
     choices: tuple[str, ...] = (),
-    only: str = "",
+    language: bool = False,
     free: bool = False,
 ) -> Any:
     """Return a field of Config.
 
     above, least, most  bounds of a number, which by default must not be negative
-    only   SEQUENCES or CLASSIFIERS, if the option means nothing to the other kind of model
-    free   whether a resumed run may change it: neither what is learned nor what it is learned from
-           depends on it
+    language  whether it means nothing to a classifier
+    free      whether a resumed run may change it: neither what is learned nor what it is learned
+              from depends on it
     """
     about = locals()
     if isinstance(default, dict):
@@ -47,8 +47,8 @@ def option(
 
 
 free_option = functools.partial(option, free=True)
-language_option = functools.partial(option, only=SEQUENCES)
-free_language_option = functools.partial(option, only=SEQUENCES, free=True)
+language_option = functools.partial(option, language=True)
+free_language_option = functools.partial(option, language=True, free=True)
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,6 @@ class Config:
         most=1,
     )
     warmup_steps: int = option(0, "Steps over which the learning rate increases linearly.")
-    warmup_epochs: float = option(
-        0.0, "If above 0, sets warmup_steps to that many passes over the task's prompts."
-    )
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
     momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(
@@ -219,11 +216,6 @@ class Config:
     deterministic: bool = free_option(
         False, "Uses only deterministic CUDA kernels, which are slower."
     )
-    sync_batch_norm: bool = option(
-        False,
-        "Batch norm over the images of all ranks (CUDA only) instead of each rank.",
-        only=CLASSIFIERS,
-    )
     # evaluation and files
     eval_every: int = free_option(0, "Steps between evaluations on the validation split (0: none).")
     eval_from: int = free_option(0, "No evaluation before this step.")
@@ -254,9 +246,6 @@ class Config:
         5,
         "Training ends after this many steps in a row without a finite gradient.",
         above=0,
-    )
-    profile: int = free_option(
-        0, "Steps, after the first one, that torch.profiler records (0: none)."
     )
     out: str = free_option(
         "", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised)."
@@ -289,10 +278,6 @@ class Config:
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
         refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
-        refuse_if(
-            self.prompts % self.minibatches,
-            f"--minibatches {self.minibatches} must divide --prompts {self.prompts}",
-        )
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
             refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
@@ -345,6 +330,8 @@ class Config:
 
 # The fields that a resumed run may change.
 FREE_ON_RESUME = {f.name for f in dataclasses.fields(Config) if f.metadata["free"]}
+# The fields that mean nothing to a classifier.
+LANGUAGE = {f.name for f in dataclasses.fields(Config) if f.metadata["language"]}
 
 
 def refuse_if(wrong: object, sentence: str):
@@ -370,11 +357,6 @@ def check_option(field: dataclasses.Field, value: Any):
             said = repr(item) if isinstance(value, tuple) else item
             known = ", ".join(about["choices"])
             refuse_if(item not in about["choices"], f"{option} {said} is not one of {known}")
-
-
-def fields_of(kind: str) -> list[str]:
-    """Return the options that only SEQUENCES (language models) have, or only CLASSIFIERS."""
-    return [f.name for f in dataclasses.fields(Config) if f.metadata["only"] == kind]
 
 
 def misfit(fields: Mapping[str, Any]) -> str:

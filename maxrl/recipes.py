@@ -9,7 +9,6 @@ which the published code ran: the paper does not state them. The loss of a langu
 over the tokens of the whole batch (App. F; code in the warm-up).
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from maxrl.laptop_recipes import (
     subset_sum,
     subset_sum_sft,
 )
-from maxrl.tasks import TASKS
 
 
 def maze17_sft() -> Config:
@@ -105,7 +103,7 @@ def imagenet() -> Config:
         lr=0.1,
         epochs=20,  # D.2
         schedule="cosine",
-        warmup_epochs=1,  # D.2; code: 2
+        warmup_steps=5005,  # D.2: one epoch; code: 2
         weight_decay=1e-4,
         max_grad_norm=1e5,  # code
         precision="auto",  # not stated; code: float32
@@ -146,28 +144,6 @@ def gsm8k_smollm2() -> Config:
         eval_top_p=0.95,  # Table 5
         save_every=145,
         keep=2,  # ours: five epochs
-    )
-
-
-def gsm8k_smollm2_24gb() -> Config:
-    """GSM8K on one GPU of 24 GB: LoRA on SmolLM2-360M-Instruct, small batches; ours, untried.
-
-    It needs 14.5 GiB by --dry-run; more --prompts or --rollouts take time and hardly memory.
-    """
-    return replace(
-        gsm8k_smollm2(),
-        lora_rank=16,
-        lora_alpha=32.0,
-        lr=1e-4,
-        prompts=32,
-        rollouts=32,
-        steps=500,
-        max_response=1024,
-        micro_batch_tokens=8192,
-        kv_memory_gb=12.0,
-        eval_every=50,
-        eval_prompts=256,
-        save_every=50,
     )
 
 
@@ -245,18 +221,6 @@ def polaris_qwen3_4b() -> Config:
     return replace(polaris_qwen3_1_7b(), init="Qwen/Qwen3-4B-Base")
 
 
-def polaris_qwen3_4b_1gpu() -> Config:
-    """polaris_qwen3_4b on one GPU of 141 GB (122 GiB), with gradient checkpointing.
-
-    The objective and the batch are the same. 80 GB do not suffice with any of these options:
-    weights, gradients and Adam take 60 GiB, and bfloat16 weights with the keys and values of one
-    group another 17 (--dry-run).
-    """
-    return replace(
-        polaris_qwen3_4b(), gradient_checkpointing=True, micro_batch_tokens=32768, kv_memory_gb=45.0
-    )
-
-
 def prompts() -> Config:
     """Your own data: --task.train FILE.jsonl --reward FILE.py:FUNCTION --init MODEL."""
     return Config(
@@ -285,12 +249,10 @@ RECIPES: dict[str, Callable[[], Config]] = {
         imagenet,
         images_laptop,
         gsm8k_smollm2,
-        gsm8k_smollm2_24gb,
         gsm8k_smollm2_135m_sft,
         gsm8k_smollm2_135m,
         polaris_qwen3_1_7b,
         polaris_qwen3_4b,
-        polaris_qwen3_4b_1gpu,
         gsm8k_laptop_sft,
         gsm8k_laptop,
         subset_sum_sft,
@@ -329,15 +291,10 @@ def find_recipe(name: str) -> Callable[[], Config]:
         return lambda: cfg
     if ":" in name:
         return own_recipe(name)
-    if name not in RECIPES and name in TASKS:
-        usual = "images_laptop" if name == "images" else "prompts"
-        raise UsageError(f"{name} is a task: train.py {usual} --task {name}")
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1)
         raise UsageError(
-            f"no recipe is called {name!r}; "
-            + (f"did you mean {near[0]}? " if near else "")
-            + f"there are {', '.join(RECIPES)}, FILE.py:NAME or RUN/recipe.json"
+            f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "
+            "RUN/recipe.json"
         )
     return RECIPES[name]
 

@@ -158,10 +158,9 @@ def check_shape(name: str, rewards, group: bool) -> Tensor:
     TypeError or ValueError for anything else, and for N = 1 if `group`.
     """
     if not isinstance(rewards, Tensor) or rewards.is_complex():
-        kind = "complex tensor" if isinstance(rewards, Tensor) else type(rewards).__name__
+        kind = getattr(rewards, "dtype", type(rewards).__name__)
         raise TypeError(
-            f"{name} takes rewards as a real (P, N) tensor, not as a {kind}; "
-            "use torch.tensor(rewards)"
+            f"{name} takes rewards as a real (P, N) tensor, not {kind}; use torch.tensor(rewards)"
         )
     if rewards.ndim != 2 or rewards.numel() == 0:
         raise ValueError(
@@ -180,11 +179,7 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
     """
     for key, value in options.items():
         if key not in known:
-            instead = (
-                "maxrl_order or maxrl_success"
-                if key == "order"
-                else ", ".join(known) or "no option at all"
-            )
+            instead = ", ".join(known) or "no option at all"
             raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
         if key == count and value is not None:
             if type(value) is not int:
@@ -244,6 +239,4 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
         hint = "use rloo or grpo, which take any finite reward"
         if domain == "unit" and 0 < bad < 1:
             hint += ", or allow_fractional=True"
-        if bad > 1:
-            hint += "; the weights of several reward functions should add up to 1"
         raise RewardError(f"{name} got a reward of {bad:g} but takes {allowed}; {hint}")

@@ -100,7 +100,7 @@ class MaxRLTrainer:
                 reward=tuple(map(address, functions)),
                 **adapter(peft_config),
             )
-            self.cfg = setup.check(cfg, self.task, world, self.validation)
+            self.cfg = setup.check(cfg, self.task, world)
             self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.

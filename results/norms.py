@@ -122,7 +122,7 @@ def _norm(model: torch.nn.Module) -> float:
 
 def read_arguments(arguments: list[str]):
     """Return the options; args.checkpoints is a list of (name, directory)."""
-    parser = sampling_options.option_parser("norms.py", __doc__)
+    parser = sampling_options.option_parser("norms.py", __doc__, "test")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
     add("--prompts", type=int, default=256, help="number of prompts (256)")
@@ -132,7 +132,6 @@ def read_arguments(arguments: list[str]):
     add("--estimators", type=names, metavar="E,E", help=f"({','.join(ESTIMATORS)})")
     add("--json", type=Path, help="write the norms to this file")
     add("--plot", type=Path, help="draw them into this file (needs matplotlib)")
-    sampling_options.add_options(parser, "test")
     args = sampling_options.read_options(parser, arguments)
     args.temperature = args.top_p = 1.0
     args.given.setdefault("precision", "float32")
@@ -158,7 +157,8 @@ def measure(args) -> dict:
         setup.check_estimator("--estimators", name, (rollouts or 2,), ESTIMATORS.get(name, {}))
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.load_policy(args, path, task, device, range(args.prompts))
+        args.init = str(path)
+        policy = setup.start_policy(args, task, None, None, device)
         with tqdm(total=args.prompts, desc=name, unit=" prompts", leave=False) as bar:
             p, norms = gradient_norms(
                 policy, task, args.prompts, names, rollouts, progress=bar.update

@@ -5,7 +5,7 @@ import contextlib
 import difflib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +18,6 @@ class Parser(argparse.ArgumentParser):
 
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its value is the result's attribute "task.NAME"
-    hints  {option: what to say if somebody uses it although it does not exist here}
     read   turns a type and a text into a value, see `parse`
     """
 
@@ -26,14 +25,12 @@ class Parser(argparse.ArgumentParser):
         self,
         prog: str,
         inner: Sequence[str] = (),
-        hints: Mapping[str, str] | None = None,
         read: Callable[[Any, str], Any] | None = None,
         **options,
     ):
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(prog, allow_abbrev=False, **options)
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
-        self.hints = hints or {}
         self.read = read or parse
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -50,15 +47,12 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, option: str) -> NoReturn:
         """Raise the UsageError for a word that is no option."""
-        if not option.startswith("--"):
-            raise UsageError(
-                f"{option!r} belongs to no option: write --name value, and lists with commas"
-            )
         known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
         near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.4)
-        hint = self.hints.get(dashed(option)) or near and f"did you mean {' or '.join(near)}?"
-        said = f"{option} is not an option"
-        raise UsageError(f"{said}; {hint}" if hint else f"{said} (--help lists all)")
+        hint = "; lists are written with commas, and --help lists all options"
+        if near:
+            hint = f"; did you mean {' or '.join(near)}?"
+        raise UsageError(f"{option} is not an option{hint}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""

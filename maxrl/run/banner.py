@@ -3,25 +3,21 @@
 import shlex
 
 from maxrl.parallel import distributed
-from maxrl.run.cli import module
 
 
-def opening(run, task, validation, policy) -> list[str]:
+def opening(run, task, policy) -> list[str]:
     """What is trained, on what, judged by whom, and where the results go."""
     cfg = run.cfg
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     rollouts = " + ".join(map(str, cfg.rounds))
     precision = "bfloat16" if policy.autocast else "float32"
-    evaluated = f", evaluated on {len(validation):,} others" if validation is not None else ""
-    world = distributed.world_size()
-    ranks = f" on {world} ranks" if world > 1 else ""
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} "
-        f"rollouts{ranks}",
+        "rollouts",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
-        f"  device   {policy.device} in {precision}",
-        f"  prompts  {len(task):,} of {cfg.task}{evaluated}",
+        f"  device   {policy.device} in {precision}, {distributed.world_size()} ranks",
+        f"  prompts  {len(task):,} of {cfg.task}",
         f"  rewards  {', '.join(cfg.reward) or 'of the task'}",
         f"  writes   {run.path}{since}",
     ]
@@ -40,5 +36,5 @@ def closing(run) -> list[str]:
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
-    report = shlex.join([*module("report"), str(run.path)])
+    report = f"python -m maxrl.report {shlex.quote(str(run.path))}"
     return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]

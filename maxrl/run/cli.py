@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import importlib.metadata
 import multiprocessing
 import os
 import re
@@ -13,11 +12,9 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
-from tqdm import tqdm
 
 from maxrl.errors import RunError, UsageError
 from maxrl.io import user_code
@@ -89,21 +86,9 @@ def reader_has_gone() -> bool:
     return bool(output.poll(0))
 
 
-def module(name: str) -> list[str]:
-    """The words that start a module of this package from where the process was started."""
-    words = ["python", "-m", f"maxrl.{name}"]
-    try:
-        importlib.metadata.distribution("maxrl")
-    except importlib.metadata.PackageNotFoundError:
-        clone = os.path.relpath(Path(__file__).resolve().parents[2])
-        if clone != ".":
-            return [f"PYTHONPATH={clone}", *words]
-    return words
-
-
 def say(sentence: str):
     """Print a sentence for people."""
-    print(sentence, file=sys.stderr)
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def cleanup():
@@ -116,7 +101,6 @@ def cleanup():
 
 def refuse(program: str, error: Exception) -> NoReturn:
     """End with one sentence and the exit code of the error, 2 if it has none."""
-    close_bars()
     # All ranks raise the same UsageError. The launcher ends the others after the first one.
     if os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, RunError):
         time.sleep(2)
@@ -127,7 +111,6 @@ def refuse(program: str, error: Exception) -> NoReturn:
 def crashed(program: str, error: Exception) -> NoReturn:
     """End with the traceback of an unexpected error; code 1."""
     try:
-        close_bars()
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             # Another rank failed first. The launcher may end this one before it says so.
             time.sleep(2)
@@ -137,13 +120,6 @@ def crashed(program: str, error: Exception) -> NoReturn:
     # torch may raise once more meanwhile, when it hears that a worker of a DataLoader has died.
     finally:
         leave(1)
-
-
-def close_bars():
-    """Close the progress bars, which would otherwise be drawn again after the last sentence."""
-    for bar in list(getattr(tqdm, "_instances", ())):
-        bar.leave = False
-        bar.close()
 
 
 def leave(code: int, at_once: bool = False) -> NoReturn:

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import inspect
 import shlex
-import sys
 import typing
 from collections.abc import Mapping
 from functools import partial
@@ -12,23 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
+from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
-from maxrl.trl.options import hints
-
-# What the paper's code and TRL's trainer call these options; maxrl/trl has those of GRPOConfig.
-ELSEWHERE = {
-    "group-size": "rollouts",
-    "reward-funcs": "reward",
-    "algo": "estimator",
-    "adv-estimator": "estimator",
-}
-HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()} | hints()
 
 # The first field of each group of --help.
 GROUPS = {
@@ -46,11 +35,10 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     config   the values that --help shows; options that mean nothing to its kind of model are hidden
     options  of Parser
     """
-    hidden = fields_of(SEQUENCES if config.task == "images" else CLASSIFIERS)
+    hidden = LANGUAGE if config.task == "images" else ()
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,
@@ -107,12 +95,9 @@ def overridden(config: Config, given: Mapping[str, Any]) -> Config:
             inner[name][option.replace("-", "_")] = value
         else:
             changes[name] = tuple(value) if isinstance(value, list) else value
-    for number, passes in (("steps", "epochs"), ("warmup_steps", "warmup_epochs")):
-        # A number of steps takes the place of the recipe's epochs.
-        if number in changes and changes.setdefault(passes, 0.0):
-            raise UsageError(
-                f"--{dashed(number)} and --{dashed(passes)} say the same thing twice: leave one out"
-            )
+    # A number of steps takes the place of the recipe's epochs.
+    if "steps" in changes and changes.setdefault("epochs", 0.0):
+        raise UsageError("--steps and --epochs say the same thing twice: leave one out")
     for name, options in inner.items():
         usual = getattr(config, f"{name}_options")
         # Another task or estimator does not take the recipe's options.
@@ -210,10 +195,8 @@ def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
         if ":" in value and name not in given:
             code += [f"--{name}", value]
     if code:
-        command = shlex.join(["python", *sys.argv, *code])
         raise UsageError(
-            f"{recipe} names code that would be run: {shlex.join(code)} says that you trust it, "
-            f"as in {command}"
+            f"{recipe} names code that would be run: add {shlex.join(code)} if you trust it"
         )
 
 

@@ -6,7 +6,6 @@ complete. During a run there is also a file `lock`.
 
 import contextlib
 import fcntl
-import json
 import os
 import platform
 import re
@@ -87,8 +86,6 @@ class Run:
     def acquire(self) -> Path | None:
         """Take the directory for this run; return its newest intact checkpoint, if there is one."""
         run = self.path
-        if run.is_file():
-            raise UsageError(f"--out {run} is a file, not a directory")
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
@@ -253,20 +250,11 @@ class Run:
             for old in checkpoints(self.path)[: -self.cfg.keep]:
                 files.remove(old)
 
-    def count_skipped(self, step: int, stats: dict, rollouts, rewards, advantages):
-        """Count consecutive steps without a finite gradient, and keep the batch of the first one.
-
-        rewards and advantages have shape (P_local, N). Raises UsageError after --max-skipped steps.
-        """
+    def count_skipped(self, step: int, stats: dict[str, float]):
+        """Count consecutive steps without a finite gradient; UsageError after --max-skipped."""
         self.skipped = self.skipped + 1 if stats["skipped_updates"] else 0
-        if self.skipped == 1:
-            file = self.path / f"not_finite_step{step:06d}_rank{distributed.rank()}.jsonl"
-            rows = []
-            for i, j in rewards.isfinite().nonzero().tolist():
-                numbers = {"reward": float(rewards[i, j]), "advantage": float(advantages[i, j])}
-                rows.append(json.dumps(numbers | rollouts.row(i, j)) + "\n")
-            files.write_text(file, "".join(rows))
-            say(f"the gradient of step {step} is not finite: no update; the batch is in {file}")
+        if self.skipped == 1 and self.main:
+            say(f"the gradient of step {step} is not finite: no update")
         if self.skipped >= self.cfg.max_skipped:
             raise UsageError(
                 f"the gradient is not finite: {self.skipped} steps in a row, up to step {step} "

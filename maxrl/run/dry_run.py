@@ -36,7 +36,6 @@ free.
 """
 
 import contextlib
-from pathlib import Path
 
 import torch
 
@@ -48,7 +47,7 @@ from maxrl.io.hub_files import find, on_hub
 from maxrl.losses import CHUNK
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
-from maxrl.run.setup import check_names
+from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
 
 PROMPT = 256  # tokens of a prompt, assumed
@@ -92,8 +91,7 @@ def shape(cfg: Config) -> Transformer:
     The sizes are those of a local --init, of a known hub id, or of cfg.model. Raises UsageError if
     there are none, and for a classifier.
     """
-    published = {Path(name).name: sizes for name, sizes in PUBLISHED.items()}
-    config = published.get(Path(cfg.init).name, cfg.model)
+    config = PUBLISHED.get(cfg.init, cfg.model)
     try:
         if cfg.init and not on_hub(cfg.init):
             # Not there if the checkpoint is not made yet, or is an adapter.
@@ -222,33 +220,20 @@ def peak(plan: dict[str, dict[str, int]]) -> int:
     return always + max(moments)
 
 
-def checkpoint_bytes(cfg: Config, always: dict[str, int]) -> int:
-    """Return the size of a checkpoint: weights, or an adapter alone, and the optimizer's state.
-
-    always  of the plan of one GPU
-    """
-    adapter = cfg.lora_rank and not cfg.lora_merge
-    return always["gradients" if adapter else "weights"] + always["optimizer state"]
-
-
 def dry_run(name: str, cfg: Config, gpus: int) -> str:
     """Return the table that --dry-run prints."""
-    check_names(cfg)
+    check_estimation(cfg)
     if cfg.task == "images":
         raise UsageError("--dry-run estimates language models, not image classifiers")
     found = plan(cfg, gpus)
-    rollouts = " + ".join(map(str, cfg.rounds))
     dtype = "bfloat16" if is_low(cfg) else "float32"
-    tokens = cfg.prompts * sum(cfg.rounds) * cfg.max_response
     lines = [
         f"{name}: {parameters(shape(cfg)):,} parameters, forward in {dtype}",
-        f"a step: {cfg.prompts} prompts x {rollouts} rollouts, at most {tokens:,} response tokens",
         f"each of {gpus} GPUs, with {cfg.prompts // gpus} prompts, needs these GiB:",
     ]
-    sizes: dict[str, int] = {}
     for moment, items in found.items():
-        sizes |= {f"{moment + ':':10}{what}": size for what, size in items.items() if size}
-    for what, size in (sizes | {"peak": peak(found)}).items():
-        lines.append(f"  {what:42}{size / 2**30:12.2f}")
-    size = checkpoint_bytes(cfg, plan(cfg)["always"])
-    return "\n".join([*lines, f"  a checkpoint on disk: {size / 1e9:,.2f} GB"])
+        for what, size in items.items():
+            if size:
+                lines.append(f"  {moment + ':':10}{what:32}{size / 2**30:12.2f}")
+    lines.append(f"  {'peak':42}{peak(found) / 2**30:12.2f}")
+    return "\n".join(lines)

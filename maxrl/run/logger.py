@@ -3,18 +3,17 @@
 import json
 import math
 import os
-import sys
 import time
-
-from tqdm import tqdm
+from datetime import timedelta
 
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
 from maxrl.parallel import distributed
 from maxrl.run import samples
+from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
 
-# The metrics of the progress bar, and their names there.
+# The metrics of a line on the screen, and their names there.
 SHOWN = {
     "reward": "reward",
     "frac_reward_zero_mean": "unsolved",
@@ -38,7 +37,7 @@ WARNINGS = {
     ),
 }
 BARREN = 10  # steps without any success before a warning
-LINES = 10  # seconds between two lines where there is no terminal for a progress bar
+LINES = 10  # seconds between two lines
 
 
 class Clock:
@@ -62,8 +61,11 @@ class Clock:
         return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
-def step_metrics(sampled, judge) -> dict[str, float]:
-    """Metrics of the rollouts of all ranks; maxrl/run/README.md defines them."""
+def step_metrics(sampled, verdicts) -> dict[str, float]:
+    """Metrics of the rollouts of all ranks; maxrl/run/README.md defines them.
+
+    verdicts  the judge's statistics, or None
+    """
 
     def sums(rewards):
         return group_sums(rewards[rewards.isfinite().any(1)])
@@ -85,8 +87,8 @@ def step_metrics(sampled, judge) -> dict[str, float]:
     metrics["rollouts"] = counts["rollouts"]
     metrics["rollouts/per_prompt"] = counts["rollouts"] / counts["prompts"]
     metrics["rounds"] = counts["rounds"] / counts["prompts"]
-    if judge:
-        metrics |= judge.over_ranks() | judge.faults()
+    if verdicts:
+        metrics |= verdicts.over_ranks() | verdicts.faults()
     return metrics | sampled.first.statistics()
 
 
@@ -111,19 +113,10 @@ class Logger:
             TRACKERS[name](folder, run.record, first_step) for name in dict.fromkeys(cfg.track)
         ]
         self.shown: dict[str, str] = {}
-        self.said: set[str] = set()
+        self.warned: set[str] = set()
         self.barren = 0  # consecutive steps without any success
         self.first = first_step
         self.began = self.last_line = time.monotonic()
-        # Without a terminal there is no bar, and line() takes its place.
-        self.bar = tqdm(
-            total=cfg.steps,
-            initial=first_step,
-            desc=f"{run.recipe} {cfg.estimator}",
-            dynamic_ncols=True,
-            mininterval=0.5,
-            disable=None,
-        )
 
     def history(self) -> str:
         """metrics.jsonl so far, flushed to the disk before the checkpoint that copies it."""
@@ -146,55 +139,47 @@ class Logger:
         self.file.write(json.dumps({"step": step} | known) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
+        supervised = self.run.cfg.estimator == "supervised"
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
-            if name in metrics and not (self.supervised and "reward" in name):
+            if name in metrics and not (supervised and "reward" in name):
                 value = metrics[name]
                 self.shown[shown] = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-        self.bar.set_postfix(self.shown, refresh=False)
-        self.bar.update(1)
         due = step in (self.first, self.run.cfg.steps - 1) or "eval/pass@1" in metrics
-        if self.bar.disable and (due or time.monotonic() - self.last_line > LINES):
+        if due or time.monotonic() - self.last_line > LINES:
             self.say(self.line(step + 1))
-
-    @property
-    def supervised(self) -> bool:
-        return self.run.cfg.estimator == "supervised"
 
     def warn(self, metrics: dict[str, float]):
         """Say what spoils a run without an error."""
         for name, (limit, sentence) in WARNINGS.items():
             if metrics.get(name, 0) > limit:
-                self.say(f"warning: {sentence}", once=True)
+                self.warn_once(sentence)
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
-        if self.barren == BARREN and not self.supervised:
-            # A KL penalty, an entropy bonus and maxrl_centered have a gradient all the same.
-            zero = metrics.get("grad_norm") == 0
-            self.say(
-                f"warning: {BARREN} steps without a success: all rewards are 0, and the gradient "
-                f"{'is exactly 0' if zero else 'comes from something else'}; look at responses "
-                "with --show-every 1",
-                once=True,
+        if self.barren == BARREN:
+            self.warn_once(
+                f"{BARREN} steps without a success: look at responses with --show-every 1"
             )
 
+    def warn_once(self, sentence: str):
+        if sentence not in self.warned:
+            self.warned.add(sentence)
+            self.say(f"warning: {sentence}")
+
     def line(self, done: int) -> str:
-        """A step as one line of a log file, with the mean time of a step and the time left."""
+        """A step as one line, with the mean time of a step and the time left."""
         self.last_line = time.monotonic()
         each = (self.last_line - self.began) / (done - self.first)
         shown = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        left = tqdm.format_interval(each * (self.run.cfg.steps - done))
+        left = timedelta(seconds=round(each * (self.run.cfg.steps - done)))
         return f"step {done}/{self.run.cfg.steps}  {shown}  {each:.2g} s  {left} left"
 
-    def say(self, *lines: str, once: bool = False):
-        """Print lines for people, above the progress bar; with `once`, no second time."""
-        text = "\n".join(lines)
-        if self.main and not (once and text in self.said):
-            self.said.add(text)
-            tqdm.write(text, file=sys.stderr)
+    def say(self, *lines: str):
+        """Print lines for people."""
+        if self.main:
+            say("\n".join(lines))
 
     def close(self):
         if self.main:
-            self.bar.close()
             for tracker in self.trackers:
                 tracker.close()
             self.file.close()

@@ -10,22 +10,17 @@ from maxrl.io.arguments import Parser, check_least
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
 
-HINTS = {"--rollouts": "the number of responses to a prompt is --samples here"}
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 OWN = ("task", "reward", "reward_weights", "max_response", "precision")
 FRESH = ("max_prompt", "seed", "device", "workers")
 
 
-def option_parser(prog: str, description: str | None) -> Parser:
-    """Return a parser that also takes the options of a task, --task.NAME VALUE."""
-    return Parser(prog, inner=("task",), hints=HINTS, description=description)
-
-
-def add_options(parser: Parser, split: str):
-    """Add the options of both scripts.
+def option_parser(prog: str, description: str | None, split: str) -> Parser:
+    """Return a parser of the options of both scripts, and of a task's, --task.NAME VALUE.
 
     split  default of --split; "" stands for validation, or train if the task has no other split
     """
+    parser = Parser(prog, inner=("task",), description=description)
     for name in OWN + FRESH:
         about = Config.__dataclass_fields__[name].metadata["help"]
         known = "the checkpoint's own" if name in OWN else getattr(Config, name)
@@ -40,6 +35,7 @@ def add_options(parser: Parser, split: str):
         type=float,
         help="only the smallest set of this probability (the checkpoint's own eval_top_p, else 1)",
     )
+    return parser
 
 
 def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
@@ -52,8 +48,6 @@ def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
         check_least(name, getattr(args, name, None), 1)
     names = [name for name in vars(args) if name in OWN + FRESH or name.startswith("task.")]
     args.given = {name: vars(args).pop(name) for name in names}
-    if "reward_weights" in args.given and "reward" not in args.given:
-        raise UsageError("--reward-weights belongs to --reward")
     return args
 
 

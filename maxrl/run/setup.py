@@ -5,7 +5,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ import torch
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_policy
-from maxrl.config import CLASSIFIERS, SEQUENCES, Config, fields_of
+from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed, typed
 from maxrl.io.tokenizer import Tokenizer
@@ -30,10 +30,9 @@ from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
-from maxrl.tasks import TASKS, load_task, refuse_unknown
-from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
+from maxrl.tasks import load_task
+from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
-MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
@@ -49,30 +48,8 @@ class Judge:
     def __call__(self, examples, rollouts) -> torch.Tensor:
         return self.rewards(examples, rollouts)
 
-    def over_ranks(self) -> dict[str, float]:
-        """Return the statistics since the last call; all ranks must call this."""
-        return self.verdicts.over_ranks() if self.verdicts else {}
-
-    def faults(self) -> dict[str, float]:
-        """Return the faults of verifiers that run in processes of their own."""
-        return self.verdicts.faults() if self.verdicts else {}
-
 
 # ------------------------------------------------- for all scripts ------------------------------
-def within(task: Task, split: str, tokenizer: Tokenizer | None, limit: int) -> Task:
-    """Return the task without prompts of more than `limit` tokens, and say how many these are."""
-    shorter = Within(task, tokenizer, limit)
-    if shorter.left_out and distributed.rank() == 0:
-        say(f"{split}: {shorter.left_out_words}")
-    return cast(Task, shorter)
-
-
-def load_checked(path: Path | str) -> Loaded:
-    """Return model, tokenizer and stop tokens of a checkpoint whose checksums are right."""
-    checkpoint.check_intact(path)
-    return checkpoint.load_model(path)
-
-
 def choose_rewards(
     cfg: Options, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
 ) -> Judge:
@@ -86,7 +63,7 @@ def choose_rewards(
     if task.classes:
         return Judge(task.rewards, None)
     own = None
-    if cfg.reward:
+    if cfg.reward or cfg.reward_weights:
         own = Rewards(
             functions or cfg.reward,
             cfg.reward_weights,
@@ -132,15 +109,13 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
 
 
-def load(cfg: Config, split: str) -> Task:
-    """Return a split of the task, without the prompts that are longer than max_prompt."""
+def load(cfg: Options, split: str) -> Task:
+    """Return a split of the task, without the prompts that are longer than max_prompt.
+
+    Raises UsageError if none is left.
+    """
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
-        if len(task) > MOST:
-            raise UsageError(
-                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
-                f"most {MOST:,} can be shuffled"
-            )
         if not (cfg.init or cfg.model):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"
@@ -152,10 +127,18 @@ def load(cfg: Config, split: str) -> Task:
                 "needs: give it one, or name a checkpoint or a hub id with --init"
             )
         # A generated vocabulary has a million prompts, of one length.
-        if task.classes or (task.vocabulary and not cfg.max_prompt):
-            return task
-        tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
-        return within(task, split, tokenizer, cfg.max_prompt or sys.maxsize)
+        if not task.classes and (cfg.max_prompt or not task.vocabulary):
+            tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
+            shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
+            if shorter.left_out and distributed.rank() == 0:
+                say(f"{split}: {shorter.left_out_words}")
+            task = cast(Task, shorter)
+        if len(task) == 0:
+            raise UsageError(
+                f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
+                "longer than --max-prompt"
+            )
+        return task
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from None
 
@@ -167,47 +150,28 @@ def new_tokenizer(task: Task) -> Tokenizer:
     return Tokenizer.from_vocabulary(task.vocabulary)
 
 
-def check(cfg: Config, task: Task, world: int, validation: Task | None = None) -> Config:
+def check(cfg: Config, task: Task, world: int) -> Config:
     """Refuse what could not run, before any work; return the recipe with epochs as steps."""
-    for name, prompts in {"training": task, "validation": validation}.items():
-        if prompts is not None and len(prompts) == 0:
-            raise UsageError(
-                f"no {name} prompts are left of task {cfg.task}: the data is empty, or all are "
-                "longer than --max-prompt"
-            )
     if cfg.prompts % world:
-        below = cfg.prompts // world * world
-        nearest = [str(n) for n in (below, below + world) if n]
-        raise UsageError(
-            f"--prompts {cfg.prompts} must divide by the {world} ranks; use {' or '.join(nearest)}"
-        )
+        raise UsageError(f"--prompts {cfg.prompts} must divide by the {world} ranks")
     local = cfg.prompts // world
     if local % cfg.minibatches:
         raise UsageError(
             f"--minibatches {cfg.minibatches} must divide the {local} prompts of a rank"
         )
-    check_names(cfg)
+    check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
-    if cfg.sync_batch_norm and (world == 1 or cfg.device == "cpu" or not torch.cuda.is_available()):
-        raise UsageError("--sync-batch-norm true needs several ranks on CUDA")
-    if cfg.shard and world == 1:
-        raise UsageError("--shard true needs several ranks, which torchrun starts")
     check_trackers(cfg.track)
-    if len(cfg.reward) > 1 and not cfg.reward_weights and cfg.estimator.startswith("maxrl"):
-        say("rewards are added up, and a sum of 1 is a success: weights of 1 and 0 count one")
     if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
-    per_epoch = len(task) / cfg.prompts
     if cfg.epochs:
-        cfg = replace(cfg, steps=math.ceil(cfg.epochs * per_epoch))
-    if cfg.warmup_epochs:
-        cfg = replace(cfg, warmup_steps=round(cfg.warmup_epochs * per_epoch))
+        cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
     return cfg
 
 
-def check_names(cfg: Config):
-    """Refuse an estimator, task or rewards that cannot be, without weights, data or user code."""
+def check_estimation(cfg: Config):
+    """Refuse an estimator that cannot be, without weights, data or user code."""
     if cfg.estimator == "supervised" and cfg.rollouts != 1:
         raise UsageError(
             "--estimator supervised has one answer per prompt, not --rollouts "
@@ -223,16 +187,6 @@ def check_names(cfg: Config):
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
-    if cfg.task in TASKS:
-        known = inspect.signature(TASKS[cfg.task]).parameters.keys() - {"split"}
-        refuse_unknown(cfg.task, cfg.task_options, sorted(known))
-    elif ":" not in cfg.task:
-        # It says which names there are.
-        load_task(cfg.task, "train")
-    if cfg.reward or cfg.reward_weights:
-        # The user's functions are not imported here: another function stands in their place.
-        functions = [print if ":" in name else name for name in cfg.reward]
-        Rewards(functions, cfg.reward_weights, timeout=cfg.reward_timeout)
 
 
 def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
@@ -246,23 +200,24 @@ def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dic
 
 
 def check_kind(cfg: Config, classifier: bool):
-    """Refuse options that only the other kind of policy has, so that none is silently ignored."""
-    kind = "a classifier" if classifier else "a language model"
+    """Refuse options that mean nothing to a classifier, so that none is silently ignored."""
     if classifier and len(cfg.rounds) > 1:
         raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
-    for name in fields_of(SEQUENCES if classifier else CLASSIFIERS):
+    for name in sorted(LANGUAGE) if classifier else ():
         value = getattr(cfg, name)
         if value != getattr(Config, name):
-            raise UsageError(f"--{dashed(name)} {value} means nothing to {kind}: leave it out")
+            raise UsageError(
+                f"--{dashed(name)} {value} means nothing to a classifier: leave it out"
+            )
     if cfg.eval_every and classifier != (cfg.eval_samples == 0):
         raise UsageError(
-            f"--eval-samples {cfg.eval_samples} does not fit {kind}: it is 0 for a classifier, "
-            "whose pass@k is exact, and at least the largest --eval-k for a language model"
+            f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
+            "and at least the largest --eval-k for a language model"
         )
 
 
 def start_policy(
-    cfg: Config, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
+    cfg: Options, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
 ):
     """Return the policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
@@ -283,15 +238,17 @@ def start_policy(
         make = f", or make this one with the recipe {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{make}") from None
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
-def start_model(cfg: Config, task: Task, resumed: Path | None) -> Loaded:
+def start_model(cfg: Options, task: Task, resumed: Path | None) -> Loaded:
     """Return model, tokenizer and stop tokens."""
     tokenizer = None
     stop: list[int] = []
     if resumed or cfg.init:
-        model, tokenizer, stop = load_checked(resumed or cfg.init)
+        path = resumed or cfg.init
+        checkpoint.check_intact(path)
+        model, tokenizer, stop = checkpoint.load_model(path)
         if not cfg.lora_rank:
             # The checkpoint may be an adapter.
             merge(model)
@@ -305,8 +262,6 @@ def start_model(cfg: Config, task: Task, resumed: Path | None) -> Loaded:
         tokenizer = new_tokenizer(task)
         if task.tokenizer:
             stop = [tokenizer.id(str(tokenizer.special("eos_token")))]
-    if cfg.sync_batch_norm:
-        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     return model, tokenizer, stop
 
 
@@ -330,30 +285,24 @@ def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str
 
 
 # ------------------------------------------ for eval.py and sample.py ---------------------------
-def load_split(args: argparse.Namespace) -> Task:
-    """Return the split that is asked for, or validation, or train if that is the only one named.
-
-    Sets args.split.
-    """
-    if not args.split:
-        try:
-            args.split = "validation"
-            return load_task(args.task, args.split, **args.task_options)
-        except NoSplit:
-            args.split = "train"
-            say("no validation prompts are named: these are prompts of the training")
-    return load_task(args.task, args.split, **args.task_options)
-
-
 def find_task(args: argparse.Namespace, path: Path) -> Task:
     """Return the split that is asked for, with its judge, as it fits checkpoint `path`.
 
-    Prompts longer than --max-prompt are left out; args.max_response is set. Raises UsageError if no
-    prompt is left, if nothing can judge, and for options that mean nothing to the task.
+    Without --split it is validation, or train if that is the only one named; args.split is set.
+    Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
+    to the task.
     """
-    task = load_split(args)
-    if len(task) == 0:
-        raise UsageError(f"the {args.split} split of task {args.task} is empty")
+    args.init = str(path)
+    split = args.split or "validation"
+    try:
+        task = load(args, split)
+    except NoSplit:
+        if args.split:
+            raise
+        split = "train"
+        say("no validation prompts are named: these are prompts of the training")
+        task = load(args, split)
+    args.split = split
     if task.classes:
         if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
             raise UsageError(
@@ -366,37 +315,5 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         probe(task)
     if not args.max_response:
         raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
-    if args.max_prompt:
-        try:
-            task = within(task, args.split, checkpoint.load_tokenizer(path), args.max_prompt)
-        except ValueError as error:
-            raise UsageError(f"{path}: {error}") from None
-        if len(task) == 0:
-            raise UsageError(
-                f"no prompt of the {args.split} split is left: raise --max-prompt {args.max_prompt}"
-            )
     vars(task)["rewards"] = choose_rewards(args, task)
     return task
-
-
-def load_policy(
-    args: argparse.Namespace,
-    path: Path,
-    task: Task,
-    device: torch.device,
-    indices: Iterable[int],
-):
-    """Return the policy of checkpoint `path` for a task.
-
-    Raises UsageError if they do not fit each other, or if one of the prompts `indices` leaves no
-    room for the response.
-    """
-    try:
-        model, tokenizer, stop = load_checked(path)
-        policy = build_policy(args, model, tokenizer, stop, task, device)
-        if tokenizer is not None:
-            prompts = [tokenizer.encode_prompt(example_of(task, i).prompt) for i in indices]
-            check_prompts(model, prompts, args.max_response)
-        return policy
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None

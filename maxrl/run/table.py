@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, times_fewer
+from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
 
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
@@ -49,17 +50,10 @@ def print_table(results: dict, passes: Sequence[int], against: str):
     n = results["samples"]
     passed = per_prompt(results, passes)
     values = {f"pass@{k}": rates for k, rates in passed.items()}
-
-    def add(column: str, field: str):
-        found = over_seeds(results, lambda row: row[field])
-        values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-
-    if results["classes"]:
-        add("top-1", "top1")
-    elif n not in passes:
-        values["solved"] = per_prompt(results, [n])[n]
-    if all("majority" in row for row in results["checkpoints"]):
-        add(f"maj@{n}", "majority")
+    for column, field in (("top-1", "top1"), (f"maj@{n}", "majority")):
+        if field in results["checkpoints"][0]:
+            found = over_seeds(results, itemgetter(field))
+            values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
     names = list(passed[passes[0]])
     width = max(map(len, names)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
@@ -72,8 +66,8 @@ def print_table(results: dict, passes: Sequence[int], against: str):
             if name != against:
                 differences = [rates[against] - rates[name] for rates in values.values()]
                 print_row(name, width, differences, "+.3f")
-        print_fewer(results["times_fewer"], passes, width)
-    print(in_words(passed, against))
+        most = max(passes)
+        print(in_words(most, passed[most], against))
 
 
 def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
@@ -82,34 +76,21 @@ def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
     print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells))
 
 
-def in_words(values: dict[int, dict[str, np.ndarray]], against: str) -> str:
-    """Return the table's first and last k as sentences.
-
-    values  {k: {name: pass@k of every prompt}}
+def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
+    """Return a sentence about pass@k, which `values` has for every prompt of each row.
 
     One row solves more or fewer than another if their difference, paired over prompts, is larger
     than CLEAR standard errors.
     """
-    first = min(values)
-    tries = {k: "at one try" if k == 1 else f"within {k} tries" for k in (first, max(values))}
-    solved = []
-    for name in values[first]:
-        shares = [f"{values[k][name].mean():.0%}" for k in tries]
-        solved.append(f"{name} {' / '.join(shares)}")
-    lines = [f"Solved {' / '.join(tries.values())}: {', '.join(solved)}."]
-    for k, when in tries.items():
-        level = "neither clearly more nor fewer than"
-        verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
-        for name, rates in values[k].items():
-            # One prompt has no standard error.
-            if name != against and len(rates) > 1:
-                mean, se = mean_and_se(values[k][against] - rates)
-                clear = "more than" if mean > 0 else "fewer than"
-                verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
-        said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
-        if said:
-            lines.append(f"{when.capitalize()} {against} solves {', '.join(said)}.")
-    return "\n".join(lines)
+    level = "neither clearly more nor fewer than"
+    verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
+    for name, rates in values.items():
+        if name != against:
+            mean, se = mean_and_se(values[against] - rates)
+            clear = "more than" if mean > 0 else "fewer than"
+            verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
+    said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
+    return f"Within {k} tries {against} solves {', '.join(said)}."
 
 
 def listed(names: list[str]) -> str:
@@ -142,13 +123,14 @@ def drawn(results: dict) -> str:
 
 def print_faults(results: dict):
     """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
-    slow = sum(row.get("rewards/verifier_timeouts", 0) for row in results["checkpoints"])
-    died = sum(row.get("rewards/verifier_deaths", 0) for row in results["checkpoints"])
-    if slow or died:
-        print(
-            f"math-verify: {slow:g} comparisons took too long and count as wrong, {died:g} of its"
-            " processes died"
-        )
+    for row in results["checkpoints"]:
+        slow = row.get("rewards/verifier_timeouts", 0)
+        died = row.get("rewards/verifier_deaths", 0)
+        if slow or died:
+            print(
+                f"{row['name']}: {slow:g} comparisons of math-verify took too long and count as "
+                f"wrong, {died:g} of its processes died"
+            )
 
 
 def curves(results: dict) -> dict[str, dict]:
@@ -161,39 +143,3 @@ def curves(results: dict) -> dict[str, dict]:
         errors = [None if math.isnan(error) else error for error in se]
         result[name] = {"k": ks, "mean": list(mean), "se": errors}
     return result
-
-
-def fewer(results: dict, passes: Sequence[int], against: str) -> dict:
-    """Return how many times fewer samples `against` needs for each row's pass@k (Figure 5)."""
-    ks = sorted({*powers(results), *passes})
-    found = coverage(results, ks)
-    ours = found.pop(against)
-    rows = {}
-    for name, theirs in found.items():
-        rows[name] = dict(zip(("times", "low", "high"), times_fewer(ks, theirs, ours).tolist()))
-    interval = "95 %, bootstrap over prompts and seeds, paired"
-    return {"of": against, "k": ks, "interval": interval, "rows": rows}
-
-
-def print_fewer(found: dict, passes: Sequence[int], width: int):
-    """Print the result of fewer(), with a bound (< or ≥) where the samples show no more."""
-    print(
-        f"times fewer samples that {found['of']} needs for each one's pass@k [{found['interval']}]"
-    )
-    for name, row in found["rows"].items():
-        cells = []
-        for k in passes:
-            at = found["k"].index(k)
-            times, low, high = (bounded(values[at], k, found["k"][-1]) for values in row.values())
-            cells.append(f"{times} [{low}, {high}]" if k > 1 else "")
-        print(f"{name:{width}}" + "".join(f"{cell:^20}" for cell in cells).rstrip())
-
-
-def bounded(times: float, k: int, most: int) -> str:
-    """Return `times` as text, or as a bound.
-
-    It is 0 if all `most` samples are too few, and k if one sample is enough, or more than enough.
-    """
-    if times == 0:
-        return f"<{k / most:.2g}"
-    return f"≥{k}" if times == k else f"{times:.3g}"

@@ -58,24 +58,18 @@ class WandB:
         if not file.exists():
             file.write_text(secrets.token_hex(4) + "\n")
         own = os.environ.get
-        try:
-            init, login = self.package()
-            known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
-            self.run = init(
-                project=own("WANDB_PROJECT", "maxrl"),
-                name=own("WANDB_NAME", run.resolve().name),
-                id=file.read_text().strip(),
-                resume="allow",
-                dir=str(run),
-                config=recipe,
-                # None leaves the mode to W&B.
-                mode=None if known else "offline",
-            )
-        except Exception as error:
-            raise UsageError(
-                f"--track wandb: W&B does not start ({' '.join(str(error).split())[:200]}); "
-                "WANDB_MODE=offline keeps the run here"
-            ) from None
+        init, login = self.package()
+        known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
+        self.run = init(
+            project=own("WANDB_PROJECT", "maxrl"),
+            name=own("WANDB_NAME", run.resolve().name),
+            id=file.read_text().strip(),
+            resume="allow",
+            dir=str(run),
+            config=recipe,
+            # None leaves the mode to W&B.
+            mode=None if known else "offline",
+        )
 
     def log(self, step: int, metrics: dict[str, float]):
         self.run.log(prefixed(metrics), step=step, commit=True)

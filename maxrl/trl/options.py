@@ -312,19 +312,6 @@ def translated(sentence: str) -> str:
     return re.sub(COMMAND + r"|(--[a-z][\w-]+)", word, sentence)
 
 
-def hints() -> dict[str, str]:
-    """Return what train.py says to an option of TRL."""
-
-    def ours(name: re.Match) -> str:
-        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
-
-    result = {name: f"it is {said}" for name, said in FIELDS.items()}
-    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
-    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
-    result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
-    return {f"--{dashed(name)}": sentence for name, sentence in result.items()}
-
-
 def table(head: str, sentences: dict[str, str]) -> str:
     """Return a table in Markdown of the names that have the same sentence.
 

@@ -1,6 +1,5 @@
 """What a run saves and resumes from: checkpoints, metrics, data; and infinite gradients."""
 
-import json
 import os
 from pathlib import Path
 
@@ -137,7 +136,7 @@ def spoil(policy):
 
 
 def test_an_update_that_is_not_finite_is_left_out(run, shell, monkeypatch):
-    """Weights and Adam's state stay as they were, the batch is kept, and the run goes on."""
+    """Weights and Adam's state stay as they were, and the run goes on."""
     with monkeypatch.context() as patch:
         patch.setattr(SequencePolicy, "backward", at_call(2, spoil))
         code, said = shell(*run, "--out", "run", "--save-every", 1)
@@ -148,9 +147,6 @@ def test_an_update_that_is_not_finite_is_left_out(run, shell, monkeypatch):
     one, two, three = (Path(f"run/step-00000{i}") for i in (1, 2, 3))
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert (one / name).read_bytes() == (two / name).read_bytes() != (three / name).read_bytes()
-    (file,) = Path("run").glob("not_finite*")
-    kept = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(kept) == 16 and set(kept[0]) == {"prompt", "response", "reward", "advantage"}
 
 
 def test_the_count_of_such_steps_in_a_row_is_resumed(run, shell, monkeypatch):

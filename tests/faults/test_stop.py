@@ -73,7 +73,7 @@ def test_refusals(shell, arguments, words):
 
 def test_a_file_as_run_directory(shell):
     Path("run").write_text("mine")
-    refused(shell("train.py", "tiny_sft", "--out", "run"), "is a file")
+    refused(shell("train.py", "tiny_sft", "--out", "run"), "File exists")
     assert Path("run").read_text() == "mine"
 
 

@@ -310,8 +310,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
         )
     code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
     assert code == 0 and "of 8 rollouts are right" in said and "glyph" in said
-    code, said = shell("sample.py", "maxrl", "--prompts", 1, "--colour", "always")
-    assert code == 0 and "right:" in said
+    assert "right:" in said
 
 
 def test_estimators_get_the_recipes_options(recipe):
@@ -333,13 +332,8 @@ def test_estimators_get_the_recipes_options(recipe):
 
 def test_steps_replace_the_recipes_epochs():
     """`--steps 100` on a recipe that counts in epochs was once ignored."""
-    changed = with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--warmup-steps", "7"])
-    assert (changed.steps, changed.epochs, changed.warmup_steps, changed.warmup_epochs) == (
-        100,
-        0,
-        7,
-        0,
-    )
+    changed = with_overrides(RECIPES["imagenet"](), ["--steps", "100"])
+    assert (changed.steps, changed.epochs) == (100, 0)
     with pytest.raises(UsageError, match="--steps and --epochs say the same thing twice"):
         with_overrides(RECIPES["imagenet"](), ["--steps", "100", "--epochs", "3"])
 
@@ -396,7 +390,6 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
         ("--max-response 10", ["--max-response 10", "a classifier"]),
         ("--zero-reward-at-limit true", ["--zero-reward-at-limit"]),
         ("--eval-every 5 --eval-samples 4", ["--eval-samples 4", "exact"]),
-        ("--sync-batch-norm true", ["--sync-batch-norm", "CUDA"]),
         ("--task.directory nowhere", ["nowhere", "python -m data."]),
         ("--task.size 0", ["at least 1"]),
         ("--momentum 1.5", ["--momentum 1.5"]),
@@ -419,10 +412,6 @@ def test_models_and_tasks_that_do_not_fit(recipe, shell, warm, tmp_path):
         shell("train.py", "glyphs", "--init", tmp_path / "seven", "--out", "no"), "7 classes", "12"
     )
     refused(shell("train.py", "tiny", "--init", tmp_path / "seven", "--out", "no"), "classifier")
-    refused(
-        shell("train.py", "tiny", "--init", warm, "--sync-batch-norm", "true", "--out", "no"),
-        "a language model",
-    )
     none = ("--eval-every", 1, "--eval-samples", 0)
     refused(shell("train.py", "tiny", "--init", warm, *none, "--out", "no"), "--eval-samples 0")
     assert not Path("no").exists()

@@ -10,9 +10,8 @@ import tiny
 import torch
 from bench_memory import saved_bytes
 from published import PUBLISHED
-from runs import SHORT
 
-from maxrl.config import FREE_ON_RESUME, Config
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.hub_files import on_hub
 from maxrl.models import transformer
@@ -20,7 +19,6 @@ from maxrl.models.cache import Cache
 from maxrl.models.transformer import TransformerConfig
 from maxrl.recipes import RECIPES, maze17
 from maxrl.run import dry_run
-from maxrl.run.command_line import with_overrides
 from maxrl.sampling import sampler
 from maxrl.sampling.memory import cache_bytes
 from maxrl.sampling.sampler import LOGIT_BYTES
@@ -231,7 +229,6 @@ def test_where_a_model_is_found(tmp_path, in_a_directory_of_its_own):
     (run / "latest").write_text("step-000001\n")
     for init in (run, run / "step-000001"):
         assert dry_run.shape(replace(maze17(), init=str(init))).config.hidden_size == 32
-    assert dry_run.shape(replace(POLARIS, init="models/Qwen3-1.7B-Base")).config.hidden_size == 2048
     with pytest.raises(
         UsageError, match="the sizes of some/model are not known: .*Qwen/Qwen3-4B-Base"
     ):
@@ -319,32 +316,12 @@ def test_dry_run(shell, monkeypatch):
         assert code == 0 and "reference" not in said
         for words in (
             "polaris: 4,022,468,096 parameters, forward in bfloat16",
-            "256 prompts x 16 rollouts, at most 16,777,216 response tokens",
             "each of 32 GPUs, with 8 prompts",
-            "a checkpoint on disk: 48.27 GB",
         ):
             assert words in said
         assert re.search(rf"always: +optimizer state +{state}\n", said)
     code, said = shell(*ask, "--kv-memory-gb", "1", "--gradient-checkpointing")
     assert code == 0 and re.search(r"sampling: their keys, values and logits +1\.00\n", said)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [(), ("--lora-rank", "4"), ("--lora-rank", "4", "--lora-merge"), ("--optimizer", "sgd")],
-)
-def test_the_size_of_a_checkpoint(warm, shell, options):
-    """It is what the tensors of its files hold, but for Adam's count of steps."""
-    options = ("--init", str(warm), *options)
-    code, said = shell("train.py", *SHORT, *options, "--steps", 1, "--out", "run")
-    assert code == 0, said
-    cfg = with_overrides(RECIPES["tiny"](), list(options))
-    held = 0
-    for file in Path("run/step-000001").rglob("*.safetensors"):
-        content = file.read_bytes()
-        held += len(content) - 8 - int.from_bytes(content[:8], "little")
-    size = dry_run.checkpoint_bytes(cfg, dry_run.plan(cfg)["always"])
-    assert size == pytest.approx(held, rel=0.01)
 
 
 def test_large_recipes_do_not_keep_every_checkpoint():
@@ -368,10 +345,6 @@ def test_large_recipes_do_not_keep_every_checkpoint():
         (
             "prompts --dry-run --estimator supervised --rollouts 2",
             "use --rollouts 1",
-        ),
-        (
-            "prompts --dry-run --reward accuracy",
-            "--reward accuracy is not written package.module:name",
         ),
     ],
 )
@@ -414,38 +387,12 @@ def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
     assert calls and norms[0] > 0 and norms[1] == pytest.approx(norms[0], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, card", [("gsm8k_smollm2", 80), ("polaris_qwen3_1_7b", 80), ("polaris_qwen3_4b", 141)]
-)
-def test_one_gpu_recipes_change_memory_alone(name, card):
-    """They differ from the published recipe in what a resumed run may change; the plan fits."""
-    one_gpu = RECIPES.get(f"{name}_1gpu", RECIPES[name])
-    published, variant = RECIPES[name]().to_dict(), one_gpu().to_dict()
-    fields = {field for field in published if variant[field] != published[field]}
-    memory = {"gradient_checkpointing", "micro_batch_tokens", "kv_memory_gb"}
-    assert fields <= memory <= FREE_ON_RESUME
-    peak = dry_run.peak(dry_run.plan(one_gpu(), 1)) / GIB
-    assert f"({peak:.0f} GiB)" in one_gpu.__doc__ and f"of {card} GB" in one_gpu.__doc__
-    assert peak < 0.9 * (card - 1)
-
-
-def test_the_recipe_of_a_24_gb_card():
-    """Its docstring has the plan's number, and larger batches need hardly more."""
-    cfg = RECIPES["gsm8k_smollm2_24gb"]()
-    peak = dry_run.peak(dry_run.plan(cfg, 1))
-    assert f"needs {peak / GIB:.1f} GiB" in RECIPES["gsm8k_smollm2_24gb"].__doc__
-    larger = dry_run.peak(dry_run.plan(replace(cfg, prompts=64, rollouts=64), 1))
-    assert larger == pytest.approx(peak, rel=0.05)
-    assert 0.9 * 14 * GIB < peak < 0.9 * 22 * GIB
-
-
-def test_no_option_fits_4b_on_80_gb():
-    """As the docstring of polaris_qwen3_4b_1gpu says: the smallest settings are still too large."""
-    options = dict(micro_batch_tokens=1, kv_memory_gb=0.0, wave_rows=1)
-    plan = dry_run.plan(replace(RECIPES["polaris_qwen3_4b_1gpu"](), **options), 1)
-    parts = {moment: sum(items.values()) / GIB for moment, items in plan.items()}
-    assert [round(parts[moment]) for moment in ("always", "sampling")] == [60, 17]
-    assert dry_run.peak(plan) > 0.9 * 79 * GIB
+@pytest.mark.parametrize("name", ["gsm8k_smollm2", "polaris_qwen3_1_7b"])
+def test_recipes_of_one_gpu(name):
+    """The plan of one GPU is what the docstring says, and fits 80 GB."""
+    peak = dry_run.peak(dry_run.plan(RECIPES[name](), 1)) / GIB
+    assert f"One GPU of 80 GB ({peak:.0f} GiB)" in RECIPES[name].__doc__
+    assert peak < 0.9 * 79
 
 
 def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():

@@ -444,7 +444,7 @@ ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
             TypeError,
             ["mean_log_probs", "shape"],
         ),
-        ("maxrl", ONES, {"order": 3}, TypeError, ["order", "maxrl_order"]),
+        ("maxrl", ONES, {"order": 3}, TypeError, ["order", "no option"]),
         ("rloo", ONES, {"ddof": 0}, TypeError, ["ddof"]),
         ("grpo", ONES, {"ddof": 2}, ValueError, ["ddof=2", "N - 1"]),
         *[

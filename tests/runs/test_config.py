@@ -8,7 +8,7 @@ import pytest
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.recipes import RECIPES
-from maxrl.run.command_line import ELSEWHERE, help_of, with_overrides
+from maxrl.run.command_line import help_of, with_overrides
 
 
 def parsed(*arguments):
@@ -57,25 +57,19 @@ def test_options_are_added_to_the_recipes_own():
     assert recipe.task_options == {"size": 9}
 
 
-def test_names_of_other_trainers_lead_to_options():
-    names = {field.name.replace("_", "-") for field in dataclasses.fields(Config)}
-    assert names >= set(ELSEWHERE.values()) and not names & set(ELSEWHERE)
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
         ("--prompts many", "--prompts: 'many' cannot be read: expected int"),
         ("--lr fast", "--lr: 'fast' cannot be read: expected float"),
         ("--betas 0.9;0.95", "expected numbers separated by commas"),
-        ("--eval-k 1 8", "'8' belongs to no option: write --name value, and lists with"),
+        ("--eval-k 1 8", "8 is not an option; lists are written with commas"),
         ("--zero-reward-at-limit yes", "expected true or false"),
         ("--prompts", "--prompts: expected one argument"),
         ("--prompts --lr 1", "--prompts: expected one argument"),
-        ("8", "'8' belongs to no option"),
+        ("8", "8 is not an option"),
         ("--prompt 8", "--prompt is not an option; did you mean --prompts"),
         ("--eval_k 1", "did you mean --eval-k"),
-        ("--num_generations 8", "is not an option; did you mean --rollouts?"),
         ("--model x", "--model is not an option"),
         ("--task_options x", "is not an option"),
         ("--optimizer.lr x", "--optimizer.lr is not an option"),
@@ -84,8 +78,8 @@ def test_names_of_other_trainers_lead_to_options():
         ("--lr -1", "--lr -1.0 must not be negative"),
         ("--lr nan", "--lr nan must be finite"),
         ("--clip nan,0.2", "--clip nan must be above 0"),
-        ("--temperature 0.9", "estimators are biased"),
-        ("--top-p=0.95", "estimators are biased"),
+        ("--temperature 0.9", "--temperature is not an option"),
+        ("--top-p=0.95", "--top-p is not an option"),
         ("--eval-temperature -1", "--eval-temperature -1.0"),
         ("--eval-top-p 1.5", "--eval-top-p 1.5 must be at most 1"),
         ("--aggregation mean", "--aggregation mean is not one of sequence, token, constant"),
@@ -137,4 +131,4 @@ def test_help_can_be_typed_as_it_is_printed(name):
     assert len(words) > 35 and back == dataclasses.replace(recipe, task_options=back.task_options)
     assert recipe.task_options.items() <= back.task_options.items()
     assert "the machine:" in said and "--dry-run" in said and "subset_sum" in said
-    assert ("--max-response" in said) == (name != "imagenet") == ("--sync-batch-norm" not in said)
+    assert ("--max-response" in said) == (name != "imagenet")

@@ -13,7 +13,7 @@ from maxrl import checkpoint
 from maxrl.evaluation import count_successes
 from maxrl.io import files
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.metrics import pass_at_k, samples_to_match
+from maxrl.metrics import pass_at_k
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.run import table
@@ -82,14 +82,6 @@ def test_table_and_json(dice, other, shell):
     curve = results["pass@k"]["base"]
     assert curve["k"] == [1, 2, 4, 8]
     assert curve["mean"][2] == pytest.approx(pass_at_k(8, counts["base"], 4).mean(), abs=1e-12)
-    fewer = results["times_fewer"]
-    need = samples_to_match(curve["k"], curve["mean"], results["pass@k"]["other"]["mean"])
-    assert fewer["of"] == "other"
-    assert fewer["rows"]["base"]["times"] == (np.array(curve["k"]) / need).tolist()
-    for row in results["checkpoints"]:
-        assert row["solved"] == np.mean([count > 0 for count in row["counts"]])
-        histogram = {str(K): row["counts"].count(K) for K in sorted(set(row["counts"]))}
-        assert row["histogram"] == histogram
 
 
 def test_seeds_share_a_row(dice, other, shell):
@@ -143,7 +135,7 @@ def test_plot(dice, other, shell):
     "arguments, words",
     [
         ("--samples 8 --k 16", ["pass@16 needs at least as many samples"]),
-        ("--samples 8 --k 1 8", ["'8' belongs to no option"]),
+        ("--samples 8 --k 1 8", ["8 is not an option"]),
         ("--samples 8 --k 0", ["--k 0 must be at least 1"]),
         ("--samples 0 --k 1", ["at least 1"]),
         ("--top-p 0", ["--top-p 0"]),
@@ -242,7 +234,7 @@ def test_which_test_set_and_what_its_verifier_lost(warm, shell, monkeypatch):
         code == 0
         and "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said
     ), said
-    assert "4 comparisons took too long and count as wrong, 2 of its processes died" in said
+    assert len(re.findall(r"2 comparisons .* took too long .*, 1 of its processes died", said)) == 2
     results = json.loads(Path("out.json").read_text())
     assert (
         results["source"] == "GSM8K-Platinum"
@@ -264,7 +256,7 @@ def test_sample(warm, shell):
 
 def test_sample_both(warm, shell):
     """--both shows the prompts that have right and wrong rollouts, and only these."""
-    refused(shell("sample.py", warm, "--rollouts", 8), "--samples here")
+    refused(shell("sample.py", warm, "--rollouts", 8), "--rollouts is not an option")
     options = ("--prompts", 24, "--samples", 8)
     said = shell("sample.py", warm, *options)[1]
     counts = {place: int(n) for place, n in re.findall(r"prompt (\d+): (\d+) of 8", said)}
@@ -277,46 +269,11 @@ def test_sample_both(warm, shell):
 def test_the_table_in_words():
     """More and fewer are differences of two paired standard errors; eight prompts, +-.01."""
     noise = np.array([0.01, -0.01] * 4)
-    values = {
-        1: {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise},
-        64: {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]},
-    }
-    _, first, within = table.in_words(values, "maxrl").splitlines()
-    assert "more than base, fewer than grpo" in first
-    assert "more than base, neither clearly more nor fewer than grpo" in within
-
-
-def test_times_fewer_in_the_table(capsys):
-    """Bounds are printed where the samples show no more; solved is the share with a success."""
-    checkpoints = [
-        {"name": name, "counts": counts}
-        for name, counts in (("few", [0, 0, 1, 1]), ("many", [8, 8, 0, 7]))
-    ]
-    results = {
-        "classes": 0,
-        "samples": 8,
-        "prompts": 4,
-        "of": 4,
-        "split": "test",
-        "source": "",
-        "temperature": 1,
-        "top_k": 0,
-        "top_p": 1,
-        "checkpoints": checkpoints,
-    }
-    for against, row, cells in (
-        ("many", "few", r"≥2 \[.*≥4 \["),
-        ("few", "many", r"<0.25 \[.*<0.5 \["),
-    ):
-        results["times_fewer"] = table.fewer(results, [1, 2, 4], against)
-        table.print_table(results, [1, 2, 4], against)
-        said = capsys.readouterr().out
-        assert re.search(rf"^{row} .*{cells}", said, re.M), said
-        assert (
-            said.splitlines()[1].split() == ["pass@1", "pass@2", "pass@4", "solved"]
-            and "0.500 ± 0.289" in said
-        )
-    assert [table.bounded(times, 64, 256) for times in (0, 3.14159, 64)] == ["<0.25", "3.14", "≥64"]
+    values = {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise}
+    assert "more than base, fewer than grpo" in table.in_words(64, values, "maxrl")
+    values = {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]}
+    said = table.in_words(64, values, "maxrl")
+    assert "more than base, neither clearly more nor fewer than grpo" in said
 
 
 def test_results_that_cannot_be_written_leave_no_file(other, shell, monkeypatch):

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from runs import metrics, refused, timeless
 
-from maxrl.advantages import ADVANTAGES
-
 OPTIONS = "--prompts 4 --estimator maxrl_rare --rollouts 1,1,2 --show-every 1"
 RUN = ("train.py", "tiny", "--task", "tiny:Up", *OPTIONS.split())
 
@@ -56,26 +54,6 @@ def test_several_updates_and_verdicts_left_out(dice, shell):
     assert code == 0, said
     left_out = [row["rewards/rollouts_left_out"] for row in metrics("rl")]
     assert len(left_out) == 3 and sum(left_out) > 0
-
-
-def test_what_is_kept_of_a_gradient_that_is_not_finite(dice, shell, monkeypatch):
-    """The rollouts that there were, in JSON."""
-    for name in ("far", "far.py:far"):  # so that what is registered is taken back
-        monkeypatch.setitem(ADVANTAGES, name, None)
-        del ADVANTAGES[name]
-    Path("far.py").write_text(
-        "from maxrl.registry import estimator\n"
-        "@estimator(takes='binary', rounds=True)\n"
-        "def far(rewards):\n"
-        "    return rewards * 1e38\n"
-    )
-    options = "--steps 1 --out rl --estimator far.py:far --prompts 8"
-    shell(*RUN, "--init", dice, *options.split())
-    (file,) = Path("rl").glob("not_finite*")
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert 8 <= len(lines) < 16 and all(
-        line["response"] and line["reward"] in (0, 1) for line in lines
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """train.py as a command: it learns, it resumes bit for bit, and it refuses in one sentence."""
 
-import gzip
 import json
 import math
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -125,7 +123,7 @@ def test_a_cosine_cannot_be_made_longer(warm, shell):
     [
         ("nothing", ["no recipe is called 'nothing'", "maze17_sft"]),
         ("tiny --promts 3", ["--promts is not an option", "--prompts"]),
-        ("tiny --temperature 0.7", ["--temperature is not an option", "biased"]),
+        ("tiny --temperature 0.7", ["--temperature is not an option"]),
         ("tiny --top-k 5", ["--top-k is not an option"]),
         ("tiny --estimator maxrl_order --estimator.order 99", ["order=99", "order <= N = 16"]),
         ("tiny --estimator maxrl_order", ["maxrl_order needs order"]),
@@ -147,13 +145,9 @@ def test_refusals_come_before_any_work(shell, arguments, words):
 
 def test_prompts_must_divide_by_the_ranks(warm):
     cfg = RECIPES["tiny"]()
-    for ranks, words in ((3, "use 15 or 18"), (32, "use 32")):
-        with pytest.raises(
-            UsageError, match=f"--prompts 16 must divide by the {ranks} ranks; {words}"
-        ):
+    for ranks in (3, 32):
+        with pytest.raises(UsageError, match=f"--prompts 16 must divide by the {ranks} ranks"):
             setup.check(cfg, range(96), ranks)
-    with pytest.raises(UsageError, match="is empty"):
-        setup.check(cfg, [], 1)
 
 
 def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
@@ -185,7 +179,6 @@ def test_epochs():
     task = load_task("maze", "train", **cfg.task_options)
     assert len(task) == 96 and setup.check(cfg, task, 1).steps == 10
     assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
-    assert setup.check(replace(cfg, warmup_epochs=0.5), task, 1).warmup_steps == 2  # 2.4 steps
 
 
 @pytest.mark.parametrize("size, prompts", [(96, 16), (10, 4), (7, 3), (3, 8)])
@@ -324,20 +317,3 @@ def test_an_end_at_the_limit_is_not_cut():
     assert solved.any() and (rollouts.lengths[solved] == 5).all()
     assert rollouts.finished[solved].all()
     assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
-
-
-def test_profile(shell):
-    """Two of four steps: a trace and the longest operations, and the same bits as without it."""
-    ask = ("train.py", "tiny_sft", "--steps", 4, "--out")
-    assert shell(*ask, "plain")[0] == 0
-    code, said = shell(*ask, "run", "--profile", 2)
-    assert code == 0 and "wrote run/profile.json.gz" in said
-    shares = [float(share) for share in re.findall(r"^ *\S.*?  +([\d.]+)% ", said, re.M)]
-    assert len(shares) == 10 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.5
-    with gzip.open("run/profile.json.gz") as file:
-        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
-    assert sum(name.startswith("Optimizer.step#") for name in names) == 2 and "aten::mm" in names
-    assert weights("plain") == weights("run")
-    # A run that ends before writes what there is.
-    code, said = shell("train.py", "tiny_sft", "--steps", 1, "--out", "one", "--profile", 5)
-    assert code == 0 and "wrote one/profile.json.gz" in said

@@ -23,10 +23,8 @@ from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed
 from maxrl.io.hub_files import data_files
-from maxrl.run import cli, setup
-from maxrl.run.command_line import with_overrides
+from maxrl.run import setup
 from maxrl.tasks import load_task
 from maxrl.trl.inputs import adapter
 from maxrl.trl.options import ABSENT, UNUSED, WHY_NOT, asks_nothing, tables, translated
@@ -160,19 +158,6 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
     assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     with pytest.raises(UsageError):
         setattr(args, name, "something")
-
-
-@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
-def test_options_of_trl_lead_to_ours_on_the_command_line(name):
-    """A refusal names options that exist."""
-    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
-    if f"--{dashed(name)}" in known:
-        return
-    with pytest.raises(UsageError) as error:
-        with_overrides(Config(), [f"--{dashed(name)}", "1"])
-    said = str(error.value)
-    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
-    assert named <= known and ("; " in said), said
 
 
 def test_no_other_option_is_taken():
@@ -550,27 +535,11 @@ def test_the_validation_task_keeps_its_rewards():
     assert "rewards" not in vars(task) | vars(validation)
 
 
-def test_hints_hold_where_a_run_was_started(tmp_path):
-    """The next command, from a directory outside the clone and from the clone itself."""
-    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')))"
-    for folder in (tmp_path, ROOT):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
-        )
-        command = done.stdout.strip().replace("python ", f"{sys.executable} ", 1)
-        bare = {"PATH": "/usr/bin:/bin"}
-        shown = subprocess.run(
-            f"{command} --help", shell=True, cwd=folder, env=bare, capture_output=True
-        )
-        assert shown.returncode == 0, shown
-
-
 def test_the_package_is_light():
     """`import maxrl` takes no torch."""
     code = "import sys, maxrl; print(maxrl.__version__, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [maxrl.__version__, "False"]
-    assert cli.module("toy")[-1] == "maxrl.toy"
 
 
 # ------------------------------------------------- TRL itself -----------------------------------

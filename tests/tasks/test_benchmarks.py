@@ -144,7 +144,7 @@ def test_from_the_published_files_to_the_table(model, shell, name):
     assert (results["prompts"], results["left_out"]) == (3, 0)
     values = np.array(row["majority"])
     cell = f"{values.mean():.3f} ± {values.std(ddof=1) / 3**0.5:.3f}"
-    assert re.search(rf"pass@4 +solved +maj@{SAMPLES}\b", said), said
+    assert re.search(rf"pass@4 +maj@{SAMPLES}\b", said), said
     assert re.search(rf"^tiny .*{re.escape(cell)} *$", said, re.M), said
 
 
@@ -178,7 +178,7 @@ def test_prompts_that_are_too_long(mine, shell):
     ) == (1, 0)
     refused(
         shell("eval.py", *mine, *FEW, "--max-prompt", 3),
-        "no prompt of the test split is left: raise --max-prompt 3",
+        "no test prompts are left",
     )
 
 
@@ -190,7 +190,7 @@ def test_a_model_without_a_chat_template(model, mine, shell):
     for more in ((), ("--max-prompt", 200)):
         refused(
             shell("eval.py", "bare", *mine[1:], *FEW, *more),
-            "bare: the tokenizer has no chat template",
+            "the tokenizer has no chat template",
         )
         refused(
             shell("sample.py", "bare", *mine[1:], "--split", "test", "--max-response", 9, *more),
@@ -246,15 +246,11 @@ def own(model):
 def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
     """By --reward; nothing is sampled for prompts that nobody can judge; no answer, no vote."""
     with monkeypatch.context() as patch:
-        patch.setattr("maxrl.run.setup.load_policy", None)  # it is said before any model is loaded
+        patch.setattr("maxrl.run.setup.start_policy", None)  # it is said before any model is loaded
         refused(
             shell("eval.py", model, *own, *FEW),
             "judges nothing by itself: name a reward function with --reward",
         )
-    refused(
-        shell("eval.py", model, *own, *FEW, "--reward-weights", "1,2"),
-        "--reward-weights belongs to --reward",
-    )
     refused(
         shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"),
         "has no function or class nobody",
@@ -299,7 +295,7 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
     few = ("--samples", SAMPLES, "--k", 1)
     code, said = shell("eval.py", "trained", *few)
-    assert code == 2 and "--reward rewards.py:never says that you trust it" in said
+    assert code == 2 and "add --reward rewards.py:never if you trust it" in said
     never = ("--reward", "rewards.py:never")
     for name, *arguments in (
         ["own", *never],

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
 from runs import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
@@ -167,18 +166,17 @@ def two(completions):
     assert code == 0 and Path("said").read_text() == "run train validation ", said
 
 
-@pytest.mark.parametrize("estimator, zero", [("maxrl", True), ("maxrl_centered", False)])
-def test_a_run_without_any_success(own, shell, estimator, zero):
-    """Said once, after ten steps; that the gradient is exactly 0 only if the metrics say so."""
+def test_a_run_without_any_success(own, shell):
+    """Said once, after ten steps."""
     Path("rewards.py").write_text("def wrong(completions):\n    return [0.0] * len(completions)\n")
     ask = ("train.py", *own, "--reward", "rewards.py:wrong", "--steps", 12, "--out", "run")
-    code, said = shell(*ask, "--estimator", estimator)
+    code, said = shell(*ask)
     assert code == 0 and said.count("without a success") == 1, said
-    assert {row["grad_norm"] == 0 for row in metrics("run")} == {zero} == {"exactly 0" in said}
+    assert {row["grad_norm"] for row in metrics("run")} == {0}
 
 
 def test_look_at_ones_own_run(own, shell):
-    """Code must be trusted by name, in the command that the sentence prints."""
+    """Code must be trusted by name, with the words that the sentence prints."""
     Path("mine.py").write_text(
         "from maxrl.tasks.prompts import Prompts\nclass Mine(Prompts):\n    pass\n"
     )
@@ -186,9 +184,8 @@ def test_look_at_ones_own_run(own, shell):
     assert shell("train.py", *own[:3], *own[7:], *mine, "--out", "run")[0] == 0
     look = ("sample.py", "run", "--samples", 2, "--max-prompt", 80)
     code, said = shell(*look)
-    whole = " ".join(map(str, (*look, *mine)))
-    assert code == 2 and f"python {whole}" in said.replace(f"{ROOT}/", ""), said
-    code, said = shell(*whole.split())
+    assert code == 2 and f"add {' '.join(mine)} if" in said, said
+    code, said = shell(*look, *mine)
     assert code == 0 and said.count("of 2 rollouts are right") == 2, said
 
 
@@ -310,8 +307,7 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
         ("mine.py:guarded", "recipe mine.py:guarded raised TypeError"),
         ("mine.py:half", "returns prompts = 4.0, which is no value of this field"),
         ("mine.py:unordered", "raised TypeError: Object of type set is not JSON serializable"),
-        ("maze9_labtop", "no recipe is called 'maze9_labtop'; did you mean maze9_laptop?"),
-        ("math", "math is a task: train.py prompts --task math"),
+        ("maze9_labtop", "no recipe is called 'maze9_labtop'"),
     ],
 )
 def test_mistakes_in_a_recipe(mine, shell, name, words):

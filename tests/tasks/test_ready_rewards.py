@@ -190,5 +190,5 @@ def test_a_run(own, shell):
     assert shell(*ask, *mixed)[0] == 0
     refused(
         shell("sample.py", "mixed"),
-        "--reward format_reward,rewards.py:short says that you trust it",
+        "add --reward format_reward,rewards.py:short if you trust it",
     )

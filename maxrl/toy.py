@@ -137,26 +137,24 @@ def table(runs: dict[str, tuple]) -> str:
 def figure(runs: dict[str, tuple], path: Path):
     """Draw the STATISTICS over the steps, and p of each prompt before and after, into a file."""
     fig, (*panels, prompts) = plots.figure(len(STATISTICS) + 1)
-    lines = []
     for place, (name, (exact, sampled)) in enumerate(runs.items()):
         color = plots.colour(name) or plots.OWN[place % 4]
         order = METHODS.get(name, {}).get("order")
         label = f"MaxRL, T = {order}" if order else plots.called(Path(name).name)
         for ax, (what, statistic) in zip(panels, STATISTICS.items()):
             ax.set(xlabel="step", ylabel=what)
-            (line,) = ax.plot(statistic(exact), color=color, label=label)
+            ax.plot(statistic(exact), color=color, label=label)
             if sampled is not None:
                 every = max(len(sampled) // 30, 1)
                 dots = statistic(sampled)[::every]
                 ax.plot(range(0, len(sampled), every), dots, ".", color=color)
         prompts.plot(exact[0], exact[-1], color=color)
-        lines.append(line)
         if sampled is not None:
             prompts.plot(exact[0], sampled[-1], ".", color=color, markersize=3)
     panels[-1].set_yscale("log")
     prompts.set(xlabel="p before training", xscale="log", ylabel="p after training")
     path.parent.mkdir(parents=True, exist_ok=True)
-    plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
+    plots.save(fig, path, "", "lines: exact; dots: sampled")
 
 
 def main(arguments: list[str]):

@@ -69,8 +69,9 @@ def test_the_users_own_estimator(file, capsys, monkeypatch):
     ours, mine, _ = (line.split()[1:] for line in capsys.readouterr().out.splitlines()[3:6])
     assert ours == mine != ["-"] * 6
     assert (file / "new/toy.png").read_bytes().startswith(b"\x89PNG")
-    fig, lines, *_ = drawn
-    assert [line.get_label() for line in lines] == ["MaxRL", "mine.py:mine", toy.EXACT_ML]
+    fig = drawn[0]
+    names = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert names == ["MaxRL", "mine.py:mine", toy.EXACT_ML]
     for ax in fig.axes:
         ours, dots, mine, *_ = ax.lines
         assert (ours.get_ydata() == mine.get_ydata()).all() and len(dots.get_ydata()) > 1

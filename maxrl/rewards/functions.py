@@ -16,13 +16,9 @@ import faulthandler
 import inspect
 import json
 import math
-import os
-import sys
-import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +30,6 @@ from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Task, fault
-
-GRACE = 1.0  # seconds after which a call that lets no other thread run is ended as well
 
 
 class WrongAnswer(Exception):
@@ -85,7 +79,7 @@ class Rewards:
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
-        if not 0 <= timeout < threading.TIMEOUT_MAX:
+        if not 0 <= timeout < math.inf:
             raise UsageError(f"--reward-timeout {timeout} must be seconds, or 0 for no limit")
 
     def judge(self, examples: list[Example], rollouts) -> Tensor:
@@ -110,18 +104,19 @@ class Rewards:
     def batch(self, examples: list[Example], rollouts) -> dict[str, list]:
         """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
         P, N = rollouts.lengths.shape
+        each = [example for example in examples for _ in range(N)]
         batch: dict[str, list] = {}
         for name in dict.fromkeys(name for example in examples for name in example.columns):
-            batch[name] = [example.columns.get(name) for example in examples for _ in range(N)]
+            batch[name] = [example.columns.get(name) for example in each]
         # The task's own reading of a column of this name.
         batch.pop("prompt", None)
-        batch["prompts"] = [example.prompt for example in examples for _ in range(N)]
+        batch["prompts"] = [example.prompt for example in each]
         batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
         batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
         if self.max_response:
-            batch["max_response"] = [self.max_response] * (P * N)
-        for place, prompt in enumerate(batch["prompts"]):
-            if not isinstance(prompt, str):
+            batch["max_response"] = [self.max_response] * len(each)
+        for place, example in enumerate(each):
+            if not isinstance(example.prompt, str):
                 message = {"role": "assistant", "content": batch["completions"][place]}
                 batch["completions"][place] = [message]
         return batch
@@ -162,7 +157,10 @@ class Rewards:
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
-        arguments = own(self.arguments(name, function, batch))
+        parameters = inspect.signature(function).parameters.values()
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = batch if takes_all else batch.keys() & {parameter.name for parameter in parameters}
+        arguments = own({key: batch[key] for key in names})
 
         def run() -> list[float]:
             result = function(**arguments)
@@ -173,33 +171,24 @@ class Rewards:
         values = self.attempt(name, run, lambda: batch)
         return [math.nan] * size if values is None else values
 
-    def arguments(self, name: str, function: Callable, batch: dict) -> dict:
-        """Return what a function takes of the batch; UsageError if it needs something else."""
-        parameters = inspect.signature(function).parameters.values()
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return batch
-        for parameter in parameters:
-            if parameter.name not in batch and parameter.default is parameter.empty:
-                raise UsageError(
-                    f"the reward function {name} takes {parameter.name!r}, which the data does not "
-                    f"have; there are {', '.join(sorted(batch))}"
-                )
-        return {p.name: batch[p.name] for p in parameters if p.name in batch}
-
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.
 
         A failure is named, counted and its batch saved. With errors "stop" it ends the run.
         """
+        if self.timeout:
+            # This ends code in C, too, that lets no thread run. 2 is standard error.
+            faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
         try:
-            with self.watchdog(name, batch):
-                return run()
+            return run()
         except UsageError:
             raise
         except WrongAnswer as wrong:
             error = f"returned {wrong}"
         except FAULTS as raised:
             error = fault(raised)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         self.failed_calls += 1
         file = self.save(name, error, batch())
         said = f"{self.judges} {name} {error}; its batch is in {file}"
@@ -208,53 +197,11 @@ class Rewards:
         warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
         return None
 
-    @contextmanager
-    def watchdog(self, name: str, batch: Callable[[], dict]) -> Iterator[None]:
-        """End the process, with the stacks of its threads, if the block takes too long.
-
-        A timer's thread saves the batch and says why. If the call lets no other thread run (code in
-        C that keeps Python's lock), faulthandler ends the process a second later.
-        """
-        if not self.timeout:
-            yield
-            return
-        assert sys.__stderr__ is not None
-        stderr = sys.__stderr__
-
-        def end():
-            faulthandler.cancel_dump_traceback_later()
-            limit = f"--reward-timeout {self.timeout:g} seconds"
-            print(f"{self.judges} {name} took longer than {limit}; it is here:", file=stderr)
-            faulthandler.dump_traceback(stderr)
-            try:
-                file = self.save(name, "took too long", batch())
-                print(f"its batch is in {file}", file=stderr, flush=True)
-            finally:
-                os._exit(1)
-
-        timer = threading.Timer(self.timeout, end)
-        timer.daemon = True
-        faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=stderr)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            faulthandler.cancel_dump_traceback_later()
-
     def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
-        """Write the batch as JSONL, one rollout a line, and return the file.
-
-        No file is overwritten. A run that drops errors only saves the first batch.
-        """
+        """Write the batch as JSONL, one rollout a line, in place of an earlier one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
-        taken = len(list(self.directory.glob(f"{file.stem}*")))
-        if taken and self.errors == "drop":
-            return file
-        if taken:
-            file = file.with_stem(f"{file.stem}_{taken + 1}")
-        with open(file, "x", encoding="utf-8") as out:
+        with open(file, "w", encoding="utf-8") as out:
             for values in zip(*batch.values()):
                 row = {"error": error, "function": name} | dict(zip(batch, values))
                 out.write(json.dumps(row, default=str, skipkeys=True) + "\n")

@@ -3,7 +3,7 @@
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import multimode
 from typing import Any
 
@@ -89,11 +89,6 @@ def mean_and_se(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def pass_at_k_table(successes: Any, n: Any, ks: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """{k: (mean pass@k, its standard error)} of counts of right samples (P,) among n."""
-    return {int(k): mean_and_se(pass_at_k(n, np.atleast_1d(_array(successes)), k)) for k in ks}
-
-
 def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
     """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
 
@@ -103,11 +98,8 @@ def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
     ValueError for other shapes or unsorted ks.
     """
     ks, a, b = map(_array, (ks, coverage_a, coverage_b))
-    if ks.ndim != 1 or not ks.size or not ks.shape == a.shape == b.shape:
-        shapes = f"{ks.shape}, {a.shape} and {b.shape}"
-        raise ValueError(f"samples_to_match needs three lists of one length, but got {shapes}")
-    if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
-        raise ValueError("samples_to_match needs increasing ks and finite coverages")
+    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
+        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
     # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
     reached = b >= a[:, None] - 1e-12  # (M, M)
     # The first such j, and the point before it: there b[left] < a <= b[right].

@@ -165,12 +165,8 @@ def read_number(text: str) -> Fraction | None:
     before, _, text = text.rpartition("=")
     if len(text) > LONGEST_BOX or before.rstrip().endswith(("<", ">", "!", r"\not")):
         return None
-    # ½ becomes \frac{1}{2}, so that 5½ is a mixed number.
-    text = re.sub(
-        "[¼-¾⅐-⅞]",
-        lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])),
-        text,
-    )
+    # 5½ becomes 5 1⁄2.
+    text = re.sub("[¼-¾⅐-⅞]", lambda c: f" {unicodedata.normalize('NFKC', c[0])} ", text)
     text = _rewritten(text.translate(SIGNS), REWRITE)
     try:
         values = {_value(match) for match in NUMBER.finditer(text)}

@@ -39,7 +39,7 @@ STYLE = {
 # Colours that no method has, for the user's own estimators.
 OWN = ("C9", "C5", "C7", "C6")
 # Two runs of one method differ in their dashes.
-DASHES = ("-", "--", ":", "-.")
+DASHES = ("-", "--")
 WINDOW = 9  # points of a running mean
 MEANING = {
     "reward": "mean reward",
@@ -161,7 +161,7 @@ def training(
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
             style = {"color": colour(name) or f"C{place}", "label": called(name)}
-            curve(ax, seeds, key, style | {"linestyle": DASHES[place % 4]})
+            curve(ax, seeds, key, style | {"linestyle": DASHES[place % 2]})
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
         ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))

@@ -42,11 +42,8 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
 
 def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
     """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
-    p = _array(p)
-    if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
-        raise ValueError(f"exact_pass_at_k needs 0 <= p <= 1 and k >= 1, but got k={k}, p={p}")
     with np.errstate(divide="ignore"):
-        return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
+        return -np.expm1(k * np.log1p(-np.minimum(_array(p), 1)))
 
 
 def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
@@ -57,21 +54,13 @@ def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
 
     An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks
     at nothing else. Ties are broken at random, so the value is the mean over the tied answers;
-    without any vote it is 0. ValueError where the shapes differ or `right` holds other values.
+    without any vote it is 0. ValueError where the shapes differ.
     """
-    right = _array(right)  # (P, N)
-    if right.ndim != 2 or [len(row) for row in answers] != [right.shape[1]] * len(right):
-        raise ValueError(
-            f"majority_vote needs as many answers as verdicts, P lists of N and (P, N), but got "
-            f"{len(answers)} lists and verdicts of shape {right.shape}"
-        )
-    if not np.isin(right, (0, 1)).all():
-        raise ValueError("majority_vote needs verdicts of 0 and 1; use rewards == 1")
     values = []
-    for row, verdicts in zip(answers, right):
+    for row, verdicts in zip(answers, _array(right), strict=True):
         # Tied answers have equally many samples, so each of them weighs the same in the mean.
         tied = set(multimode(answer for answer in row if answer is not None))
-        given = [verdict for answer, verdict in zip(row, verdicts) if answer in tied]
+        given = [verdict for answer, verdict in zip(row, verdicts, strict=True) if answer in tied]
         values.append(np.mean(given or 0))
     return np.array(values)
 

@@ -3,8 +3,8 @@
 A reward function follows TRL's convention: f(prompts, completions, **columns), which returns a list
 of numbers or None. It is called once per step for all rollouts of this process, prompt by prompt.
 Completions of chat prompts are [{"role": "assistant", "content": text}]. A function gets the
-columns of the data, and `completion_ids` and `max_response`, if it has an argument of that name or
-**kwargs. Several functions are added up with weights.
+columns of the data, and `completion_ids`, if it has an argument of that name or **kwargs. Several
+functions are added up with weights.
 
 None means that there is no verdict. If one of several functions returns it, its term is left out of
 the sum. If all of them do, the reward is NaN and the rollout is left out of the step, alone or with
@@ -39,15 +39,14 @@ class WrongAnswer(Exception):
 class Rewards:
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
-    functions     callables, names of READY, "FILE.py:name" or "package.module:name"
-    weights       one for each function, none for 1; a function of weight 0 is only logged
-    errors        "stop": a call that raises or returns no list of numbers ends the run with one
-                  sentence (RunError) and its batch in `directory`; "drop": the groups of that call
-                  are left out (NaN) and counted
-    timeout       seconds that a call may take, 0 for no limit; after that the process ends with
-                  the stack of the call
-    no_verdict    what is left out with a rollout that has no verdict: "group" or "rollout"
-    max_response  the length limit of responses, passed on to functions that ask for it
+    functions   callables, names of READY, "FILE.py:name" or "package.module:name"
+    weights     one for each function, none for 1; a function of weight 0 is only logged
+    errors      "stop": a call that raises or returns no list of numbers ends the run with one
+                sentence (RunError) and its batch in `directory`; "drop": the groups of that call
+                are left out (NaN) and counted
+    timeout     seconds that a call may take, 0 for no limit; after that the process ends with
+                the stack of the call
+    no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
     """
 
     judges = "the reward function"  # the subject of error messages
@@ -60,7 +59,6 @@ class Rewards:
         timeout: float = 0.0,
         directory: str | Path = ".",
         no_verdict: str = "group",
-        max_response: int = 0,
     ):
         self.functions = named(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
@@ -68,7 +66,6 @@ class Rewards:
         self.timeout = timeout
         self.directory = Path(directory)
         self.no_verdict = no_verdict
-        self.max_response = max_response
         self.failed_calls = 0.0  # of the latest step or round
         self.sums: dict[str, float] = {}  # since over_ranks() was called, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
@@ -113,8 +110,6 @@ class Rewards:
         batch["prompts"] = [example.prompt for example in each]
         batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
         batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
-        if self.max_response:
-            batch["max_response"] = [self.max_response] * len(each)
         for place, example in enumerate(each):
             if not isinstance(example.prompt, str):
                 message = {"role": "assistant", "content": batch["completions"][place]}
@@ -326,15 +321,8 @@ def checked(result: Any, size: int) -> list[float]:
         raise WrongAnswer(f"{len(result)} rewards for {size} completions")
     values = []
     for i, value in enumerate(result):
-        if hasattr(value, "item"):  # a number of NumPy or torch
-            value = value.item()
-        if value is None:
-            values.append(math.nan)
-        elif not isinstance(value, int | float):
-            said = f"{str(value)[:40]!r} ({type(value).__name__})"
-            raise WrongAnswer(f"{said} for completion {i} instead of a number or None")
-        elif not abs(value) <= torch.finfo(torch.float32).max:
+        number = math.nan if value is None else float(value)
+        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
             raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
-        else:
-            values.append(float(value))
+        values.append(number)
     return values

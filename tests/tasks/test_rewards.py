@@ -191,8 +191,8 @@ WRONG = {
     "returned nan for completion 5": lambda completions: [1.0] * 5 + [math.nan],
     "returned inf for completion 1": lambda completions: [1.0, math.inf] + [1.0] * 4,
     "returned 1e+300 for completion 0": lambda completions: [1e300] * 6,
-    "returned '1.0' (str) for completion 0": lambda completions: ["1.0"] * 6,
-    "returned '[1.0]' (list) for completion 0": lambda completions: np.ones((6, 1)),
+    "raised ValueError: could not convert string": lambda completions: ["right"] * 6,
+    "raised TypeError: float() argument must be": lambda completions: np.ones((6, 1)),
 }
 
 

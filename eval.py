@@ -142,7 +142,7 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
-    counts, majority = judge_samples(
+    counts, majority, _ = judge_samples(
         policy,
         task,
         range(args.prompts),

@@ -4,16 +4,8 @@ import math
 
 import torch
 
-from maxrl.metrics import majority_vote, pass_at_k_table
+from maxrl.metrics import majority_vote, pass_at_k
 from maxrl.parallel import distributed
-
-
-def count_successes(policy, task, indices, samples: int, **options) -> torch.Tensor:
-    """Return how many rollouts of each prompt have reward 1, (len(indices),), as in judge_samples.
-
-    The count is -1 for a prompt with a rollout that has no verdict (NaN).
-    """
-    return judge_samples(policy, task, indices, samples, **options)[0]
 
 
 @torch.no_grad()
@@ -31,45 +23,51 @@ def judge_samples(
     progress  is called with the number of prompts after each wave
     sampling  temperature and top_p, if not those of training, and the `watch` of sampler.generate
 
-    Returns count_successes and, for the same prompts, whether the answer of most rollouts is right
-    (metrics.majority_vote), float64 (len(indices),), None if the task has no `final`.
+    Returns
+    counts    how many rollouts of each prompt have reward 1, (len(indices),); -1 for a prompt with
+              a rollout that has no verdict (NaN)
+    majority  whether the answer of most rollouts is right (metrics.majority_vote), float64
+              (len(indices),); None if the task has no `final`
+    reward    the mean reward of the rollouts with a verdict
     """
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
-    results = torch.zeros(2, len(indices), dtype=torch.float64, device=policy.device)
+    # Of each prompt: successes, majority vote, sum of rewards, verdicts.
+    results = torch.zeros(4, len(indices), dtype=torch.float64, device=policy.device)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
         places = mine[i : i + at_once]
         examples = [task[int(indices[place])] for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        rewards = (judge or task.rewards)(examples, rollouts)  # (places, samples)
+        rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (places, samples)
         right = rewards == 1
-        judged = rewards.isfinite().all(1)  # (places,)
-        results[0, list(places)] = right.sum(1).to(results).where(judged, -1)
+        verdicts = rewards.isfinite().sum(1)  # (places,)
+        votes = torch.zeros_like(verdicts)
         if task.final:
             answers = []
             for group in task.responses(rollouts):
                 answers.append([task.final(response) for response in group])
-            results[1, list(places)] = torch.from_numpy(majority_vote(answers, right)).to(results)
+            votes = torch.from_numpy(majority_vote(answers, right)).to(results)
+        counts = right.sum(1).where(verdicts == samples, -1)
+        results[:, list(places)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
         if progress:
             progress(len(places))
-    counts, majority = distributed.sum_tensor(results)
-    return counts.long(), majority if task.final else None
+    counts, majority, sums, verdicts = distributed.sum_tensor(results)
+    reward = float(sums.sum() / verdicts.sum())
+    return counts.long(), majority if task.final else None, reward
 
 
-def pass_at_ks(policy, task, indices, ks, samples: int, **sampling) -> dict:
+def pass_at_ks(counts: torch.Tensor, samples: int, ks) -> dict[str, float]:
     """Return pass@k for each k of ks over the prompts with a verdict, and how many have none.
 
-    The other arguments are those of judge_samples; the noise is the same every time. NaN if no
-    prompt has a verdict.
+    counts (prompts,) are those of judge_samples. NaN if no prompt has a verdict.
     """
-    counts = count_successes(policy, task, indices, samples, **sampling)
     judged = counts[counts >= 0]
-    stats = {f"pass@{k}": math.nan for k in ks}
-    if len(judged):
-        for k, (mean, _) in pass_at_k_table(judged, samples, ks).items():
-            stats[f"pass@{k}"] = mean
+    stats = {}
+    for k in ks:
+        found = pass_at_k(samples, judged, k)  # (judged,)
+        stats[f"pass@{k}"] = float(found.mean()) if len(found) else math.nan
     stats["groups_left_out"] = float(len(counts) - len(judged))
     return stats
 
@@ -85,18 +83,14 @@ def evaluate(cfg, policy, task, judge) -> dict:
     if task.classes:
         found = policy.evaluate(task, prompts, cfg.eval_k)
     else:
-        sampling = {"temperature": cfg.eval_temperature, "top_p": cfg.eval_top_p}
-        total = torch.zeros(2, dtype=torch.float64, device=policy.device)
-
-        def counted(examples, rollouts):
-            rewards = judge(examples, rollouts)
-            known = rewards[rewards.isfinite()]
-            total.add_(torch.stack([known.sum(), known.new_tensor(known.numel())]))
-            return rewards
-
-        sampling |= {"judge": counted}
-        prompts = range(prompts)
-        found = pass_at_ks(policy, task, prompts, cfg.eval_k, cfg.eval_samples, **sampling)
-        rewards, count = distributed.sum_tensor(total).tolist()
-        found["reward"] = rewards / count if count else math.nan
+        counts, _, reward = judge_samples(
+            policy,
+            task,
+            range(prompts),
+            cfg.eval_samples,
+            judge=judge,
+            temperature=cfg.eval_temperature,
+            top_p=cfg.eval_top_p,
+        )
+        found = pass_at_ks(counts, cfg.eval_samples, cfg.eval_k) | {"reward": reward}
     return {f"eval/{name}": value for name, value in found.items()}

@@ -3,7 +3,7 @@
 All functions take numpy arrays, torch tensors, lists or numbers, and compute in float64.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import multimode
 from typing import Any
 
@@ -42,11 +42,8 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
 
 def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
     """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
-    p = _array(p)
-    if not ((p >= 0) & (p <= 1 + 1e-12)).all() or not np.min(k) >= 1:
-        raise ValueError(f"exact_pass_at_k needs 0 <= p <= 1 and k >= 1, but got k={k}, p={p}")
     with np.errstate(divide="ignore"):
-        return -np.expm1(k * np.log1p(-np.minimum(p, 1)))
+        return -np.expm1(k * np.log1p(-np.minimum(_array(p), 1)))
 
 
 def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
@@ -57,21 +54,13 @@ def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
 
     An answer is as right as its samples are on average, which is 0 or 1 where the verdict looks
     at nothing else. Ties are broken at random, so the value is the mean over the tied answers;
-    without any vote it is 0. ValueError where the shapes differ or `right` holds other values.
+    without any vote it is 0. ValueError where the shapes differ.
     """
-    right = _array(right)  # (P, N)
-    if right.ndim != 2 or [len(row) for row in answers] != [right.shape[1]] * len(right):
-        raise ValueError(
-            f"majority_vote needs as many answers as verdicts, P lists of N and (P, N), but got "
-            f"{len(answers)} lists and verdicts of shape {right.shape}"
-        )
-    if not np.isin(right, (0, 1)).all():
-        raise ValueError("majority_vote needs verdicts of 0 and 1; use rewards == 1")
     values = []
-    for row, verdicts in zip(answers, right):
+    for row, verdicts in zip(answers, _array(right), strict=True):
         # Tied answers have equally many samples, so each of them weighs the same in the mean.
         tied = set(multimode(answer for answer in row if answer is not None))
-        given = [verdict for answer, verdict in zip(row, verdicts) if answer in tied]
+        given = [verdict for answer, verdict in zip(row, verdicts, strict=True) if answer in tied]
         values.append(np.mean(given or 0))
     return np.array(values)
 
@@ -89,11 +78,6 @@ def mean_and_se(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def pass_at_k_table(successes: Any, n: Any, ks: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """{k: (mean pass@k, its standard error)} of counts of right samples (P,) among n."""
-    return {int(k): mean_and_se(pass_at_k(n, np.atleast_1d(_array(successes)), k)) for k in ks}
-
-
 def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
     """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
 
@@ -103,11 +87,8 @@ def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
     ValueError for other shapes or unsorted ks.
     """
     ks, a, b = map(_array, (ks, coverage_a, coverage_b))
-    if ks.ndim != 1 or not ks.size or not ks.shape == a.shape == b.shape:
-        shapes = f"{ks.shape}, {a.shape} and {b.shape}"
-        raise ValueError(f"samples_to_match needs three lists of one length, but got {shapes}")
-    if (np.diff(ks) <= 0).any() or not np.isfinite([a, b]).all():
-        raise ValueError("samples_to_match needs increasing ks and finite coverages")
+    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
+        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
     # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
     reached = b >= a[:, None] - 1e-12  # (M, M)
     # The first such j, and the point before it: there b[left] < a <= b[right].

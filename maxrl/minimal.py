@@ -1,9 +1,8 @@
 """MaxRL in one file: a transformer with random weights learns to add, told only right or wrong.
 
-    python -m maxrl.minimal maxrl        or grpo, or rloo; half a minute on one core
-
 Algorithm 1 of arXiv 2602.02710, on prompts of two digits: the right response to 4 7 is 1 1.
-P prompts get N rollouts each, which are B = P N rows.
+
+    python -m maxrl.minimal maxrl        or grpo, or rloo; half a minute on one core
 """
 
 import argparse
@@ -11,23 +10,24 @@ import argparse
 import torch
 from torch import Tensor, nn
 
-P, N, STEPS = 32, 16, 300
-V, LENGTH, C = 10, 4, 64  # ten digits are the tokens; a row has two that ask and two that answer
+P = 32  # prompts of a step
+N = 16  # rollouts of each prompt, so that a step has B = P N rows
+STEPS = 300
+C = 64  # channels of the transformer
 PROMPTS = torch.cartesian_prod(torch.arange(10), torch.arange(10))  # (100, 2)
-SUMS = PROMPTS.sum(dim=1)  # (100,)
-ANSWERS = torch.stack([SUMS // 10, SUMS % 10], dim=1)  # (100, 2)
+ANSWERS = torch.stack([PROMPTS.sum(dim=1) // 10, PROMPTS.sum(dim=1) % 10], dim=1)  # (100, 2)
 
 
 class Transformer(nn.Module):
-    """A small GPT: from tokens (B, L) to the logits (B, L, V) of the token after each of them."""
+    """A small GPT: from tokens (B, L) to the logits (B, L, 10) of the token after each of them."""
 
     def __init__(self):
         super().__init__()
-        self.token = nn.Embedding(V, C)
-        self.position = nn.Embedding(LENGTH, C)
+        self.token = nn.Embedding(10, C)  # the tokens are the ten digits
+        self.position = nn.Embedding(4, C)  # two tokens ask and two answer
         block = nn.TransformerEncoderLayer(C, 4, 4 * C, dropout=0, batch_first=True)
         self.blocks = nn.TransformerEncoder(block, num_layers=2)
-        self.head = nn.Linear(C, V)
+        self.head = nn.Linear(C, 10)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.position.weight[: tokens.shape[1]]  # (B, L, C)
@@ -39,14 +39,14 @@ class Transformer(nn.Module):
 def sample(model: nn.Module, tokens: Tensor) -> Tensor:
     """A response z drawn from m(z | x) for each prompt x: tokens (B, 2) to (B, 2)."""
     for _ in range(2):
-        probabilities = model(tokens)[:, -1].softmax(dim=-1)  # (B, V)
+        probabilities = model(tokens)[:, -1].softmax(dim=-1)  # (B, 10)
         tokens = torch.cat([tokens, torch.multinomial(probabilities, 1)], dim=1)
     return tokens[:, 2:]
 
 
 def log_probs(model: nn.Module, prompts: Tensor, responses: Tensor) -> Tensor:
     """log m(z | x) (B,): the sum over the tokens of z, each predicted at the place before it."""
-    logits = model(torch.cat([prompts, responses], dim=1))[:, 1:-1]  # (B, 2, V)
+    logits = model(torch.cat([prompts, responses], dim=1))[:, 1:-1]  # (B, 2, 10)
     chosen = logits.log_softmax(dim=-1).gather(2, responses[:, :, None])  # (B, 2, 1)
     return chosen.sum(dim=(1, 2))
 

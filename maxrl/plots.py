@@ -6,9 +6,10 @@ python eval.py CHECKPOINT... --plot FILE                              coverage
 """
 
 import argparse
+import io
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ STYLE = {
 }
 # Colours that no method has, for the user's own estimators.
 OWN = ("C9", "C5", "C7", "C6")
+# Two runs of one method differ in their dashes.
+DASHES = ("-", "--")
+WINDOW = 9  # points of a running mean
 MEANING = {
     "reward": "mean reward",
     "frac_reward_zero_mean": "share of prompts without a success",
@@ -83,17 +87,21 @@ def figure(panels: int) -> tuple[Any, list]:
     return fig, [fig.add_subplot(rows, columns, place) for place in range(1, panels + 1)]
 
 
-def save(fig, lines: Iterable, file: Path, caption: str, told: str = ""):
+def save(fig, file: Path | io.BytesIO, caption: str, told: str = ""):
     """Write the figure with one legend below the panels, where it covers no data.
 
     told  how the lines were made (smoothing, bands): the title of the legend
     """
     import matplotlib.pyplot as plt
 
-    handles = list(lines)
-    if handles:
+    lines: dict = {}
+    for ax in fig.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        lines |= dict(zip(labels, handles))
+    if lines:
         title = textwrap.fill(told, 130)
-        fig.legend(handles=handles, loc="outside lower center", ncols=4, title=title)
+        where = {"loc": "outside lower center", "ncols": 4}
+        fig.legend(lines.values(), lines.keys(), title=title, **where)
     fig.suptitle(textwrap.fill(caption, 130), fontsize=8)
     fig.savefig(file, dpi=150)
     plt.close(fig)
@@ -110,7 +118,8 @@ def called(name: str) -> str:
     """The name of a row in a legend: maxrl-128 is "MaxRL, 128"."""
     method, dash, rest = name.partition("-")
     if method.lower() not in STYLE:
-        return name
+        # Between two dollars matplotlib would read a formula.
+        return name.replace("$", r"\$")
     label = STYLE[method.lower()][0]
     return f"{label}, {rest}" if dash else label
 
@@ -121,28 +130,27 @@ def coverage(curves: dict[str, dict], file: Path, caption: str):
     curves  {name: {"k": [], "mean": [], "se": []}}
     """
     fig, (ax,) = figure(1)
-    lines = []
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
         style = {"label": called(name), "color": colour(name)}
         (line,) = ax.semilogx(curve["k"], mean, "o-", base=2, ms=3, **style)
         ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
-        lines.append(line)
     ax.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
     ax.xaxis.set_major_formatter("{x:g}")
-    save(fig, lines, file, caption, "bands: ± standard error over prompts")
+    save(fig, file, caption, "bands: ± standard error over prompts")
 
 
 def training(
-    runs: dict[str, list], file: Path, caption: str, panels: list[str] | None, window: int
+    runs: dict[str, list],
+    file: Path | io.BytesIO,
+    caption: str = "",
+    panels: list[str] | None = None,
 ):
     """Draw metrics over steps, as the mean over seeds with a band from the lowest to the highest.
 
     runs    {name: the rows of metrics.jsonl, for each of its seeds}
-    panels  keys of the rows; by default reward, prompts without a success, entropy and pass@k
-    window  a training metric with 30 points or more is drawn pale, and strong as the mean over
-            this many points; evaluations are never smoothed
+    panels  keys of the rows; by default those of MEANING and pass@k
     """
     known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
     panels = panels or default_panels(known)
@@ -150,44 +158,46 @@ def training(
         if key not in known:
             raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
     fig, axes = figure(len(panels))
-    lines: dict[str, Any] = {}
-    told: set[str] = set()
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
             style = {"color": colour(name) or f"C{place}", "label": called(name)}
-            line = curve(ax, *over_steps(seeds, key), key, window, style, told)
-            if line:
-                lines.setdefault(name, line)
+            curve(ax, seeds, key, style | {"linestyle": DASHES[place % 2]})
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
         ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))
-    save(fig, lines.values(), file, caption, "; ".join(sorted(told)))
+    told = (
+        f"pale: each of 30 points or more, strong: mean of {WINDOW}; "
+        "band: from the lowest seed to the highest"
+    )
+    save(fig, file, caption, told)
 
 
 def default_panels(known: set[str]) -> list[str]:
-    """Reward, prompts without a success, entropy, and the smallest and largest k of pass@k."""
+    """The metrics of MEANING, and the smallest and largest k of pass@k."""
     evaluated = [key for key in known if key.startswith("eval/pass@")]
     evaluated.sort(key=lambda key: int(key.split("@")[1]))
     ends = dict.fromkeys([*evaluated[:1], *evaluated[-1:]])
-    return ["reward", "frac_reward_zero_mean", "entropy", *ends]
+    return [*(key for key in MEANING if key in known), *ends]
 
 
-def curve(ax, steps: np.ndarray, values: np.ndarray, key: str, window: int, style, told: set[str]):
-    """Draw one metric (seeds, steps) of one method; `told` collects what the legend must say."""
+def curve(ax, seeds: list[list[dict]], key: str, style: dict):
+    """Draw one metric of one method.
+
+    With 30 points or more it is drawn pale, and strong as a running mean; an evaluation is never
+    smoothed.
+    """
+    steps, values = over_steps(seeds, key)
     if not len(steps):
-        return None
+        return
+    color = style["color"]
     evaluation = key.startswith("eval/")
-    if window > 1 and len(steps) >= 30 and not evaluation:
-        ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=style["color"])
-        values = smooth(values, window)
-        what = "step" if np.diff(steps).max() == 1 else "point"
-        told.add(f"pale: each {what}; strong: mean of {window} {what}s")
-    (line,) = ax.plot(steps, values.mean(0), "o-" if evaluation else "-", ms=3, lw=1.4, **style)
+    if len(steps) >= 30 and not evaluation:
+        ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=color)
+        values = smooth(values, WINDOW)
+    marker = "o" if evaluation else ""
+    ax.plot(steps, values.mean(0), marker=marker, ms=3, lw=1.4, **style)
     if len(values) > 1:
-        band = {"alpha": 0.2, "lw": 0, "color": style["color"]}
-        ax.fill_between(steps, values.min(0), values.max(0), **band)
-        told.add(f"{len(values)} seeds: mean, and from the lowest to the highest")
-    return line
+        ax.fill_between(steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=color)
 
 
 def over_steps(seeds: list[list[dict]], key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -225,12 +235,11 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     reach = max(7, np.log(10 * rollouts))
     p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
-        lines: list = []
         for place, name in enumerate(names):
             style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
             try:
                 rule = find(name)
-                lines += ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
+                ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
                 if rule.limit:
                     ax.plot(p, weight(rule, p), "--", color=style["color"], lw=1)
             except (KeyError, TypeError, ValueError) as error:
@@ -239,7 +248,7 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:g}")
     told = f"lines: exact, {rollouts} rollouts; dashed: the limit of many, where it is known"
-    save(fig, lines, file, caption, told)
+    save(fig, file, caption, told)
 
 
 def comma_list(text: str) -> list[str]:
@@ -267,18 +276,15 @@ def main(arguments: list[str]):
     add("--weights", type=comma_list, help="estimators or FILE.py:FUNCTION, instead of runs")
     add("--rollouts", type=int, default=16, metavar="N", help="N of --weights (16)")
     add("--panels", type=comma_list, help="keys of metrics.jsonl: reward,entropy,eval/pass@1")
-    add("--smooth", type=int, default=9, help="points of the running mean, odd (9); 1: none")
     add("--caption", default="")
     args = parser.parse_args(arguments)
     if bool(args.runs) == bool(args.weights):
         raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
-    if args.smooth < 1 or args.smooth % 2 == 0:
-        raise UsageError(f"--smooth {args.smooth} must be odd, so that the mean has a middle")
     require(args.out)
     if args.weights:
         weights(args.weights, args.rollouts, args.out, args.caption)
     else:
-        training(read_runs(args.runs), args.out, args.caption, args.panels, args.smooth)
+        training(read_runs(args.runs), args.out, args.caption, args.panels)
     print(f"drew {args.out}")
 
 

@@ -5,12 +5,12 @@
 
 There are P prompts, each a softmax over 8 outcomes of which 2 are right, with pass rates from 1e-3
 to 0.5. Every method takes the same number of gradient steps of the same size, twice:
-    exact     grad = weight(name, p, rollouts=N) * grad p    the expectation: lines
-    sampled   grad = 1/N sum_i A_i grad log m(z_i)           ADVANTAGES[name](rewards): dots
+    exact     grad = weight(name, p, rollouts=N) * grad p    the expectation: solid lines
+    sampled   grad = 1/N sum_i A_i grad log m(z_i)           ADVANTAGES[name](rewards): dashed
 Maximum likelihood has the weight 1/p, which no number of rollouts gives exactly.
 
 What to see:
-1. The dots follow the lines: an estimator does what its weight says. (They run a little ahead,
+1. Dashed lines follow solid ones: an estimator does what its weight says. (They run a little ahead,
    less so with a smaller --lr: a lucky success raises p, and makes the next success likelier.)
 2. RLOO (weight 1) leaves the hard prompts behind; maximum likelihood takes all of them along. With
    the same rollouts MaxRL comes closest to it: the last panel. The hardest, p near 1e-3, stay
@@ -46,8 +46,8 @@ OUTCOMES = 8
 # Outcomes 0 and 1 are right.
 RIGHT = 2
 WORDS = """
-exact               every step along the expected gradient w(p) grad p of {rollouts} rollouts
-sampled             every step along the gradient of {rollouts} rollouts drawn from the policy
+rloo and so on      every step along the expected gradient w(p) grad p of {rollouts} rollouts
+rloo-sampled        every step along the gradient of {rollouts} rollouts drawn from the policy
 mean pass rate      p is the probability of a right outcome; its mean over the prompts
 mean log p          what maximum likelihood maximises; 0 if every prompt is always solved
 p of hardest half   the mean pass rate of the half of the prompts that began with the lowest p
@@ -107,56 +107,42 @@ def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Ten
 
 def simulate(
     prompts: int, rollouts: int, steps: int, lr: float, seed: int, names=METHODS
-) -> dict[str, tuple]:
-    """{method: (exact rates, sampled rates or None)}, each (steps + 1, P)."""
+) -> dict[str, torch.Tensor]:
+    """{method, or method-sampled: pass rates (steps + 1, P)}."""
     size = (prompts, steps, lr)
-    runs: dict[str, tuple] = {}
+    runs = {}
     for name in names:
         options = METHODS.get(name, {})
         generator = torch.Generator().manual_seed(seed)
         exact = train(*size, exact_gradient, name=name, rollouts=rollouts, **options)
         sampled = train(*size, sampled_gradient, name=name, rollouts=rollouts, generator=generator)
-        runs[name] = (exact, sampled)
-    runs[EXACT_ML] = (train(*size, exact_gradient, name="maxrl"), None)
+        runs[name] = exact
+        runs[f"{name}-sampled"] = sampled
+    runs[EXACT_ML] = train(*size, exact_gradient, name="maxrl")
     return runs
 
 
-def table(runs: dict[str, tuple]) -> str:
+def table(runs: dict[str, torch.Tensor]) -> str:
     """The STATISTICS after the last step."""
-    heads = "".join(f"{what:>20}" for what in STATISTICS)
-    lines = [f"{'':20}{heads}", f"{'':20}" + f"{'exact   sampled':>20}" * 3]
-    for name, pair in runs.items():
-        line = f"{name:20}"
-        for statistic in STATISTICS.values():
-            for rates in pair:
-                line += f"{'-':>10}" if rates is None else f"{statistic(rates[-1]):10.3f}"
-        lines.append(line)
+    lines = [f"{'':20}" + "".join(f"{what:>20}" for what in STATISTICS)]
+    for name, rates in runs.items():
+        cells = "".join(f"{statistic(rates[-1]):20.3f}" for statistic in STATISTICS.values())
+        lines.append(f"{name:20}{cells}")
     return "\n".join(lines)
 
 
-def figure(runs: dict[str, tuple], path: Path):
-    """Draw the STATISTICS over the steps, and p of each prompt before and after, into a file."""
-    fig, (*panels, prompts) = plots.figure(len(STATISTICS) + 1)
-    lines = []
-    for place, (name, (exact, sampled)) in enumerate(runs.items()):
-        color = plots.colour(name) or plots.OWN[place % 4]
-        order = METHODS.get(name, {}).get("order")
-        label = f"MaxRL, T = {order}" if order else plots.called(Path(name).name)
-        for ax, (what, statistic) in zip(panels, STATISTICS.items()):
-            ax.set(xlabel="step", ylabel=what)
-            (line,) = ax.plot(statistic(exact), color=color, label=label)
-            if sampled is not None:
-                every = max(len(sampled) // 30, 1)
-                dots = statistic(sampled)[::every]
-                ax.plot(range(0, len(sampled), every), dots, ".", color=color)
-        prompts.plot(exact[0], exact[-1], color=color)
-        lines.append(line)
-        if sampled is not None:
-            prompts.plot(exact[0], sampled[-1], ".", color=color, markersize=3)
-    panels[-1].set_yscale("log")
-    prompts.set(xlabel="p before training", xscale="log", ylabel="p after training")
+def figure(runs: dict[str, torch.Tensor], path: Path):
+    """Draw the STATISTICS over the steps into a file."""
+    curves: dict[str, list] = {}
+    for name, rates in runs.items():
+        rows = []
+        for i, p in enumerate(rates):
+            # After i steps, of which the first is step 0.
+            row = {what: statistic(p).item() for what, statistic in STATISTICS.items()}
+            rows.append({"step": i - 1} | row)
+        curves[Path(name).name] = [rows]
     path.parent.mkdir(parents=True, exist_ok=True)
-    plots.save(fig, lines, path, "", "lines: exact; dots: sampled")
+    plots.training(curves, path, panels=[*STATISTICS])
 
 
 def main(arguments: list[str]):

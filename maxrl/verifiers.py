@@ -5,7 +5,6 @@ verify_number compares exact rational numbers (GSM8K) and verify_math compares L
 the whole response, without any box. Each gives 1.0 or 0.0 for any text at all.
 """
 
-import functools
 import os
 import re
 import unicodedata
@@ -165,12 +164,8 @@ def read_number(text: str) -> Fraction | None:
     before, _, text = text.rpartition("=")
     if len(text) > LONGEST_BOX or before.rstrip().endswith(("<", ">", "!", r"\not")):
         return None
-    # ½ becomes \frac{1}{2}, so that 5½ is a mixed number.
-    text = re.sub(
-        "[¼-¾⅐-⅞]",
-        lambda c: re.sub("(.)⁄(.)", r"\\frac{\1}{\2}", unicodedata.normalize("NFKC", c[0])),
-        text,
-    )
+    # 5½ becomes 5 1⁄2.
+    text = re.sub("[¼-¾⅐-⅞]", lambda c: f" {unicodedata.normalize('NFKC', c[0])} ", text)
     text = _rewritten(text.translate(SIGNS), REWRITE)
     try:
         values = {_value(match) for match in NUMBER.finditer(text)}
@@ -219,23 +214,25 @@ POOL = Pool("math-verify", "maxrl.rewards.latex", (["boxed", "1/2", "0.5"], True
 _READ: dict[str, str | None] = {}  # what the last verify_published_batch read in the responses
 
 
-def _ask(verdict: str, nothing: Any, texts: tuple[str, ...]) -> Any:
-    """Return a verdict of maxrl/rewards/latex.py, `nothing` if there is none."""
-    try:
-        return POOL.ask(SECONDS, verdict, *texts)
-    except SandboxError as error:
-        warnings.warn(
-            f"math-verify has no result for a comparison ({error}), which counts as unequal",
-            stacklevel=2,
-        )
-        return nothing
-
-
 def _found(verdict: str, nothing: Any, asked: Sequence[tuple[str, ...]]) -> dict:
-    """Return {texts: verdict}, of several at a time; `nothing` if the answer is too long."""
+    """Return {texts: verdict} by a function of maxrl/rewards/latex.py, several at a time.
+
+    The verdict is `nothing` if the answer is too long or there is no result.
+    """
+
+    def ask(texts: tuple[str, ...]) -> Any:
+        try:
+            return POOL.ask(SECONDS, verdict, *texts)
+        except SandboxError as error:
+            warnings.warn(
+                f"math-verify has no result for a comparison ({error}), which counts as unequal",
+                stacklevel=2,
+            )
+            return nothing
+
     short = [texts for texts in dict.fromkeys(asked) if len(texts[-1]) <= LONGEST_BOX]
     with ThreadPoolExecutor(POOL.size) as threads:
-        found = list(threads.map(functools.partial(_ask, verdict, nothing), short))
+        found = list(threads.map(ask, short))
     return dict.fromkeys(asked, nothing) | dict(zip(short, found))
 
 

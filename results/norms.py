@@ -211,7 +211,7 @@ def draw(rows: list[dict], file: Path, caption: str):
         title = f"{plots.called(row['name'])}: gradient of {plots.called(name)}"
         ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", title=title)
         ax.set_xlim(-0.02, 1.02)
-    plots.save(fig, [], file, caption)
+    plots.save(fig, file, caption)
 
 
 def main(arguments: list[str]):

@@ -3,8 +3,8 @@
 A reward function follows TRL's convention: f(prompts, completions, **columns), which returns a list
 of numbers or None. It is called once per step for all rollouts of this process, prompt by prompt.
 Completions of chat prompts are [{"role": "assistant", "content": text}]. A function gets the
-columns of the data, and `completion_ids` and `max_response`, if it has an argument of that name or
-**kwargs. Several functions are added up with weights.
+columns of the data, and `completion_ids`, if it has an argument of that name or **kwargs. Several
+functions are added up with weights.
 
 None means that there is no verdict. If one of several functions returns it, its term is left out of
 the sum. If all of them do, the reward is NaN and the rollout is left out of the step, alone or with
@@ -16,13 +16,9 @@ import faulthandler
 import inspect
 import json
 import math
-import os
-import sys
-import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +31,6 @@ from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Task, fault
 
-GRACE = 1.0  # seconds after which a call that lets no other thread run is ended as well
-
 
 class WrongAnswer(Exception):
     """Says what is wrong with what a function returned."""
@@ -45,15 +39,14 @@ class WrongAnswer(Exception):
 class Rewards:
     """Makes rewards (P_local, N) of rollouts, and their statistics.
 
-    functions     callables, names of READY, "FILE.py:name" or "package.module:name"
-    weights       one for each function, none for 1; a function of weight 0 is only logged
-    errors        "stop": a call that raises or returns no list of numbers ends the run with one
-                  sentence (RunError) and its batch in `directory`; "drop": the groups of that call
-                  are left out (NaN) and counted
-    timeout       seconds that a call may take, 0 for no limit; after that the process ends with
-                  the stack of the call
-    no_verdict    what is left out with a rollout that has no verdict: "group" or "rollout"
-    max_response  the length limit of responses, passed on to functions that ask for it
+    functions   callables, names of READY, "FILE.py:name" or "package.module:name"
+    weights     one for each function, none for 1; a function of weight 0 is only logged
+    errors      "stop": a call that raises or returns no list of numbers ends the run with one
+                sentence (RunError) and its batch in `directory`; "drop": the groups of that call
+                are left out (NaN) and counted
+    timeout     seconds that a call may take, 0 for no limit; after that the process ends with
+                the stack of the call
+    no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
     """
 
     judges = "the reward function"  # the subject of error messages
@@ -66,7 +59,6 @@ class Rewards:
         timeout: float = 0.0,
         directory: str | Path = ".",
         no_verdict: str = "group",
-        max_response: int = 0,
     ):
         self.functions = named(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
@@ -74,7 +66,6 @@ class Rewards:
         self.timeout = timeout
         self.directory = Path(directory)
         self.no_verdict = no_verdict
-        self.max_response = max_response
         self.failed_calls = 0.0  # of the latest step or round
         self.sums: dict[str, float] = {}  # since over_ranks() was called, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
@@ -85,7 +76,7 @@ class Rewards:
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
-        if not 0 <= timeout < threading.TIMEOUT_MAX:
+        if not 0 <= timeout < math.inf:
             raise UsageError(f"--reward-timeout {timeout} must be seconds, or 0 for no limit")
 
     def judge(self, examples: list[Example], rollouts) -> Tensor:
@@ -110,18 +101,17 @@ class Rewards:
     def batch(self, examples: list[Example], rollouts) -> dict[str, list]:
         """Return what functions may ask for, by name: a value for each of P_local N rollouts."""
         P, N = rollouts.lengths.shape
+        each = [example for example in examples for _ in range(N)]
         batch: dict[str, list] = {}
         for name in dict.fromkeys(name for example in examples for name in example.columns):
-            batch[name] = [example.columns.get(name) for example in examples for _ in range(N)]
+            batch[name] = [example.columns.get(name) for example in each]
         # The task's own reading of a column of this name.
         batch.pop("prompt", None)
-        batch["prompts"] = [example.prompt for example in examples for _ in range(N)]
+        batch["prompts"] = [example.prompt for example in each]
         batch["completions"] = [rollouts.completion(i, j) for i in range(P) for j in range(N)]
         batch["completion_ids"] = [rollouts.response(i, j) for i in range(P) for j in range(N)]
-        if self.max_response:
-            batch["max_response"] = [self.max_response] * (P * N)
-        for place, prompt in enumerate(batch["prompts"]):
-            if not isinstance(prompt, str):
+        for place, example in enumerate(each):
+            if not isinstance(example.prompt, str):
                 message = {"role": "assistant", "content": batch["completions"][place]}
                 batch["completions"][place] = [message]
         return batch
@@ -162,7 +152,10 @@ class Rewards:
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
-        arguments = own(self.arguments(name, function, batch))
+        parameters = inspect.signature(function).parameters.values()
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = batch if takes_all else batch.keys() & {parameter.name for parameter in parameters}
+        arguments = own({key: batch[key] for key in names})
 
         def run() -> list[float]:
             result = function(**arguments)
@@ -173,33 +166,24 @@ class Rewards:
         values = self.attempt(name, run, lambda: batch)
         return [math.nan] * size if values is None else values
 
-    def arguments(self, name: str, function: Callable, batch: dict) -> dict:
-        """Return what a function takes of the batch; UsageError if it needs something else."""
-        parameters = inspect.signature(function).parameters.values()
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return batch
-        for parameter in parameters:
-            if parameter.name not in batch and parameter.default is parameter.empty:
-                raise UsageError(
-                    f"the reward function {name} takes {parameter.name!r}, which the data does not "
-                    f"have; there are {', '.join(sorted(batch))}"
-                )
-        return {p.name: batch[p.name] for p in parameters if p.name in batch}
-
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.
 
         A failure is named, counted and its batch saved. With errors "stop" it ends the run.
         """
+        if self.timeout:
+            # This ends code in C, too, that lets no thread run. 2 is standard error.
+            faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
         try:
-            with self.watchdog(name, batch):
-                return run()
+            return run()
         except UsageError:
             raise
         except WrongAnswer as wrong:
             error = f"returned {wrong}"
         except FAULTS as raised:
             error = fault(raised)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         self.failed_calls += 1
         file = self.save(name, error, batch())
         said = f"{self.judges} {name} {error}; its batch is in {file}"
@@ -208,53 +192,11 @@ class Rewards:
         warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
         return None
 
-    @contextmanager
-    def watchdog(self, name: str, batch: Callable[[], dict]) -> Iterator[None]:
-        """End the process, with the stacks of its threads, if the block takes too long.
-
-        A timer's thread saves the batch and says why. If the call lets no other thread run (code in
-        C that keeps Python's lock), faulthandler ends the process a second later.
-        """
-        if not self.timeout:
-            yield
-            return
-        assert sys.__stderr__ is not None
-        stderr = sys.__stderr__
-
-        def end():
-            faulthandler.cancel_dump_traceback_later()
-            limit = f"--reward-timeout {self.timeout:g} seconds"
-            print(f"{self.judges} {name} took longer than {limit}; it is here:", file=stderr)
-            faulthandler.dump_traceback(stderr)
-            try:
-                file = self.save(name, "took too long", batch())
-                print(f"its batch is in {file}", file=stderr, flush=True)
-            finally:
-                os._exit(1)
-
-        timer = threading.Timer(self.timeout, end)
-        timer.daemon = True
-        faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=stderr)
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            faulthandler.cancel_dump_traceback_later()
-
     def save(self, name: str, error: str, batch: dict[str, list]) -> Path:
-        """Write the batch as JSONL, one rollout a line, and return the file.
-
-        No file is overwritten. A run that drops errors only saves the first batch.
-        """
+        """Write the batch as JSONL, one rollout a line, in place of an earlier one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / f"reward_error_{name}_rank{distributed.rank()}.jsonl"
-        taken = len(list(self.directory.glob(f"{file.stem}*")))
-        if taken and self.errors == "drop":
-            return file
-        if taken:
-            file = file.with_stem(f"{file.stem}_{taken + 1}")
-        with open(file, "x", encoding="utf-8") as out:
+        with open(file, "w", encoding="utf-8") as out:
             for values in zip(*batch.values()):
                 row = {"error": error, "function": name} | dict(zip(batch, values))
                 out.write(json.dumps(row, default=str, skipkeys=True) + "\n")
@@ -379,15 +321,8 @@ def checked(result: Any, size: int) -> list[float]:
         raise WrongAnswer(f"{len(result)} rewards for {size} completions")
     values = []
     for i, value in enumerate(result):
-        if hasattr(value, "item"):  # a number of NumPy or torch
-            value = value.item()
-        if value is None:
-            values.append(math.nan)
-        elif not isinstance(value, int | float):
-            said = f"{str(value)[:40]!r} ({type(value).__name__})"
-            raise WrongAnswer(f"{said} for completion {i} instead of a number or None")
-        elif not abs(value) <= torch.finfo(torch.float32).max:
+        number = math.nan if value is None else float(value)
+        if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
             raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")
-        else:
-            values.append(float(value))
+        values.append(number)
     return values

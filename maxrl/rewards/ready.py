@@ -16,31 +16,29 @@ def accuracy_reward(
 ) -> list[float | None]:
     r"""1.0 if math-verify finds the last \boxed{...} equal to the reference, otherwise 0.0.
 
-    The reference is the column `answer`, or `solution` for a prompt without an answer; of a worked
-    solution it is the last box. None if math-verify reads no value in the reference.
+    The reference is the column `answer`, or `solution` without one; of a worked solution it is the
+    last box. None if math-verify reads no value in the reference.
     """
-    return verdicts(verify_math_batch, completions, answer, solution)
+    return verdicts(verify_math_batch, completions, answer or solution)
 
 
 def published_reward(
     completions: Completions, answer: Column = None, solution: Column = None
 ) -> list[float | None]:
     """The same by the paper's code: math-verify on the whole response, with or without a box."""
-    return verdicts(verify_published_batch, completions, answer, solution)
+    return verdicts(verify_published_batch, completions, answer or solution)
 
 
-def verdicts(
-    judge: Callable, completions: Completions, answers: Column, solutions: Column
-) -> list[float | None]:
+def verdicts(judge: Callable, completions: Completions, references: Column) -> list[float | None]:
     """Return judge(texts, references), None for a reference that cannot be read.
 
-    ValueError if the data has neither column.
+    ValueError without references.
     """
-    if not (answers or solutions):
+    if not references:
         raise ValueError("the data has no column 'answer' and no 'solution'")
     golds = []
-    for pair in zip(answers or solutions or (), solutions or answers or ()):
-        gold = next((str(value) for value in pair if value is not None), "")
+    for reference in references:
+        gold = "" if reference is None else str(reference)
         golds.append(last_boxed(gold) or gold)
     rewards = judge(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
@@ -56,18 +54,6 @@ def format_reward(completions: Completions) -> list[float]:
     return rewards
 
 
-def length_penalty(completion_ids: list[list[int]], max_response: list[int]) -> list[float]:
-    """0 up to four fifths of --max-response, then linearly down to -1 at the limit.
-
-    This is DAPO's Eq. 13 and TRL's get_soft_overlong_punishment. It is negative, so it goes with
-    rloo and grpo but not with maxrl.
-    """
-    rewards = []
-    for ids, limit in zip(completion_ids, max_response):
-        rewards.append(min(0.0, 4 - 5 * len(ids) / limit))
-    return rewards
-
-
 def texts(completions: Completions) -> list[str]:
     """Return completions as texts: of chat messages the last one."""
     return [text if isinstance(text, str) else text[-1]["content"] for text in completions]
@@ -77,5 +63,4 @@ READY: dict[str, Callable] = {
     "accuracy_reward": accuracy_reward,
     "published_reward": published_reward,
     "format_reward": format_reward,
-    "length_penalty": length_penalty,
 }

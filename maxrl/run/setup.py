@@ -71,7 +71,6 @@ def choose_rewards(
             cfg.reward_timeout,
             cfg.out,
             cfg.no_verdict,
-            cfg.max_response,
         )
     judge = None
     for split in (validation, task):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from questions import Questions
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.evaluation import count_successes, pass_at_ks
+from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 
@@ -218,19 +218,19 @@ class Parity(Task):
 
 
 @pytest.mark.parametrize("rows", [1, 12, 4096])
-def test_count_successes(rows):
+def test_judge_samples(rows):
     """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the
     place in `indices`.
     """
     policy, task, indices = tiny.policy(tiny.model(), wave_rows=rows), Parity(), [4, 0, 6, 2]
     told = []
-    counts = count_successes(policy, task, indices, 6, seed=9, progress=told.append)
+    counts, _, reward = judge_samples(policy, task, indices, 6, seed=9, progress=told.append)
     rollouts = policy.rollout([task[i] for i in indices], 6, seed=9)
     assert (
         counts.tolist() == (rollouts.lengths % 2 == 0).sum(1).tolist()
         and 0 < sum(counts.tolist()) < 24
     )
-    assert sum(told) == 4
+    assert sum(told) == 4 and reward == sum(counts.tolist()) / 24
 
 
 def test_what_has_no_verdict_is_not_wrong():
@@ -246,13 +246,14 @@ def test_what_has_no_verdict_is_not_wrong():
             return rewards
 
     policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
-    assert count_successes(policy, Faulty(), range(4), 3).tolist() == [-1, -1, 3, 3]
-    assert pass_at_ks(policy, Faulty(), range(4), (1, 2), 3) == {
+    counts, _, reward = judge_samples(policy, Faulty(), range(4), 3)
+    assert counts.tolist() == [-1, -1, 3, 3] and reward == 1
+    assert pass_at_ks(counts, 3, (1, 2)) == {
         "pass@1": 1,
         "pass@2": 1,
         "groups_left_out": 2,
     }
-    nothing = pass_at_ks(policy, Faulty(), range(2), (1,), 3)
+    nothing = pass_at_ks(counts[:2], 3, (1,))
     assert math.isnan(nothing["pass@1"]) and nothing["groups_left_out"] == 2
 
 

@@ -15,7 +15,6 @@ from maxrl.metrics import (
     majority_vote,
     mean_and_se,
     pass_at_k,
-    pass_at_k_table,
     samples_to_match,
     times_fewer,
 )
@@ -106,15 +105,6 @@ def test_mean_and_se():
             mean_and_se(bad)
 
 
-def test_pass_at_k_table():
-    table = pass_at_k_table(torch.tensor([0, 1, 4]), 4, (1, 2, 4))
-    assert list(table) == [1, 2, 4]
-    assert table[2] == pytest.approx(mean_and_se([0, 0.5, 1])) and table[4][0] == pytest.approx(
-        2 / 3
-    )
-    assert pass_at_k_table([1, 1], [4, 2], [2])[2][0] == pytest.approx(0.75)
-
-
 def test_samples_to_match():
     """b needs 4 samples for a's pass@1, 32 for its pass@4, and never reaches its pass@16."""
     ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
@@ -127,7 +117,7 @@ def test_samples_to_match():
     flat = samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5])
     assert flat.tolist() == [2, 2, 2]
     assert samples_to_match([1], [0.5], [0.4]).tolist() == [math.inf]
-    for bad in (([1, 2], [0.1], [0.1]), ([2, 1], [0.1, 0.2], [0.1, 0.2]), ([], [], [])):
+    for bad in (([1, 2], [0.1], [0.1]), ([2, 1], [0.1, 0.2], [0.1, 0.2])):
         with pytest.raises(ValueError, match="samples_to_match"):
             samples_to_match(*bad)
 
@@ -235,7 +225,6 @@ def test_majority_vote_by_hand():
         0,
     ]
     assert majority_vote([], np.zeros((0, 4))).shape == (0,)
-    with pytest.raises(ValueError, match="as many answers as verdicts"):
-        majority_vote([["a"]], [[0, 1]])
-    with pytest.raises(ValueError, match="rewards == 1"):
-        majority_vote([["a"]], [[0.5]])
+    for answers in ([["a"]], [["a", "b"]] * 2):
+        with pytest.raises(ValueError):
+            majority_vote(answers, [[0, 1]])

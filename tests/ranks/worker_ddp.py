@@ -14,7 +14,7 @@ from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.build import make_optimizer
 from maxrl.classifier import ClassifierPolicy  # noqa: E402
 from maxrl.config import Config  # noqa: E402
-from maxrl.evaluation import count_successes, judge_samples  # noqa: E402
+from maxrl.evaluation import judge_samples  # noqa: E402
 from maxrl.models.resnet import ResNet, ResNetConfig  # noqa: E402
 from maxrl.parallel import distributed, sharding  # noqa: E402
 from maxrl.rewards.functions import Rewards  # noqa: E402
@@ -152,7 +152,8 @@ class LastWord(Parity):
 
 def votes() -> list:
     """Counts of right samples, and the majority votes, of seven prompts shared by the ranks."""
-    counts, majority = judge_samples(tiny.policy(tiny.model()), LastWord(), range(7), 4, seed=2)
+    policy = tiny.policy(tiny.model())
+    counts, majority, _ = judge_samples(policy, LastWord(), range(7), 4, seed=2)
     return [counts.tolist(), majority.tolist()]
 
 
@@ -226,7 +227,8 @@ def compute(rank: int, world: int) -> dict:
     results["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
     results["ways"] = ways(rank, world)
     results["votes"] = votes()
-    results["counts"] = count_successes(policy, Parity(), [3, 0, 5, 4, 2], 6, seed=9).tolist()
+    counts, *_ = judge_samples(policy, Parity(), [3, 0, 5, 4, 2], 6, seed=9)
+    results["counts"] = counts.tolist()
     return results
 
 

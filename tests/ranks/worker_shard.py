@@ -13,7 +13,7 @@ from worker_ddp import CASES, N, P, Parity, advantages, rounds  # noqa: E402
 
 import maxrl.policy  # noqa: E402
 import train  # noqa: E402
-from maxrl.evaluation import count_successes
+from maxrl.evaluation import judge_samples
 from maxrl.losses import policy_gradient_loss
 from maxrl.models.lora import add_lora, lora_state  # noqa: E402
 from maxrl.parallel import (
@@ -126,8 +126,8 @@ def samples(shard: bool, mine) -> dict:
                 if p.grad is not None:
                     p.data.sub_(p.grad, alpha=0.5)
         results[name, "counts"] = [
-            count_successes(ours, Parity(), [4], 6).tolist(),  # nothing for rank 1
-            count_successes(ours, Parity(), [3, 0, 5, 4, 2], 6, seed=9).tolist(),
+            judge_samples(ours, Parity(), [4], 6)[0].tolist(),  # nothing for rank 1
+            judge_samples(ours, Parity(), [3, 0, 5, 4, 2], 6, seed=9)[0].tolist(),
         ]
     return results
 

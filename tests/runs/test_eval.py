@@ -10,7 +10,7 @@ import tiny
 from runs import SHORT, refused
 
 from maxrl import checkpoint
-from maxrl.evaluation import count_successes
+from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
@@ -248,7 +248,7 @@ def test_sample(warm, shell):
     assert code == 0 and said.count("rollouts are right") == 3 and "\x1b" not in said, said
     policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
     task = load_task("maze", "validation", **RECIPES["tiny"]().task_options)
-    counts = count_successes(policy, task, range(3), 16).tolist()
+    counts = judge_samples(policy, task, range(3), 16)[0].tolist()
     assert [int(n) for n in re.findall(r"prompt \d+: (\d+) of 16", said)] == counts
     assert ("right:" in said) == any(counts)
     refused(shell("sample.py", "nowhere"), "nowhere is neither")

@@ -17,18 +17,14 @@ from maxrl.io.arguments import named
 
 @pytest.fixture
 def drawn(tmp_path, monkeypatch):
-    """drawn({"maxrl": [[.1, .2], ...]}, *options) -> (figure, its legend's names and title) of runs
-    with these rewards."""
+    """drawn({"maxrl": [[.1, .2], ...]}) -> (figure, its legend's names) of runs with these
+    rewards."""
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     kept, save = [], plots.save
-    monkeypatch.setattr(
-        plots,
-        "save",
-        lambda fig, lines, *rest: (kept.append((fig, lines, rest)), save(fig, lines, *rest)),
-    )
+    monkeypatch.setattr(plots, "save", lambda *given: (kept.append(given[0]), save(*given)))
 
-    def run(seeds, *options):
+    def run(seeds):
         words = []
         for name, runs in seeds.items():
             for i, rewards in enumerate(runs):
@@ -38,49 +34,48 @@ def drawn(tmp_path, monkeypatch):
                 Path(f"{name}{i}/metrics.jsonl").write_text(
                     "".join(json.dumps(row) + "\n" for row in rows)
                 )
-        plots.main([*words, "--panels", "reward", "--out", "out.png", *options])
-        fig, lines, (_, _, told) = kept[-1]
-        return fig, [line.get_label() for line in lines], told
+        plots.main([*words, "--panels", "reward", "--out", "out.png"])
+        return kept[-1], legend(kept[-1])
 
     return run
 
 
+def legend(fig) -> list[str]:
+    return [text.get_text() for text in fig.legends[0].get_texts()]
+
+
 def test_few_points_are_drawn_as_they_are(drawn):
     """Three steps were once drawn as a flat line at their mean."""
-    fig, names, told = drawn({"maxrl": [[0.5, 0.3125, 0.4375]]})
+    fig, names = drawn({"maxrl": [[0.5, 0.3125, 0.4375]]})
     (line,) = fig.axes[0].lines
-    assert line.get_ydata().tolist() == [0.5, 0.3125, 0.4375] and names == ["MaxRL"] and told == ""
+    assert line.get_ydata().tolist() == [0.5, 0.3125, 0.4375] and names == ["MaxRL"]
     assert fig.axes[0].get_ylabel() == "mean reward"
 
 
-def test_smoothing_is_said_and_can_be_turned_off(drawn):
+def test_smoothing(drawn):
     rewards = np.random.default_rng(0).random(40)
-    raw, mean = drawn({"grpo": [rewards.tolist()]})[0].axes[0].lines
+    fig, _ = drawn({"grpo": [rewards.tolist()]})
+    raw, mean = fig.axes[0].lines
     assert (
         np.allclose(raw.get_ydata(), rewards) and raw.get_alpha() < 0.5 and mean.get_alpha() is None
     )
     assert np.isclose(mean.get_ydata()[20], rewards[16:25].mean())
-    assert "mean of 9 steps" in drawn({"grpo": [rewards.tolist()]})[2]
-    assert "mean of 5 steps" in drawn({"grpo": [rewards.tolist()]}, "--smooth", "5")[2]
-    fig, _, told = drawn({"grpo": [rewards.tolist()]}, "--smooth", "1")
-    assert len(fig.axes[0].lines) == 1 and told == ""
-
-
-def test_an_even_window_is_refused():
-    """It has no middle: 4 was once a mean over 5."""
-    for window in ("4", "0", "-3"):
-        with pytest.raises(UsageError, match=f"--smooth {window} must be odd"):
-            plots.main(["x", "--out", "x.png", "--smooth", window])
+    assert "mean of 9" in fig.legends[0].get_title().get_text()
 
 
 def test_seeds_are_a_mean_and_a_band(drawn):
-    fig, names, told = drawn({"rloo": [[0.0, 0.2], [0.4, 0.6, 0.8]]})
-    assert (
-        fig.axes[0].lines[0].get_ydata() == pytest.approx([0.2, 0.4])
-        and names == ["RLOO"]
-        and "2 seeds: mean" in told
-    )
+    fig, names = drawn({"rloo": [[0.0, 0.2], [0.4, 0.6, 0.8]]})
+    assert fig.axes[0].lines[0].get_ydata() == pytest.approx([0.2, 0.4]) and names == ["RLOO"]
     assert len(fig.axes[0].collections) == 1, "a band"
+
+
+def test_what_is_drawn_by_default(tmp_path):
+    """The metrics with a meaning, and pass@k of the smallest and the largest k, if a run has them;
+    a name with dollars is no formula."""
+    pytest.importorskip("matplotlib")
+    row = {"step": 0, "kl": 0.5, "reward": 1, "loss": 2} | {f"eval/pass@{k}": 1 for k in (16, 4, 1)}
+    assert plots.default_panels(set(row)) == ["reward", "kl", "eval/pass@1", "eval/pass@16"]
+    plots.training({r"$\nothing$": [[row]]}, tmp_path / "out.png")
 
 
 def test_names_and_colours():
@@ -121,8 +116,8 @@ def test_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "save", lambda *given: (kept.extend(given), save(*given)))
     names = ["maxrl", "grpo", f"{tmp_path}/mine.py:double"]
     plots.main(["--weights", ",".join(names), "--rollouts", "8", "--out", "w.png"])
-    fig, lines, *_ = kept
-    assert [line.get_label() for line in lines] == ["MaxRL", "GRPO", "mine.py:double"]
+    fig = kept[0]
+    assert legend(fig) == ["MaxRL", "GRPO", "mine.py:double"]
     assert [ax.get_xscale() for ax in fig.axes] == ["log", "linear"]
     assert {ax.get_yscale() for ax in fig.axes} == {"log"} and Path("w.png").stat().st_size
     for ax in fig.axes:

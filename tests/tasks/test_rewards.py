@@ -191,8 +191,8 @@ WRONG = {
     "returned nan for completion 5": lambda completions: [1.0] * 5 + [math.nan],
     "returned inf for completion 1": lambda completions: [1.0, math.inf] + [1.0] * 4,
     "returned 1e+300 for completion 0": lambda completions: [1e300] * 6,
-    "returned '1.0' (str) for completion 0": lambda completions: ["1.0"] * 6,
-    "returned '[1.0]' (list) for completion 0": lambda completions: np.ones((6, 1)),
+    "raised ValueError: could not convert string": lambda completions: ["right"] * 6,
+    "raised TypeError: float() argument must be": lambda completions: np.ones((6, 1)),
 }
 
 
@@ -205,13 +205,12 @@ def test_a_call_that_fails(said, tmp_path):
         return WRONG[said](completions)
 
     stopping = Rewards([length, failing], directory=tmp_path)
-    for _ in range(2):
-        with pytest.raises(UsageError) as caught:
-            judged(stopping, PROMPTS, TEXTS, COLUMNS)
+    with pytest.raises(UsageError) as caught:
+        judged(stopping, PROMPTS, TEXTS, COLUMNS)
     sentence = str(caught.value)
+    file = tmp_path / "reward_error_failing_rank0.jsonl"
     assert f"the reward function failing {said}" in sentence and "\n" not in sentence
-    assert str(tmp_path / "reward_error_failing_rank0_2.jsonl") in sentence
-    file = tmp_path / "reward_error_failing_rank0.jsonl"  # is not overwritten
+    assert str(file) in sentence
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["completions"] for row in rows] == ["a", "bb", "ccc", "dddd", "", "f"]
     assert rows[5]["prompts"] == "p1" and rows[5]["answer"] == "y"
@@ -227,8 +226,8 @@ def test_a_call_that_fails(said, tmp_path):
 
 
 def test_columns_that_are_not_there():
-    with pytest.raises(UsageError, match="right takes 'answer', which the data does not have"):
-        judged(Rewards([right], errors="drop"), PROMPTS, TEXTS)
+    with pytest.raises(UsageError, match="right raised TypeError: .*'answer'"):
+        judged(Rewards([right]), PROMPTS, TEXTS)
 
     def optional(completions, answer=None):
         return [answer is None] * 6
@@ -257,14 +256,14 @@ def test_the_watchdog_ends_code_in_c():
 
 
 def test_the_watchdog_lets_others_pass(tmp_path):
-    """Neither the timer nor faulthandler's is left behind by calls that return or raise."""
+    """Its timer is not left behind by calls that return or raise."""
     ends = Rewards([length], timeout=0.5)  # many times what they take on a busy machine
     fails = Rewards([raises], timeout=0.5, errors="drop", directory=tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for judge in [ends] * 20 + [fails]:
             judged(judge, PROMPTS, TEXTS)
-    time.sleep(1.7)
+    time.sleep(0.7)
 
 
 @pytest.mark.parametrize(

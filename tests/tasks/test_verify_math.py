@@ -49,11 +49,11 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):
     asked = []
 
-    def ask(verdict, nothing, pair):
+    def ask(seconds, verdict, *pair):
         asked.append(pair)
         return True
 
-    monkeypatch.setattr(verifiers, "_ask", ask)
+    monkeypatch.setattr(verifiers.POOL, "ask", ask)
     responses = [boxed("1/2"), boxed("0.5"), boxed(" 1/2 "), "none", boxed("7"), boxed("1/2")]
     found = verify_math_batch(responses, ["0.5", "0.5", "0.5", "0.5", "7", "0.6"])
     assert found == [1, 1, 1, 0, 1, 1]

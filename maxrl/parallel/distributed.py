@@ -105,6 +105,12 @@ def end_with_launcher() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def leave() -> None:
+    """Close the process group, which would complain at the end of the interpreter."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 

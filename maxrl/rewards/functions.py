@@ -176,15 +176,16 @@ class Rewards:
     def arguments(self, name: str, function: Callable, batch: dict) -> dict:
         """Return what a function takes of the batch; UsageError if it needs something else."""
         parameters = inspect.signature(function).parameters.values()
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return batch
-        for parameter in parameters:
+        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        for parameter in named:
             if parameter.name not in batch and parameter.default is parameter.empty:
                 raise UsageError(
                     f"the reward function {name} takes {parameter.name!r}, which the data does not "
                     f"have; there are {', '.join(sorted(batch))}"
                 )
-        return {p.name: batch[p.name] for p in parameters if p.name in batch}
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return batch
+        return {p.name: batch[p.name] for p in named if p.name in batch}
 
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.

@@ -35,7 +35,10 @@ def closing(run) -> list[str]:
         return ["there was no step to do"]
     newest = run.path / latest.read_text().strip()
     if run.stopped:
-        return [f"saved {newest}; the same command with --resume auto continues"]
+        return [
+            f"saved {newest}; the same command with --resume auto continues, a script with "
+            "train(resume_from_checkpoint=True)"
+        ]
     lines = []
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"

@@ -130,7 +130,7 @@ NO_EFFECT = (
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
 UNUSED = NO_EFFECT.split()
-# What GRPOTrainer has and MaxRLTrainer has not: why not, and what instead.
+# Arguments of GRPOTrainer that are refused: why, and what to do instead.
 ABSENT = {
     "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
     "compute_metrics": "a metric is a reward function of weight 0",
@@ -140,14 +140,6 @@ ABSENT = {
     "rollout_func": "rollouts come from the model that is trained",
     "quantization_config": "weights are float32; use peft_config to save memory",
     "reward_processing_classes": "a reward is a function; call the reward model in it",
-    "push_to_hub": "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`",
-    "add_callback": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
-    "predict": "sample.py shows rollouts of a checkpoint",
-    "create_model_card": "recipe.json and `python -m maxrl.report` describe a run",
-    "accelerator": "ranks are those of torchrun; use maxrl.parallel.distributed",
-    "log_metrics": "metrics.jsonl has every step, and state.log_history the means",
-    "save_metrics": "metrics.jsonl has every step",
-    "save_state": "train() saves its checkpoints; use save_steps",
 }
 
 # The least number that an option may be.
@@ -273,15 +265,6 @@ def check_number(name: str, value: Any, kind: Any) -> None:
         raise UsageError(f"{name} = {value} must be at least {LEAST[name]}")
 
 
-# What train.py says in other words than a script needs.
-PHRASES = {
-    "use --resume auto": "call train() without resume_from_checkpoint",
-    "--resume auto": "train(resume_from_checkpoint=True)",
-}
-# A command of a shell: between backticks, or from its program on.
-COMMAND = r"`[^`]*`|\b(?:python -m|pip install|hf download)\b[^;:,]*"
-
-
 def asks_nothing(name: str, value: Any) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     return value in NEUTRAL[name] if name in NEUTRAL else not value
@@ -289,27 +272,21 @@ def asks_nothing(name: str, value: Any) -> bool:
 
 @contextlib.contextmanager
 def in_trl_words() -> Iterator[None]:
-    """Let a UsageError of this block name options as MaxRLConfig does."""
+    """Let a UsageError of this block say what MaxRLConfig calls the options that it names."""
     try:
         yield
     except UsageError as error:
-        error.args = (translated(str(error)),)
+        error.args = (with_names(str(error)),)
         raise
 
 
-def translated(sentence: str) -> str:
-    """Return a sentence of train.py with the names of MaxRLConfig; commands stay as they are."""
+def with_names(sentence: str) -> str:
+    """Return a sentence of train.py, and after it the names in MaxRLConfig of its options."""
+    theirs = {f"--{dashed(name)}": name for name in Config.__dataclass_fields__}
     # Of several names for one option, the first.
-    theirs = {option: name for name, option in reversed(OPTIONS.items())}
-
-    def word(found: re.Match) -> str:
-        if not found[1]:
-            return found[0]
-        return theirs.get(found[1], found[1][2:].replace("-", "_"))
-
-    for ours, words in PHRASES.items():
-        sentence = sentence.replace(ours, words)
-    return re.sub(COMMAND + r"|(--[a-z][\w-]+)", word, sentence)
+    theirs |= {option: name for name, option in reversed(OPTIONS.items())}
+    named = [theirs[option] for option in re.findall(r"--[\w-]+", sentence) if option in theirs]
+    return f"{sentence} (in MaxRLConfig: {', '.join(named)})" if named else sentence
 
 
 def hints() -> dict[str, str]:

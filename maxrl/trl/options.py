@@ -1,12 +1,10 @@
 """TRL's options: those that MaxRLConfig takes, and for the others why not and what instead.
 
-The names are those of TRL 1.16's GRPOConfig. `python -m maxrl.trl.options` prints the tables of
-maxrl/run/coming_from_trl.md.
+The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has all of them.
 """
 
 import contextlib
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Iterator
@@ -228,11 +226,8 @@ class MaxRLConfig:
         """Set an option; UsageError for one that is not here."""
         if name in WHY_NOT and not asks_nothing(name, value):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-        known = {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"{name} is an option of neither TRL nor train.py{meant}")
+        if name not in {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}:
+            raise UsageError(f"{name} is an option of neither TRL nor train.py")
         # The parser of transformers takes `| None` off the types.
         if name in FIELDS and not (value is None and getattr(type(self), name) is None):
             check_number(name, value, self.__dataclass_fields__[name].type)
@@ -300,30 +295,3 @@ def hints() -> dict[str, str]:
     result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
     result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
     return {f"--{dashed(name)}": sentence for name, sentence in result.items()}
-
-
-def table(head: str, sentences: dict[str, str]) -> str:
-    """Return a table in Markdown of the names that have the same sentence.
-
-    sentences  {name: sentence}
-    """
-    names: dict[str, list[str]] = {}
-    for name, sentence in sentences.items():
-        names.setdefault(sentence, []).append(f"`{name}`")
-    lines = [f"| {head} | |", "|---|---|"]
-    lines += [f"| {', '.join(same)} | {sentence} |" for sentence, same in names.items()]
-    return "\n".join(lines)
-
-
-def tables() -> str:
-    """Return the tables of the page about TRL, in Markdown."""
-    ours = {}
-    for name, said in FIELDS.items():
-        same = said == f"--{dashed(name)}"
-        ours[name] = "the same name" if same else re.sub(r"(--[\w-]+)", r"`\1`", said)
-    refused = {name: why.removesuffix("; leave it out") for name, why in WHY_NOT.items()}
-    return table("GRPOConfig", ours) + "\n\n" + table("not here", refused)
-
-
-if __name__ == "__main__":
-    print(tables())

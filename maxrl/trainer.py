@@ -1,11 +1,5 @@
 """MaxRLTrainer: the run of train.py, started from Python with the names of TRL's GRPOTrainer.
 
-    from maxrl import MaxRLConfig, MaxRLTrainer
-
-    trainer = MaxRLTrainer(model, reward_funcs, MaxRLConfig("out"), train_dataset)
-    trainer.train()
-    trainer.save_model("trained")
-
 There is no second loop: train() calls that of train.py, in the run directory `output_dir`.
 """
 
@@ -14,13 +8,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sized
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
-
-import torch.distributed as dist
+from typing import Any
 
 from maxrl import build, checkpoint, evaluation
 from maxrl.__main__ import script
@@ -31,18 +23,13 @@ from maxrl.parallel import distributed
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.trl.inputs import adapter, address, name_of, several, start
+from maxrl.trl.inputs import adapter, address, check_newest, name_of, several, start
 from maxrl.trl.log import history, means, underscored
 from maxrl.trl.options import ABSENT, MaxRLConfig, in_trl_words
 from maxrl.trl.recipe import recipe
 
-
-class TrainOutput(NamedTuple):
-    """What train() returns, as transformers does."""
-
-    global_step: int
-    training_loss: float
-    metrics: dict[str, float]
+# What train() returns, as in transformers.
+TrainOutput = namedtuple("TrainOutput", "global_step training_loss metrics")
 
 
 class MaxRLTrainer:
@@ -60,6 +47,7 @@ class MaxRLTrainer:
     here.
     """
 
+    @in_trl_words()
     def __init__(
         self,
         model: Any,
@@ -79,29 +67,26 @@ class MaxRLTrainer:
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
         self.policy: Any = None
-        self.train_dataset = train_dataset
-        self.eval_dataset = eval_dataset
         self.given_tokenizer = processing_class
         functions = several(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
-        with in_trl_words():
-            _, world, self.device = distributed.setup(device, self.args.full_determinism)
-            atexit.register(leave_group)
-            init = start(model, processing_class, Path(self.args.output_dir))
-            files = self.load(init, train_dataset, eval_dataset)
-            cfg = recipe(
-                self.args,
-                world,
-                len(self.task),
-                len(self.validation or ()),
-                task="prompts",
-                task_options=files,
-                init=init,
-                reward=tuple(map(address, functions)),
-                **adapter(peft_config),
-            )
-            self.cfg = setup.check(cfg, self.task, world)
-            self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        _, world, self.device = distributed.setup(device, self.args.full_determinism)
+        atexit.register(distributed.leave)
+        init = start(model, processing_class, Path(self.args.output_dir))
+        files = self.load(init, train_dataset, eval_dataset)
+        cfg = recipe(
+            self.args,
+            world,
+            len(self.task),
+            len(self.validation or ()),
+            task="prompts",
+            task_options=files,
+            init=init,
+            reward=tuple(map(address, functions)),
+            **adapter(peft_config),
+        )
+        self.cfg = setup.check(cfg, self.task, world)
+        self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -111,18 +96,18 @@ class MaxRLTrainer:
 
     def load(self, init: str, train: Any, validation: Any) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""
-        given = {"train": train, "validation": validation}
-        data = {
-            split: str(rows) if isinstance(rows, Path) else rows for split, rows in given.items()
-        }
         if train is None:
             raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
+        data = {"train": train, "validation": validation}
+        for split, rows in data.items():
+            data[split] = str(rows) if isinstance(rows, Path) else rows
         limit = self.args.max_prompt_length or 0
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
-        if isinstance(validation, Sized) and not len(validation):
-            raise UsageError("eval_dataset is empty")
         self.validation = None if validation is None else setup.load(cfg, "validation")
+        template = checkpoint.load_tokenizer(init).chat_template
+        if self.task and isinstance(self.task[0].prompt, list) and template is None:
+            raise UsageError("chat messages need a chat template, and the tokenizer has none")
         return {split: rows for split, rows in data.items() if isinstance(rows, str)}
 
     @property
@@ -135,8 +120,6 @@ class MaxRLTrainer:
         """The tokenizer: the one of transformers that was given, if any, else ours."""
         return self.started().tokenizer if self.given_tokenizer is None else self.given_tokenizer
 
-    tokenizer = processing_class
-
     def started(self, resumed: Path | None = None) -> Any:
         """Return the policy; before any training it is that of the initial model."""
         if self.policy is None or resumed:
@@ -145,6 +128,7 @@ class MaxRLTrainer:
             )
         return self.policy
 
+    @in_trl_words()
     def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
         """Train, and return the number of updates, the mean loss and the last metrics.
 
@@ -155,7 +139,7 @@ class MaxRLTrainer:
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
         cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.executed(script("train"))
-        with in_trl_words(), Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
+        with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
             check_newest(resume, run.resumed)
             policy = self.started(run.resumed)
             optimizer = build.make_optimizer(cfg, policy.model)
@@ -164,9 +148,7 @@ class MaxRLTrainer:
         if run.stopped:
             cli.leave(STOPPED)
         if self.given is not None:
-            weights = policy.model.state_dict()
-            for name, parameter in self.given.named_parameters():
-                parameter.data.copy_(weights[name])
+            self.given.load_state_dict(policy.model.state_dict())
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
         rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
         entries = history(rows, cfg, self.args.logging_steps, len(self.task))
@@ -178,13 +160,13 @@ class MaxRLTrainer:
         self.state.epoch = final["epoch"]
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
+    @in_trl_words()
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k of the eval_dataset, which log_history gets too."""
         if self.validation is None:
             raise UsageError("evaluate() needs an eval_dataset")
         judge = self.judge.validation
-        with in_trl_words():
-            found = evaluation.evaluate(self.cfg, self.started(), self.validation, judge)
+        found = evaluation.evaluate(self.cfg, self.started(), self.validation, judge)
         metrics = underscored(found)
         now = {"step": self.state.global_step, "epoch": self.state.epoch}
         self.state.log_history.append(metrics | now)
@@ -196,8 +178,6 @@ class MaxRLTrainer:
         Files of the same names are replaced.
         """
         folder = Path(output_dir or self.cfg.out)
-        if folder.is_file():
-            raise UsageError(f"output_dir {folder} is a file, not a directory")
         folder.mkdir(parents=True, exist_ok=True)
         policy = self.started()
         main = distributed.rank() == 0
@@ -214,24 +194,3 @@ class MaxRLTrainer:
                 policy.tokenizer.save(new)
                 shutil.copytree(new, folder, dirs_exist_ok=True)
         distributed.barrier()
-
-    def __getattr__(self, name: str) -> Any:
-        why = f"{name} is not here: {ABSENT[name]}" if name in ABSENT else f"there is no {name}"
-        raise AttributeError(why)
-
-
-def check_newest(asked: bool | str | Path | None, found: Path | None) -> None:
-    """Raise UsageError if another checkpoint than the newest is asked for."""
-    if isinstance(asked, str | Path) and found:
-        here = found.resolve()
-        if Path(asked).resolve() not in (here, *here.parents):
-            raise UsageError(
-                f"resume_from_checkpoint {asked} is not the newest checkpoint, {found}, from which "
-                "a run resumes: start another run with it as model"
-            )
-
-
-def leave_group() -> None:
-    """Close the process group, which would complain at the end of the interpreter."""
-    if dist.is_initialized():
-        dist.destroy_process_group()

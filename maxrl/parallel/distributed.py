@@ -50,6 +50,12 @@ def spare_memory() -> None:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
+def leave() -> None:
+    """Close the process group, which would complain at the end of the interpreter."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 

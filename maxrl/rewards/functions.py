@@ -152,10 +152,7 @@ class Rewards:
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
-        parameters = inspect.signature(function).parameters.values()
-        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        names = batch if takes_all else batch.keys() & {parameter.name for parameter in parameters}
-        arguments = own({key: batch[key] for key in names})
+        arguments = own(self.arguments(name, function, batch))
 
         def run() -> list[float]:
             result = function(**arguments)
@@ -165,6 +162,20 @@ class Rewards:
 
         values = self.attempt(name, run, lambda: batch)
         return [math.nan] * size if values is None else values
+
+    def arguments(self, name: str, function: Callable, batch: dict) -> dict:
+        """Return what a function takes of the batch; UsageError if it needs something else."""
+        parameters = inspect.signature(function).parameters.values()
+        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        for parameter in named:
+            if parameter.name not in batch and parameter.default is parameter.empty:
+                raise UsageError(
+                    f"the reward function {name} takes {parameter.name!r}, which the data does not "
+                    f"have; there are {', '.join(sorted(batch))}"
+                )
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return batch
+        return {p.name: batch[p.name] for p in named if p.name in batch}
 
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.

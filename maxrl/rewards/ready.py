@@ -3,12 +3,14 @@ r"""Reward functions that --reward knows by name, some of them as TRL has them.
 python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init MODEL
 """
 
+import re
 from collections.abc import Callable
 
 from maxrl.verifiers import last_boxed, readable_batch, verify_math_batch, verify_published_batch
 
 Completions = list[str] | list[list[dict]]  # texts or chat messages
 Column = list | None
+FORMULA = re.compile(r"\$([^$]+)\$")
 
 
 def accuracy_reward(
@@ -17,7 +19,8 @@ def accuracy_reward(
     r"""1.0 if math-verify finds the last \boxed{...} equal to the reference, otherwise 0.0.
 
     The reference is the column `answer`, or `solution` without one; of a worked solution it is the
-    last box. None if math-verify reads no value in the reference.
+    last box, or else the last formula in dollars. None if math-verify reads no value in the
+    reference, or if it is words alone.
     """
     return verdicts(verify_math_batch, completions, answer or solution)
 
@@ -37,11 +40,22 @@ def verdicts(judge: Callable, completions: Completions, references: Column) -> l
     if not references:
         raise ValueError("the data has no column 'answer' and no 'solution'")
     golds = []
-    for reference in references:
-        gold = "" if reference is None else str(reference)
-        golds.append(last_boxed(gold) or gold)
+    golds = [reference("" if value is None else str(value)) for value in references]
     rewards = judge(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
+
+
+def reference(text: str) -> str:
+    """Return the answer in a reference, "" for a sentence without one."""
+    if box := last_boxed(text):
+        return box
+    formulas = FORMULA.findall(text)
+    if formulas:
+        return formulas[-1]
+    words = text.split()
+    # math-verify would read letters as variables. A single word may be an answer.
+    sentence = len(words) > 1 and all(word.strip(".,:;!?").isalpha() for word in words)
+    return "" if sentence else text
 
 
 def format_reward(completions: Completions) -> list[float]:

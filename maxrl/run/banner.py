@@ -3,6 +3,7 @@
 import shlex
 
 from maxrl.parallel import distributed
+from maxrl.run.cli import module
 
 
 def opening(run, task, policy) -> list[str]:
@@ -31,10 +32,13 @@ def closing(run) -> list[str]:
         return ["there was no step to do"]
     newest = run.path / latest.read_text().strip()
     if run.stopped:
-        return [f"saved {newest}; the same command with --resume auto continues"]
+        return [
+            f"saved {newest}; the same command with --resume auto continues, a script with "
+            "train(resume_from_checkpoint=True)"
+        ]
     lines = []
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
         lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
-    report = f"python -m maxrl.report {shlex.quote(str(run.path))}"
+    report = shlex.join([*module("report"), str(run.path)])
     return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib.metadata
 import multiprocessing
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
@@ -84,6 +86,18 @@ def reader_has_gone() -> bool:
     # Without any event asked for, poll() reports errors alone.
     output.register(sys.stdout.fileno(), 0)
     return bool(output.poll(0))
+
+
+def module(name: str) -> list[str]:
+    """The words that start a module of this package from where the process was started."""
+    words = ["python", "-m", f"maxrl.{name}"]
+    try:
+        importlib.metadata.distribution("maxrl")
+    except importlib.metadata.PackageNotFoundError:
+        clone = os.path.relpath(Path(__file__).resolve().parents[2])
+        if clone != ".":
+            return [f"PYTHONPATH={clone}", *words]
+    return words
 
 
 def say(sentence: str):

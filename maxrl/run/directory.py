@@ -120,8 +120,9 @@ class Run:
         new = self.cfg.to_dict()
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
+                why = ", on which the learning rate depends" if name == "steps" else ""
                 raise UsageError(
-                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
+                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}{why}: "
                     "start another run with --out DIR"
                 )
         data = self.data | old["data"]

@@ -29,7 +29,10 @@ WARNINGS = {
         "sampler and training forward differ by more than 0.02 in log-probability: the rollouts "
         "are not quite the policy's own",
     ),
-    "completions/clipped_ratio": (0.5, "most responses are cut: raise --max-response"),
+    "completions/clipped_ratio": (
+        0.5,
+        "most responses are cut: raise --max-response, max_completion_length in a script",
+    ),
     "rewards/groups_left_out": (
         0,
         "groups are left out because no reward function has a verdict on one of their rollouts: "

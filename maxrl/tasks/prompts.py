@@ -33,7 +33,11 @@ class Prompts(Task):
                 f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
                 f"or a data set of the hub: --task.{split} FILE"
             )
-        self.rows, self.digest = read_rows(data, split, {"prompt": (str, list)})
+        try:
+            self.rows, self.digest = read_rows(data, split, {"prompt": (str, list)})
+        except FileNotFoundError as error:
+            # A run's recipe has the path as it was given, from where the run was started.
+            raise FileNotFoundError(f"{error}: say where with --task.{split} FILE") from None
 
     def __len__(self) -> int:
         return len(self.rows)

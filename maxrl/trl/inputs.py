@@ -152,3 +152,14 @@ def address(function: Callable | str) -> str:
         # A notebook has no file.
         module = getattr(sys.modules[module], "__file__", None) or module
     return f"{module}:{name}"
+
+
+def check_newest(asked: bool | str | Path | None, found: Path | None) -> None:
+    """Raise UsageError if another checkpoint than the newest is asked for."""
+    if isinstance(asked, str | Path) and found:
+        here = found.resolve()
+        if Path(asked).resolve() not in (here, *here.parents):
+            raise UsageError(
+                f"resume_from_checkpoint {asked} is not the newest checkpoint, {found}, from which "
+                "a run resumes: start another run with it as model"
+            )

@@ -1,12 +1,10 @@
 """TRL's options: those that MaxRLConfig takes, and for the others why not and what instead.
 
-The names are those of TRL 1.16's GRPOConfig. `python -m maxrl.trl.options` prints the tables of
-maxrl/run/coming_from_trl.md.
+The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has all of them.
 """
 
 import contextlib
 import dataclasses
-import difflib
 import re
 import typing
 from collections.abc import Iterator
@@ -130,7 +128,7 @@ NO_EFFECT = (
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
 UNUSED = NO_EFFECT.split()
-# What GRPOTrainer has and MaxRLTrainer has not: why not, and what instead.
+# Arguments of GRPOTrainer that are refused: why, and what to do instead.
 ABSENT = {
     "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
     "compute_metrics": "a metric is a reward function of weight 0",
@@ -140,14 +138,6 @@ ABSENT = {
     "rollout_func": "rollouts come from the model that is trained",
     "quantization_config": "weights are float32; use peft_config to save memory",
     "reward_processing_classes": "a reward is a function; call the reward model in it",
-    "push_to_hub": "nothing is sent to the hub; use save_model(DIR), then `hf upload NAME DIR`",
-    "add_callback": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
-    "predict": "sample.py shows rollouts of a checkpoint",
-    "create_model_card": "recipe.json and `python -m maxrl.report` describe a run",
-    "accelerator": "ranks are those of torchrun; use maxrl.parallel.distributed",
-    "log_metrics": "metrics.jsonl has every step, and state.log_history the means",
-    "save_metrics": "metrics.jsonl has every step",
-    "save_state": "train() saves its checkpoints; use save_steps",
 }
 
 # The least number that an option may be.
@@ -236,11 +226,8 @@ class MaxRLConfig:
         """Set an option; UsageError for one that is not here."""
         if name in WHY_NOT and not asks_nothing(name, value):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-        known = {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"{name} is an option of neither TRL nor train.py{meant}")
+        if name not in {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}:
+            raise UsageError(f"{name} is an option of neither TRL nor train.py")
         # The parser of transformers takes `| None` off the types.
         if name in FIELDS and not (value is None and getattr(type(self), name) is None):
             check_number(name, value, self.__dataclass_fields__[name].type)
@@ -273,15 +260,6 @@ def check_number(name: str, value: Any, kind: Any) -> None:
         raise UsageError(f"{name} = {value} must be at least {LEAST[name]}")
 
 
-# What train.py says in other words than a script needs.
-PHRASES = {
-    "use --resume auto": "call train() without resume_from_checkpoint",
-    "--resume auto": "train(resume_from_checkpoint=True)",
-}
-# A command of a shell: between backticks, or from its program on.
-COMMAND = r"`[^`]*`|\b(?:python -m|pip install|hf download)\b[^;:,]*"
-
-
 def asks_nothing(name: str, value: Any) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     return value in NEUTRAL[name] if name in NEUTRAL else not value
@@ -289,51 +267,31 @@ def asks_nothing(name: str, value: Any) -> bool:
 
 @contextlib.contextmanager
 def in_trl_words() -> Iterator[None]:
-    """Let a UsageError of this block name options as MaxRLConfig does."""
+    """Let a UsageError of this block say what MaxRLConfig calls the options that it names."""
     try:
         yield
     except UsageError as error:
-        error.args = (translated(str(error)),)
+        error.args = (with_names(str(error)),)
         raise
 
 
-def translated(sentence: str) -> str:
-    """Return a sentence of train.py with the names of MaxRLConfig; commands stay as they are."""
+def with_names(sentence: str) -> str:
+    """Return a sentence of train.py, and after it the names in MaxRLConfig of its options."""
+    theirs = {f"--{dashed(name)}": name for name in Config.__dataclass_fields__}
     # Of several names for one option, the first.
-    theirs = {option: name for name, option in reversed(OPTIONS.items())}
-
-    def word(found: re.Match) -> str:
-        if not found[1]:
-            return found[0]
-        return theirs.get(found[1], found[1][2:].replace("-", "_"))
-
-    for ours, words in PHRASES.items():
-        sentence = sentence.replace(ours, words)
-    return re.sub(COMMAND + r"|(--[a-z][\w-]+)", word, sentence)
+    theirs |= {option: name for name, option in reversed(OPTIONS.items())}
+    named = [theirs[option] for option in re.findall(r"--[\w-]+", sentence) if option in theirs]
+    return f"{sentence} (in MaxRLConfig: {', '.join(named)})" if named else sentence
 
 
-def table(head: str, sentences: dict[str, str]) -> str:
-    """Return a table in Markdown of the names that have the same sentence.
+def hints() -> dict[str, str]:
+    """Return what train.py says to an option of TRL."""
 
-    sentences  {name: sentence}
-    """
-    names: dict[str, list[str]] = {}
-    for name, sentence in sentences.items():
-        names.setdefault(sentence, []).append(f"`{name}`")
-    lines = [f"| {head} | |", "|---|---|"]
-    lines += [f"| {', '.join(same)} | {sentence} |" for sentence, same in names.items()]
-    return "\n".join(lines)
+    def ours(name: re.Match) -> str:
+        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
 
-
-def tables() -> str:
-    """Return the tables of the page about TRL, in Markdown."""
-    ours = {}
-    for name, said in FIELDS.items():
-        same = said == f"--{dashed(name)}"
-        ours[name] = "the same name" if same else re.sub(r"(--[\w-]+)", r"`\1`", said)
-    refused = {name: why.removesuffix("; leave it out") for name, why in WHY_NOT.items()}
-    return table("GRPOConfig", ours) + "\n\n" + table("not here", refused)
-
-
-if __name__ == "__main__":
-    print(tables())
+    result = {name: f"it is {said}" for name, said in FIELDS.items()}
+    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
+    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
+    result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
+    return {f"--{dashed(name)}": sentence for name, sentence in result.items()}

@@ -111,3 +111,18 @@ def test_an_installed_command_works_without_the_repository(installed, tmp_path, 
         FileNotFoundError, match=r"run python -m data\.\w+\.prepare$"
     ):  # in a clone, where it can be typed
         load_task("gsm8k", "train", directory=tmp_path / "none")
+
+
+def test_hints_hold_where_a_run_was_started(tmp_path):
+    """The next command, from a directory outside the clone and from the clone itself."""
+    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')))"
+    for folder in (tmp_path, ROOT):
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        )
+        command = done.stdout.strip().replace("python ", f"{sys.executable} ", 1)
+        bare = {"PATH": "/usr/bin:/bin"}
+        shown = subprocess.run(
+            f"{command} --help", shell=True, cwd=folder, env=bare, capture_output=True
+        )
+        assert shown.returncode == 0, shown

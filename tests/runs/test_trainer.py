@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
 from conftest import ROOT
 from runs import timeless
@@ -23,11 +24,11 @@ from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.hub_files import data_files
-from maxrl.run import setup
-from maxrl.tasks import load_task
+from maxrl.io.arguments import dashed
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.run.command_line import with_overrides
 from maxrl.trl.inputs import adapter
-from maxrl.trl.options import ABSENT, UNUSED, WHY_NOT, asks_nothing, tables, translated
+from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing, with_names
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
@@ -50,37 +51,16 @@ SHORT = dict(
 
 @pytest.fixture(scope="module")
 def tiny_chat(tmp_path_factory):
-    """The directory of a small Llama of transformers whose tokenizer has a chat template."""
+    """The directory of a small Llama whose tokenizer, of transformers, has a chat template."""
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = ["<pad>", "<eos>", "<unk>", "<user>", "<assistant>", "+", "=", *map(str, range(10))]
-    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
-    )
-    tokenizer.chat_template = TEMPLATE
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            vocab_size=len(words),
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=1024,
-            eos_token_id=1,
-            pad_token_id=0,
-            bos_token_id=None,
-            initializer_range=0.2,
-        )
-    )
-    model.generation_config.eos_token_id = 1
+    words = ("<pad>", "<eos>", "<unk>", "<user>", "<assistant>", "+", "=", *map(str, range(10)))
+    tokenizer = Tokenizer.from_vocabulary(words)
+    tokenizer.config["chat_template"] = TEMPLATE
+    sizes = dict(model_type="llama", vocab_size=len(words), max_position_embeddings=1024)
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    checkpoint.save(folder, tiny.model(torch.float32, **sizes), tokenizer, [1])
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    (folder / "checksums.json").unlink()
     return str(folder)
 
 
@@ -93,19 +73,6 @@ def sums(chat=True):
             prompt = [{"role": "user", "content": asked}] if chat else asked
             rows.append({"prompt": prompt, "solution": str(a + b)})
     return rows
-
-
-class Rows:
-    """What a datasets.Dataset has, as far as it is used."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
 
 
 def text(completion):
@@ -160,27 +127,47 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
         setattr(args, name, "something")
 
 
+@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
+def test_options_of_trl_lead_to_ours_on_the_command_line(name):
+    """A refusal names options that exist."""
+    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
+    if f"--{dashed(name)}" in known:
+        return
+    with pytest.raises(UsageError) as error:
+        with_overrides(Config(), [f"--{dashed(name)}", "1"])
+    said = str(error.value)
+    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
+    assert named <= known and ("; " in said), said
+
+
 def test_no_other_option_is_taken():
-    with pytest.raises(UsageError, match="num_generations"):
+    with pytest.raises(UsageError, match="num_generation "):
         MaxRLConfig("x", num_generation=4)
     assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0).wave_rows == 7
 
 
-def test_commands_keep_their_options():
-    for command in ("`hf download X --local-dir X`", "python -m maxrl.report --out X"):
-        said = f"raise --max-response: {command}"
-        assert translated(said) == f"raise max_completion_length: {command}"
+def test_a_message_has_the_names_of_both():
+    said = "lower --max-response or --wave-rows: `hf download X --local-dir X`"
+    assert with_names(said) == f"{said} (in MaxRLConfig: max_completion_length, wave_rows)"
 
 
-def test_the_parser_of_transformers_reads_it():
-    transformers = pytest.importorskip("transformers")
-    words = ["--output_dir", "x", "--num_generations", "4", "--epsilon_high", "0.3"]
-    (args,) = transformers.HfArgumentParser(MaxRLConfig).parse_args_into_dataclasses(words)
+def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
+    trl = pytest.importorskip("trl")
+    Path("file.yaml").write_text("num_generations: 4")
+    words = ["--config", "file.yaml", "--output_dir", "x", "--epsilon_high", "0.3"]
+    (args,) = trl.TrlParser(MaxRLConfig).parse_args_and_config(words)
     assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
 
 
-def test_the_page_has_the_tables():
-    assert tables() in PAGE
+@pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])
+def test_the_page_has_every_option(name):
+    """With what it is called here, or with the reason why it is not here."""
+    rows = [row for row in PAGE.splitlines() if row.startswith("| `")]
+    (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
+    said = (FIELDS | WHY_NOT)[name].removesuffix("; leave it out").replace("`", "")
+    if said == f"--{dashed(name)}":
+        said = "the same name"
+    assert said in row.replace("`", "")
 
 
 VALUES = [
@@ -221,6 +208,7 @@ def test_values(given, expected):
         dict(num_generations=1),
         dict(num_generations=7),
         dict(num_generations="4"),
+        dict(num_generations=8.0),
         dict(per_device_train_batch_size=0),
         dict(num_iterations=0),
         dict(learning_rate="1e-5"),
@@ -288,9 +276,7 @@ def test_the_batch_is_trls(monkeypatch):
         assert ours.prompts == len(generated) * max(1, each // parts), given
         assert ours.updates == updates in counted, given
         assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
-        assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes)), (
-            given
-        )
+        assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes))
         cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
         assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
 
@@ -324,7 +310,7 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     file = Path("mine.jsonl")
     file.write_text("".join(json.dumps(row) + "\n" for row in rows[:4]))
     trainer = MaxRLTrainer(
-        tiny_chat, [digit, sometimes], args, Rows(rows), eval_dataset=file, peft_config=lora
+        tiny_chat, [digit, sometimes], args, rows, eval_dataset=file, peft_config=lora
     )
     result = trainer.train()
     assert result.global_step == trainer.state.global_step == 4
@@ -355,9 +341,6 @@ def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_
     args = MaxRLConfig("out", **SHORT, beta=0.01)
     trainer = MaxRLTrainer(model, digit, args, sums(chat=False), processing_class=tokenizer)
     assert trainer.model is model and trainer.processing_class is tokenizer
-    assert trainer.train_dataset and trainer.eval_dataset is None
-    with pytest.raises(AttributeError, match=re.escape(ABSENT["accelerator"])):
-        _ = trainer.accelerator
     trainer.train()
     assert (logits(model) - before).abs().max() > 1e-3
     assert entries(trainer, "kl")[0] == 0 and entries(trainer, "kl")[-1] > 0
@@ -368,9 +351,6 @@ def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_
     # Nothing else of the directory is touched, and nothing is left over.
     assert here <= {path.name for path in Path("out").iterdir()}
     assert Path("out/saved/config.json").exists() and not list(Path("out").glob("tmp*"))
-    Path("file").touch()
-    with pytest.raises(UsageError, match="is a file"):
-        trainer.save_model("file")
     again = transformers.AutoModelForCausalLM.from_pretrained("out")
     torch.testing.assert_close(logits(again), logits(model), atol=0, rtol=0)
     # The run directory is still one.
@@ -390,20 +370,26 @@ def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):
     assert Path(other.cfg.init).parent == Path("b")
     ids = [trainer.started().encode_prompts([trainer.task[0]])[0] for trainer in (same, other)]
     assert len(ids[0]) == len(ids[1]) + 2, "the other template has no roles"
+    tokenizer.chat_template = None
+    with pytest.raises(UsageError, match="chat template"):
+        MaxRLTrainer(tiny_chat, digit, MaxRLConfig("c", **SHORT), sums(), None, tokenizer)
 
 
 def test_a_resumed_run_is_the_same(tiny_chat, in_a_directory_of_its_own):
-    def trainer():
-        args = MaxRLConfig("out", **SHORT, save_steps=2)
+    def trainer(**more):
+        args = MaxRLConfig("out", **(SHORT | more), save_steps=2)
         return MaxRLTrainer(tiny_chat, digit, args, sums())
 
     whole = trainer()
-    with pytest.raises(UsageError, match="call train\\(\\) without"):
+    with pytest.raises(UsageError, match="no checkpoint"):
         whole.train(resume_from_checkpoint=True)
     whole.train()
     lines = timeless("out")
     with pytest.raises(UsageError, match="already holds a run.*resume_from_checkpoint"):
         trainer().train()
+    # The linear schedule, TRL's default, depends on the length of the run.
+    with pytest.raises(UsageError, match="steps = 4, not 8"):
+        trainer(max_steps=8).train(resume_from_checkpoint=True)
     before = whole.state.log_history
     whole.train(resume_from_checkpoint=True)
     assert whole.state.log_history == before, "no entry is there twice"
@@ -466,12 +452,10 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
     "given, word",
     [
         (dict(callbacks=[1]), "callbacks"),
-        (dict(tools=[print]), "tools"),
-        (dict(compute_metrics=print), "compute_metrics"),
         (dict(optimizers=(1, 2)), "optimizers"),
         (dict(processing_class="somewhere"), "processing_class"),
         (dict(peft_config=dict(r=4)), "peft_config"),
-        (dict(eval_dataset=[]), "eval_dataset"),
+        (dict(eval_dataset=[]), "validation"),
         (dict(reward_funcs=[]), "reward_funcs"),
         (dict(reward_funcs=torch.nn.Linear(1, 1)), "reward model"),
         (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),
@@ -517,22 +501,6 @@ def test_the_adapter_of_peft_by_default():
     usual = dict(lora_rank=8, lora_alpha=8.0, lora_projections=("q_proj", "v_proj"))
     assert adapter(peft.LoraConfig()) == usual
     assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual
-
-
-def test_a_folder_of_save_to_disk_is_named(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_list(sums(chat=False)).save_to_disk(tmp_path / "set")
-    with pytest.raises(FileNotFoundError, match="save_to_disk"):
-        data_files(str(tmp_path / "set"), "train")
-
-
-def test_the_validation_task_keeps_its_rewards():
-    """Evaluations get their judge as an argument."""
-    cfg = Config(task="reverse_text", init="x", zero_reward_at_limit=True)
-    task, validation = load_task(cfg.task, "train"), load_task(cfg.task, "validation")
-    judge = setup.choose_rewards(cfg, task, validation)
-    assert judge.validation is not None and judge.validation.verdicts is not judge.verdicts
-    assert "rewards" not in vars(task) | vars(validation)
 
 
 def test_the_package_is_light():
@@ -589,8 +557,8 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
     from datasets import Dataset
     from trl.trainer import grpo_trainer
 
-    P, N = 4, 8
-    drawn = (torch.rand(3, P, N, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+    P, N = 4, 4
+    drawn = (torch.rand(4, P, N, generator=torch.Generator().manual_seed(1)) < 0.3).float()
     drawn[0, 0] = 0
     drawn[1, 2] = 1
     batches = iter(drawn)
@@ -600,18 +568,7 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
 
     monkeypatch.setattr(grpo_trainer, "nanstd", grpo_trainer.nanstd)
     exec(blocks()[1], {})
-    args = trl.GRPOConfig(
-        "out",
-        per_device_train_batch_size=P * N,
-        num_generations=N,
-        max_completion_length=4,
-        max_steps=3,
-        logging_steps=1,
-        bf16=False,
-        use_cpu=True,
-        save_strategy="no",
-        report_to="none",
-    )
+    args = trl.GRPOConfig("out", **SHORT, save_strategy="no", report_to="none")
     trainer = trl.GRPOTrainer(tiny_chat, reward, args, train_dataset=Dataset.from_list(sums()))
     found = []
     score = trainer._generate_and_score_completions
@@ -629,6 +586,5 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
         torch.testing.assert_close(advantages.view(P, N), expected, atol=0, rtol=1e-4 * N)
     logged = [row for row in trainer.state.log_history if "reward_std" in row]
     for row, rewards in zip(logged, drawn, strict=True):
-        assert row["reward_std"] == pytest.approx(float(rewards.std()), rel=1e-4)
         unsolved = (rewards.sum(1) == 0).float().mean()
         assert row["frac_reward_zero_std"] == pytest.approx(float(unsolved))

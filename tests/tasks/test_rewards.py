@@ -17,12 +17,14 @@ from conftest import ROOT
 from judged import judged
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
 from maxrl.metrics import group_means, group_sums
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
-from maxrl.tasks import Example
+from maxrl.run import setup
+from maxrl.tasks import Example, load_task
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 PROMPTS = ["p0", "p1"]
@@ -229,6 +231,12 @@ def test_columns_that_are_not_there():
     with pytest.raises(UsageError, match="right raised TypeError: .*'answer'"):
         judged(Rewards([right]), PROMPTS, TEXTS)
 
+    def others(completions, answer, **columns):
+        return right(completions, answer)
+
+    with pytest.raises(UsageError, match="others takes 'answer', .*completions, "):
+        judged(Rewards([others], errors="drop"), PROMPTS, TEXTS)
+
     def optional(completions, answer=None):
         return [answer is None] * 6
 
@@ -327,3 +335,12 @@ def test_the_rollouts_of_a_policy():
     judge = Rewards([index])
     assert judge.judge(examples, rollouts).tolist() == [[i] * 4 for i in range(4)]
     assert judge.over_ranks()["rewards/index/mean"] == 1.5
+
+
+def test_the_validation_task_keeps_its_rewards():
+    """Evaluations get their judge as an argument."""
+    cfg = Config(task="reverse_text", init="x", zero_reward_at_limit=True)
+    task, validation = load_task(cfg.task, "train"), load_task(cfg.task, "validation")
+    judge = setup.choose_rewards(cfg, task, validation)
+    assert judge.validation is not None and judge.validation.verdicts is not judge.verdicts
+    assert "rewards" not in vars(task) | vars(validation)

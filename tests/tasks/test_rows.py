@@ -228,7 +228,7 @@ def test_a_data_set_of_the_hub_in_parts(hub):
     with pytest.raises(FileNotFoundError, match=several):
         prompts("org/set")
     for name in ("org/sett", "other/mine.jsonl", "mine", "runs/x", "./x/y"):
-        with pytest.raises(FileNotFoundError, match="there is no file"):
+        with pytest.raises(FileNotFoundError, match="there is no file.*--task.train"):
             prompts(name)
     assert len(asked) == requests
 
@@ -247,3 +247,10 @@ def test_the_hub_offline(monkeypatch):
 def test_other_data_of_the_same_name_has_another_checksum():
     first = read_rows(write("a.jsonl", ROWS), "train", {"prompt": (str,)})[1]
     assert read_rows(write("a.jsonl", ROWS[:1]), "train", {"prompt": (str,)})[1] != first
+
+
+def test_a_folder_of_save_to_disk_is_named(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "set")
+    with pytest.raises(FileNotFoundError, match="save_to_disk"):
+        prompts(str(tmp_path / "set"))

@@ -5,9 +5,8 @@ A row of the layout is {"problem": text, "answer": text, "source": where it is f
 
 import argparse
 import hashlib
-import http.client
 import json
-import os
+import shutil
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,16 +49,13 @@ def download(source: Source, folder: Path) -> Path:
         return file
     by_hand = f"fetch {source.url} by hand and name the file with --source"
     try:
-        with urllib.request.urlopen(source.url, timeout=30) as page:
-            data = page.read()
-    except (OSError, http.client.HTTPException) as error:
+        temporary, _ = urllib.request.urlretrieve(source.url)
+    except OSError as error:
         refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
-    if source.sha256 not in ("", hashlib.sha256(data).hexdigest()):
+    if source.sha256 not in ("", checksum(temporary)):
         refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(".incomplete")
-    temporary.write_bytes(data)
-    os.replace(temporary, file)
+    shutil.move(temporary, file)
     return file
 
 
@@ -73,15 +69,16 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
     rows = []
     empty = 0
     for row, where in read_table(file):
-        for column in (source.problem, source.answer):
-            if column not in row:
-                refuse(f"{where} has no column {column!r}; it has {', '.join(map(repr, row))}")
-        problem = cell_text(row[source.problem])
-        answer = cell_text(row[source.answer])
-        if not problem or not answer:
+        if not {source.problem, source.answer} <= row.keys():
+            refuse(f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}")
+        new = {
+            "problem": cell_text(row[source.problem]),
+            "answer": cell_text(row[source.answer]),
+            "source": source.name,
+        }
+        if not new["problem"] or not new["answer"]:
             empty += 1
             continue
-        new = {"problem": problem, "answer": answer, "source": source.name}
         new |= {name: row[name] for name in source.keep if row.get(name) is not None}
         rows.append(source.convert(new))
     if not rows:

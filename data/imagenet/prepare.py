@@ -14,8 +14,7 @@ A label is a position among the sorted names of the class folders, or the one in
 Images become RGB, are scaled down (never up) and encoded again; JPEGs in RGB or grey that are small
 enough are kept byte for byte. EXIF rotation is not applied, as usual. Files that cannot be decoded
 are skipped, and named in info.json. The images of folders are shuffled by --seed, so that shards,
-and the first images of validation, are mixtures; parquet rows keep their order. An interrupted
-conversion leaves nothing and starts again.
+and the first images of validation, are mixtures; parquet rows keep their order.
 """
 
 import argparse
@@ -102,7 +101,7 @@ def from_folders(root: Path, seed: int) -> Source:
     return Source(classes, splits, files, len(files))
 
 
-def class_names(file: Path, labels: list[int | None]) -> list[str]:
+def class_names(file: Path, labels: list[int]) -> list[str]:
     """The names in the hub's metadata of a file, or else numbers up to the largest label."""
     from pyarrow.parquet import read_schema
 
@@ -110,16 +109,15 @@ def class_names(file: Path, labels: list[int | None]) -> list[str]:
         hub = json.loads(read_schema(file).metadata[b"huggingface"])
         return list(hub["info"]["features"]["label"]["names"])
     except (KeyError, TypeError):
-        return [str(label) for label in range(max(label or 0 for label in labels) + 1)]
+        return [str(label) for label in range(max(labels) + 1)]
 
 
 def read_rows(files: list[Path]) -> Iterator[Row]:
-    """The images of parquet files; one without a label has the label -1."""
+    """The images of parquet files."""
     for file in files:
         for number, row in enumerate(parquet_rows(file, "image.bytes", "label")):
             data = (row["image"] or {}).get("bytes") or b""
-            label = -1 if row["label"] is None else row["label"]
-            yield f"{file.name}:{number}", data, label
+            yield f"{file.name}:{number}", data, row["label"]
 
 
 def from_parquet(source: Path) -> Source:
@@ -130,6 +128,8 @@ def from_parquet(source: Path) -> Source:
         refuse(f"there are no parquet files of training images in {source}: use another --source")
     files = parts["train"] + parts["validation"]
     labels = [row["label"] for file in files for row in parquet_rows(file, "label")]
+    if None in labels or -1 in labels:
+        refuse(f"there are images without a label in {source}: use another --source")
     return Source(
         class_names(files[0], labels),
         {split: read_rows(parts[split]) for split in ("train", "validation")},
@@ -177,8 +177,6 @@ def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
     def usable(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
         for name, data, label, reason in parallel(work, rows, args.workers):
             bar.update()
-            if not reason and not 0 <= label < len(source.classes):
-                reason = f"label {label}"
             if reason:
                 skipped.append({"name": name, "reason": reason})
             else:

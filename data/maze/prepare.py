@@ -8,7 +8,6 @@ whatever --train and --workers are. data/maze/published.py says which rows of a 
 left out.
 """
 
-import argparse
 import itertools
 import os
 from functools import partial
@@ -17,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from data.common import (
-    HELD_OUT,
     SPLITS,
     add_numbers,
     at_least,
@@ -74,17 +72,6 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     return np.frombuffer(packed, np.uint8).reshape(-1, width)
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse what cannot be made, before any work."""
-    if args.size % 2 == 0:
-        refuse(f"the size of a maze is odd, got --size {args.size}")
-    if args.source and args.train:
-        refuse("--train means nothing to --source: a published set is taken as it is")
-    if not args.train:
-        # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
-        args.train = 70_000 if args.size == 9 else 1_000_000
-
-
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
@@ -92,7 +79,13 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--train", type=at_least(int, 1), help="mazes (1000000, of 9x9 70000)")
     add_numbers(parser, OPTIONS)
     args = parse_arguments(parser, words)
-    check(args)
+    if args.size % 2 == 0:
+        refuse(f"the size of a maze is odd, got --size {args.size}")
+    if args.source and args.train:
+        refuse("--train means nothing to --source: a published set is taken as it is")
+    if not args.train:
+        # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
+        args.train = 70_000 if args.size == 9 else 1_000_000
     counts = {split: getattr(args, split) for split in SPLITS}
     files = parquet_splits(args.source) if args.source else {}
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
@@ -100,7 +93,7 @@ def main(words: list[str] | None = None) -> None:
         request = {
             "size": args.size,
             "source": {str(file): checksum(file) for part in files.values() for file in part},
-            "held_out": {split: counts[split] for split in HELD_OUT if not files[split]},
+            "held_out": {split: counts[split] for split in SPLITS[:2] if not files[split]},
         }
 
     def write(new: Path) -> dict:

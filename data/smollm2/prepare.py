@@ -14,10 +14,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
-import torch
 from tokenizers.models import BPE
 
 from data.common import make_parser, one_line_errors, parse_arguments, refuse
@@ -65,35 +63,6 @@ def config_of(field) -> dict:
     }
 
 
-def halves(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of a query or key projection in transformers' order.
-
-    RoPE turns pairs of a head's D rows: llama.cpp has them side by side, transformers D/2 apart.
-    """
-    pairs = weight.view(heads, -1, 2, weight.shape[1])  # (heads, D/2, 2, hidden)
-    return pairs.transpose(1, 2).reshape(weight.shape)
-
-
-def weights_of(reader, config: dict, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """The tensors of these names, which are transformers', in float32."""
-    from gguf import MODEL_ARCH, dequantize, get_tensor_name_map
-
-    theirs = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    state = {}
-    for name in names:
-        # The head is tied to the embedding.
-        stored = name.replace("lm_head", "model.embed_tokens")
-        tensor = tensors[theirs.get_name(stored, try_suffixes=(".weight",))]
-        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        if ".q_proj." in name:
-            weight = halves(weight, config["num_attention_heads"])
-        if ".k_proj." in name:
-            weight = halves(weight, config["num_key_value_heads"])
-        state[name] = weight
-    return state
-
-
 def tokenizer_of(field) -> Tokenizer:
     """The tokenizer of the GGUF's header, with the chat template."""
     tokens = field("tokenizer.ggml.tokens")
@@ -116,16 +85,18 @@ def convert(file: Path, out: Path) -> None:
     """Write the model in a GGUF file as a Hugging Face directory."""
     try:
         from gguf import GGUFReader
+        from transformers import AutoModelForCausalLM
     except ImportError:
-        refuse("reading a GGUF file needs the package gguf: pip install -e '.[gguf]'")
-    reader = GGUFReader(file)
+        refuse("reading a GGUF file needs gguf and transformers: pip install -e '.[gguf]'")
+    fields = GGUFReader(file).fields
 
     def field(key: str):
-        return reader.fields[key].contents()
+        return fields[key].contents()
 
     config = config_of(field)
     model = from_config(config)
-    model.load_state_dict(weights_of(reader, config, model.state_dict()))
+    theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    model.load_state_dict(theirs.state_dict())
     if out.exists():  # main() has asked
         shutil.rmtree(out)
     checkpoint.save(out, model, tokenizer_of(field), [config["eos_token_id"]])

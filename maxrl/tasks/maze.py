@@ -91,14 +91,13 @@ def pack(walls: np.ndarray) -> np.ndarray:
     return np.packbits(~np.concatenate([right, down], 1), axis=1)
 
 
-def onward(walls: np.ndarray) -> dict[int, tuple[str, int]]:
-    """For every flat square from which walls (n, n) let one reach the goal: (move, next square).
-
-    Breadth first from the goal, whose own entry is ("", goal).
-    """
+def solve(walls: np.ndarray) -> list[str]:
+    """The moves of the shortest path from start to goal; walls (n, n)."""
     n = len(walls)
     wall = walls.ravel().tolist()
+    start = n + 1
     goal = n * n - n - 2
+    # Breadth first from the goal: {square: (the move towards the goal, the square it leads to)}.
     ways = {goal: ("", goal)}
     queue = [goal]
     for here in queue:
@@ -107,14 +106,8 @@ def onward(walls: np.ndarray) -> dict[int, tuple[str, int]]:
             if not wall[there] and there not in ways:
                 ways[there] = (move, here)
                 queue.append(there)
-    return ways
-
-
-def solve(walls: np.ndarray) -> list[str]:
-    """The moves of the shortest path from start to goal; walls (n, n)."""
-    ways = onward(walls)
     moves = []
-    move, here = ways[len(walls) + 1]
+    move, here = ways[start]
     while move:
         moves.append(move)
         move, here = ways[here]

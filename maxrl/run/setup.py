@@ -30,7 +30,7 @@ from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
-from maxrl.tasks import TASKS, load_task, refuse_unknown
+from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
 MOST = 10**8  # examples of a split
@@ -224,8 +224,11 @@ def check_names(cfg: Config):
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
     if cfg.task in TASKS:
-        known = inspect.signature(TASKS[cfg.task]).parameters.keys() - {"split"}
-        refuse_unknown(cfg.task, cfg.task_options, sorted(known))
+        signature = inspect.signature(TASKS[cfg.task])
+        try:
+            signature.bind("train", **cfg.task_options)
+        except TypeError as error:
+            raise UsageError(f"task {cfg.task}{signature}: {error}") from None
     elif ":" not in cfg.task:
         # It says which names there are.
         load_task(cfg.task, "train")

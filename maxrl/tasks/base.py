@@ -1,7 +1,6 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
-import shlex
 import textwrap
 import traceback
 import zlib
@@ -19,9 +18,9 @@ from maxrl.io.files import read_info
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-# An installed package comes without the commands that make data sets.
-CLONE = (ROOT / "data/common.py").exists()
-DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
+DATA = ROOT / "data"  # data/*/prepare.py write here
+if not (DATA / "common.py").exists():
+    DATA = Path("data")  # an installed package comes without these commands
 WIDTH = 60  # columns of a shown text: sample.py puts two of them side by side
 
 
@@ -71,10 +70,6 @@ class Task:
 
     def __getitem__(self, index: int) -> Example:
         raise NotImplementedError
-
-    def check_index(self, index: int):
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
 
     def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
         """Return the examples of a step: a list, or an ImageBatch (maxrl/tasks/images.py).
@@ -210,13 +205,11 @@ def open_set(
         folder = DATA / directory
     # Without info.json, which is written last, it is half a set.
     if not (folder / "info.json").exists():
-        clone = ", in a clone of the repository: what pip installs makes no data sets"
         raise FileNotFoundError(
-            f"there is no complete data set in {folder}: run python -m {command}"
-            + ("" if CLONE else clone)
+            f"there is no complete data set in {folder}: in a clone of the repository, "
+            f"run python -m {command}"
         )
-    out = shlex.quote(str(folder))
-    fix = f"python -m {command} --out {out} --overwrite (and the options that info.json names)"
+    fix = f"python -m {command} --out {folder} --overwrite (and the options that info.json names)"
     return folder, read_info(folder, starts, fix), fix
 
 
@@ -254,7 +247,8 @@ class Generated(Task):
         return self.size
 
     def __getitem__(self, index: int) -> Example:
-        self.check_index(index)
+        if not 0 <= index < self.size:
+            raise IndexError(f"example {index} of {self.size}")
         rng = random.Random(f"{self.seed} {self.split} {index}")
         shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
         for _ in range(10_000):

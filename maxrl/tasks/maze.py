@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
 
 from maxrl.io.files import checksum
 from maxrl.rollouts import Rollouts
@@ -189,16 +188,12 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
         tokens: (P, N, L) ids of VOCABULARY.
         lengths: (P, N), of the responses.
 
-    Returns (P, N) float. Raises ValueError for other shapes.
+    Returns (P, N) float.
     """
-    P, n, _ = walls.shape
-    if tokens.ndim != 3 or tokens.shape[0] != P or lengths.shape != tokens.shape[:2]:
-        raise ValueError(f"got tokens of shape {tuple(tokens.shape)}, expected (P, N, L), P = {P}")
-    # A ring of walls, so that no step leaves the grid, whatever its border is.
-    blocked = pad(walls, (1, 1, 1, 1), value=True).flatten(1)  # (P, n * n)
-    n += 2
-    start = 2 * n + 2
-    goal = n * n - 2 * n - 3
+    n = walls.shape[1]
+    blocked = walls.flatten(1)  # (P, n * n), with walls all around
+    start = n + 1
+    goal = n * n - n - 2
     positions = torch.arange(tokens.shape[2], device=tokens.device)
     written = positions < lengths.unsqueeze(2)  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
@@ -242,7 +237,6 @@ class Maze(Task):
         return len(self.mazes)
 
     def __getitem__(self, index: int) -> Example:
-        self.check_index(index)
         maze = np.array(self.mazes[index])
         walls = unpack(maze[None], self.size)[0]
         return Example(to_prompt(walls), " ".join([*solve(walls), "DONE", "<eos>"]), {"maze": maze})

@@ -41,21 +41,13 @@ def read_rows(
 
 def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
     """Return rows with their places, as read_table does for a file; DataError for other data."""
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise DataError(f"the {split} data is a {type(data).__name__} without a length: use a list")
-    if hasattr(data, "keys"):
-        splits = ", ".join(map(str, data.keys()))
+    try:
+        return [(dict(data[i]), f"row {i} of the {split} data") for i in range(len(data))]
+    except (TypeError, ValueError, LookupError):
         raise DataError(
-            f"the {split} data is a {type(data).__name__} with {splits}, not rows: pass a list of "
-            "dicts, such as DataFrame.to_dict('records'), or one split"
-        )
-    found = []
-    for i in range(len(data)):
-        row = data[i]
-        if not isinstance(row, dict):
-            raise DataError(f"row {i} of the {split} data is a {type(row).__name__}, not a dict")
-        found.append((dict(row), f"row {i} of the {split} data"))
-    return found
+            f"the {split} data is a {type(data).__name__}: pass a list of dicts, such as "
+            "DataFrame.to_dict('records'), or one split of a data set"
+        ) from None
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:

@@ -7,7 +7,6 @@ files. It is written last: without it there is no set.
 import argparse
 import itertools
 import re
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +23,6 @@ from maxrl.io.files import DataError, read_info, sealed, write_text
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
 SPLITS = ("test", "validation", "train")
-HELD_OUT = {"test": "test", "val": "validation"}  # by how the names of their files begin
 # The files that a data set may consist of.
 PARTS = re.compile(
     r"info\.json|tokenizer(_config)?\.json"
@@ -65,17 +63,11 @@ def make_parser(name: str, description: str | None, out: str) -> argparse.Argume
 
 
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """Parse a command line, --overwrite included.
-
-    `again` in the result is the command that replaces what the directory holds.
-    """
-    words = sys.argv[1:] if words is None else words
+    """Parse a command line, --overwrite included."""
     parser.add_argument(
         "--overwrite", action="store_true", help="replace another set in the directory"
     )
-    args = parser.parse_args(words)
-    args.again = f"{parser.prog} {shlex.join(words)} --overwrite"
-    return args
+    return parser.parse_args(words)
 
 
 def at_least(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
@@ -117,26 +109,14 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
             yield from pool.map(function, some)
 
 
-def parquet_splits(source: Path) -> dict[str, list[Path]]:
-    """The parquet files of every split: training, unless a folder or file begins with another."""
-    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source]
-    if not files:
-        refuse(f"there is no *.parquet in {source}: name another directory with --source")
-    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    for file in files:
-        found = re.search(r"(?:^|/)(test|val)", file.relative_to(source).as_posix().lower())
-        splits[HELD_OUT[found[1]] if found else "train"].append(file)
-    return splits
-
-
-def holds(folder: Path, request: dict, again: str) -> bool:
+def holds(folder: Path, request: dict) -> bool:
     """Whether a folder holds the very set that is asked for; exits if it holds another one."""
     if not set_files(folder):
         return False
-    info = read_info(folder, ("",), again) if (folder / "info.json").exists() else {}
+    info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
     if {name: info.get(name) for name in request} != request:
         refuse(
-            f"{folder} holds another set, or part of one: {again} replaces it, "
+            f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"
         )
     print(f"{folder} holds this set already")
@@ -162,7 +142,7 @@ def make_set(
     Returns info.json, or {} if the set was there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not args.overwrite and holds(folder, request, args.again):
+    if not args.overwrite and holds(folder, request):
         return {}
     # Old and new files never count together: info.json goes first and comes last.
     (folder / "info.json").unlink(missing_ok=True)

@@ -62,7 +62,7 @@ def download(source: Source, folder: Path) -> Path:
 def read_source(source: Source, file: str | Path | None, folder: Path) -> list[dict]:
     """The rows of a source in the one layout.
 
-    They come from `file`, which may be JSONL, a JSON list, CSV or parquet, or from a download into
+    They come from `file`, which may be JSONL, a JSON list or parquet, or from a download into
     `folder` if it is None. Rows without a problem or an answer are left out and counted.
     """
     file = Path(file) if file else download(source, folder / "download")

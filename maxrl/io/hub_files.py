@@ -9,7 +9,7 @@ from maxrl.io.files import read_json
 # Folders are left, and a second copy of Mistral's weights.
 NOT_HUB_FILES = ["*/*", "consolidated*"]
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
-FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
+FILES = (".jsonl", ".json", ".parquet")  # how a data set of one file ends
 
 
 def find(path: str | Path) -> Path:

@@ -123,19 +123,13 @@ def to_prompt(walls: np.ndarray) -> str:
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
 
-def squares(prompt: str) -> list[str]:
-    """The words of a prompt's grid, NEWLINE between the rows; none if there is no grid."""
-    words = prompt.split()
-    if "GRID_START" not in words or "GRID_END" not in words:
-        return []
-    body = words[words.index("GRID_START") + 1 : words.index("GRID_END")]
-    return body[:-1] if body[-1:] == ["NEWLINE"] else body
-
-
 def read_grid(prompt: str) -> dict[Square, str] | None:
     """The names of a prompt's squares; None unless they are a rectangle with one START and GOAL."""
-    body = squares(prompt)
-    rows = [row.split() for row in " ".join(body).split("NEWLINE")]
+    words = prompt.split()
+    if "GRID_START" not in words or "GRID_END" not in words:
+        return None
+    body = words[words.index("GRID_START") + 1 : words.index("GRID_END")]
+    rows = [row.split() for row in " ".join(body).removesuffix("NEWLINE").split("NEWLINE")]
     known = set(body) <= {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
     rectangle = len({len(row) for row in rows}) == 1
     if not known or not rectangle or body.count("START") != 1 or body.count("GOAL") != 1:

@@ -21,7 +21,7 @@ def read_rows(
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data: a file (JSONL, JSON, CSV, parquet), a data set on the hub, or the rows themselves.
+    data: a file (JSONL, JSON, parquet), a data set on the hub, or the rows themselves.
     split: of a data set on the hub.
     needed: columns that every row must have, with their types; a list is chat messages.
 
@@ -52,7 +52,6 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
     """Return a row with the needed columns; DataError if it lacks one."""
-    row = with_prompt(row, where)
     for name, types in needed.items():
         for other in OTHERS.get(name, ()):
             if row.get(name) is None and row.get(other) is not None:
@@ -70,27 +69,8 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
         if isinstance(value, list):
             check_messages(value, where)
         elif str(value).lstrip().startswith('[{"role"'):
-            raise DataError(
-                f"{where}: {name!r} has chat messages as a text, as CSV does: use JSONL"
-            )
+            raise DataError(f"{where}: {name!r} has chat messages as a text: write a list")
     return row
-
-
-def with_prompt(row: dict, where: str) -> dict:
-    """Return a row with a prompt, if it has whole conversations as `messages` instead.
-
-    The prompt is the messages up to the assistant's last one, which is the answer unless the row
-    has one.
-    """
-    messages = row.get("messages")
-    others = ["prompt", *OTHERS["prompt"]]
-    if not (messages and isinstance(messages, list) and row.keys().isdisjoint(others)):
-        return row
-    check_messages(messages, where)
-    *before, last = messages
-    if last["role"] != "assistant":
-        return row | {"prompt": messages}
-    return {"answer": row.get("solution", last["content"])} | row | {"prompt": before}
 
 
 def check_messages(messages: list, where: str) -> None:

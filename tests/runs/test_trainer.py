@@ -24,7 +24,6 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
-from maxrl.io.hub_files import data_files
 from maxrl.run import cli, setup
 from maxrl.run.command_line import with_overrides
 from maxrl.tasks import load_task
@@ -492,9 +491,9 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
         (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),
         (dict(train_dataset=None), "train_dataset"),
         (dict(train_dataset={"train": []}), "pass a list"),
-        (dict(train_dataset=iter([])), "length"),
+        (dict(train_dataset=iter([])), "pass a list"),
         (dict(train_dataset=[{"text": "a"}]), "prompt"),
-        (dict(train_dataset=["a"]), "row 0"),
+        (dict(train_dataset=["a"]), "pass a list of dicts"),
         (dict(model=torch.nn.Linear(1, 1)), "transformers model"),
         (dict(model=SimpleNamespace(config=None, save_pretrained=1, peft_config=1)), "adapter"),
         (dict(model=SimpleNamespace(config=None, save_pretrained=1)), "processing_class"),
@@ -532,13 +531,6 @@ def test_the_adapter_of_peft_by_default():
     usual = dict(lora_rank=8, lora_alpha=8.0, lora_projections=("q_proj", "v_proj"))
     assert adapter(peft.LoraConfig()) == usual
     assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual
-
-
-def test_a_folder_of_save_to_disk_is_named(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_list(sums(chat=False)).save_to_disk(tmp_path / "set")
-    with pytest.raises(FileNotFoundError, match="save_to_disk"):
-        data_files(str(tmp_path / "set"), "train")
 
 
 def test_the_validation_task_keeps_its_rewards():

@@ -1,4 +1,4 @@
-"""Images in folders and parquet files become the shards that training reads."""
+"""Images in folders become the shards that training reads."""
 
 import io
 import json
@@ -84,41 +84,13 @@ def test_train_and_val_folders(capsys):
     check_colours(out, "validation", 2)
 
 
-def parquet(file, rows, names=None):
-    """A file as the hub has it: rows of (bytes, label)."""
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if names else None
-    image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    schema = pa.schema({"image": image, "label": pa.int64()}, metadata)
-    columns = {
-        "image": [data and {"bytes": data, "path": None} for data, _ in rows],
-        "label": [label for _, label in rows],
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns, schema=schema), file, row_group_size=2)
-
-
-@pytest.mark.parametrize("below, named", [("", True), ("data", False)])
-def test_parquet(capsys, monkeypatch, below, named):
-    """In their order, small JPEGs byte for byte; rows that cannot be used are named."""
-    order = ("cat", "ant", "bee")
-    names = list(order) if named else None
-    rows = [(encoded(COLOURS[n], seed=i), order.index(n)) for i in range(4) for n in COLOURS]
-    bad = [(b"text", 0), (None, 1)]
-    parquet(source / below / "train-00000-of-00002.parquet", rows[:7], names)
-    parquet(source / below / "train-00001-of-00002.parquet", rows[7:] + bad, names)
-    parquet(source / below / "validation-00000-of-00001.parquet", rows[:6], names)
-    parquet(source / below / "test-00000-of-00001.parquet", [(data, -1) for data, _ in rows], names)
+def test_several_workers_and_files(capsys, monkeypatch):
+    train_and_val(source)
     monkeypatch.setattr(prepare, "SHARD", 5)
-    assert run(capsys, source, out, "--workers", 2, "--size", 40)[0] == 0
-    assert info(out)["counts"] == {"train": 12, "validation": 6} and images(out) == rows
-    assert info(out)["classes"] == (names or ["0", "1", "2"])
+    assert run(capsys, source, out, "--workers", 2)[0] == 0
+    assert info(out)["counts"] == {"train": 12, "validation": 6}
     assert len([*out.glob("train-*.bin")]) == 3
-    file = "train-00001-of-00002.parquet"
-    reason = "UnidentifiedImageError"
-    assert info(out)["skipped"] == [{"name": f"{file}:{i}", "reason": reason} for i in (5, 6)]
-    check_colours(out, "validation", 2, order)
+    check_colours(out, "train", 4)
 
 
 def test_images_become_small_rgb(capsys):
@@ -200,20 +172,12 @@ def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
     sets |= {"differ/train": ["ant", "bee"], "differ/val": ["ant", "emu"], "classes": COLOURS}
     for name, classes in sets.items():
         folders(tmp_path / name, 1, classes)
-    parquet(tmp_path / "no_train" / "validation-0.parquet", [(b"", 0)])
-    parquet(tmp_path / "secret" / "train-0.parquet", [(b"", 0), (b"", -1)])
-    parquet(tmp_path / "null" / "train-0.parquet", [(b"", 0), (b"", None)])
-    put(tmp_path / "damaged" / "train-0.parquet", b"PAR1 not one")
     words = {
         "none": "image-net.org",
-        "one": "1 class folders",
-        "differ": "different class folders",
+        "one": "two at least",
+        "differ": "the same class folders",
         "classes": "needs train/ and val/",
         "train_only": "needs train/ and val/",
-        "no_train": "no parquet files of training images",
-        "secret": "without a label",
-        "null": "without a label",
-        "damaged": "cannot be read",
     }
     for name, word in words.items():
         code, said = run(capsys, tmp_path / name, out)

@@ -143,8 +143,7 @@ def test_examples(folder):
         lines = draw(example.prompt, "", False).splitlines()[:9]
         walls = unpack(example.columns["maze"][None], 9)[0].tolist()
         assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
-    for index in (-1, 300):
-        pytest.raises(IndexError, task.__getitem__, index)
+    pytest.raises(IndexError, task.__getitem__, 300)
     assert len(to_prompt(mazes(17, 1)[0]).split()) == 310
 
 

@@ -59,15 +59,10 @@ def make_parser(name: str, description: str | None, out: str) -> argparse.Argume
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, help=f"directory to write (default {out})")
-    return parser
-
-
-def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """Parse a command line, --overwrite included."""
     parser.add_argument(
         "--overwrite", action="store_true", help="replace another set in the directory"
     )
-    return parser.parse_args(words)
+    return parser
 
 
 def at_least(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
@@ -136,7 +131,7 @@ def make_set(
     Args:
         request: the part of info.json that says which set it is; its "sha256", if there is one,
             names the files that get a checksum, otherwise these are the .npy files.
-        args: the result of `parse_arguments`.
+        args: the command line.
         write: puts the files into the folder that it is given and returns the rest of info.json.
 
     Returns info.json, or {} if the set was there.

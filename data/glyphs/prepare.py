@@ -22,7 +22,6 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_arguments,
     progress,
 )
 from maxrl.tasks.base import DATA
@@ -131,7 +130,7 @@ def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> dic
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("glyphs", __doc__, "data/glyphs/CLASSESxSIZE")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     counts = {split: getattr(args, split) for split in SPLITS}
     info = {
         "encoding": "raw",

@@ -28,7 +28,6 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_arguments,
     progress,
     refuse,
 )
@@ -128,7 +127,7 @@ def main(words: list[str] | None = None) -> None:
     parser = make_parser("imagenet", __doc__, "data/imagenet/SIZE")
     parser.add_argument("--source", type=Path, required=True, help="directory of images, see above")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     pillow()  # if it is missing, say so before the listing, which may take minutes
     folders = {"train": args.source / "train", "validation": args.source / "val"}
     classes = class_folders(folders["train"])

@@ -21,7 +21,6 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_arguments,
     progress,
     refuse,
 )
@@ -72,7 +71,7 @@ def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
     parser.add_argument("--train", type=at_least(int, 1), help="mazes (1000000, of 9x9 70000)")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     if args.size % 2 == 0:
         refuse(f"the size of a maze is odd, got --size {args.size}")
     if not args.train:

@@ -63,7 +63,10 @@ def within(task: Task, split: str, tokenizer: Tokenizer | None, limit: int) -> T
     """Return the task without prompts of more than `limit` tokens, and say how many these are."""
     shorter = Within(task, tokenizer, limit)
     if shorter.left_out and distributed.rank() == 0:
-        say(f"{split}: {shorter.left_out_words}")
+        say(
+            f"{split}: left out {shorter.left_out} of {len(task)} prompts, longer than "
+            f"--max-prompt {limit} tokens"
+        )
     return cast(Task, shorter)
 
 

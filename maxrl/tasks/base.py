@@ -129,9 +129,8 @@ class Task:
 class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
-    left_out        how many have more
-    left_out_words  says so, if there are any
-    longest         the length of the longest prompt here
+    left_out  how many have more
+    longest   the length of the longest prompt here
     """
 
     def __init__(self, task: Task, tokenizer, limit: int):
@@ -142,12 +141,6 @@ class Within:
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        self.left_out_words = ""
-        if self.left_out:
-            self.left_out_words = (
-                f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
-                f"{limit} tokens"
-            )
 
     def __getattr__(self, name: str) -> Any:
         # Missing while a worker of a loader unpickles this object.
@@ -187,9 +180,7 @@ def finished_only(rewards: Callable) -> Callable:
     return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished
 
 
-def open_set(
-    directory: str | Path, command: str, starts: tuple[str, ...]
-) -> tuple[Path, dict, str]:
+def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tuple[Path, dict]:
     """Find a data set that data/*/prepare.py has written.
 
     Args:
@@ -197,8 +188,8 @@ def open_set(
         command: the module that makes the set, with its options, for errors.
         starts: what the names of the files to compare with their checksums begin with.
 
-    Returns its folder, its info.json, and how it is made again. Raises FileNotFoundError if there
-    is none, DataError if it is damaged.
+    Returns its folder and its info.json. Raises FileNotFoundError if there is none, DataError if it
+    is damaged.
     """
     folder = Path(directory)
     if not (folder / "info.json").exists():
@@ -210,7 +201,7 @@ def open_set(
             f"run python -m {command}"
         )
     fix = f"python -m {command} --out {folder} --overwrite (and the options that info.json names)"
-    return folder, read_info(folder, starts, fix), fix
+    return folder, read_info(folder, starts, fix)
 
 
 def check_split(split: str):

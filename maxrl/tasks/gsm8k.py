@@ -31,7 +31,7 @@ class Gsm8k(BoxedAnswers):
         self.verdict = check_verdict(verdict)
         name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
         compared = (f"{split}.", "test.", "tokenizer")
-        folder, self.info, _ = open_set(directory, f"data.{name}.prepare", compared)
+        folder, self.info = open_set(directory, f"data.{name}.prepare", compared)
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

@@ -54,7 +54,7 @@ class Math(BoxedAnswers):
         if name in SETS:
             folder_name, file_name = SETS[name].split("/")
             make = f"data.{folder_name}.prepare"
-            folder, _, _ = open_set(Path(directory) / folder_name, make, (file_name,))
+            folder, _ = open_set(Path(directory) / folder_name, make, (file_name,))
             name = str(folder / file_name)
         elif Path(name).suffix not in FILES and "/" not in name:
             raise ValueError(

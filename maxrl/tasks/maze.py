@@ -220,7 +220,7 @@ class Maze(Task):
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         make = f"data.maze.prepare --size {size}"
         name = f"{split}.npy"
-        folder, info, _ = open_set(directory or f"maze/{size}x{size}", make, (name,))
+        folder, info = open_set(directory or f"maze/{size}x{size}", make, (name,))
         if info.get("size") != size:
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(folder / name)

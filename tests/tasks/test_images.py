@@ -92,14 +92,14 @@ def test_offsets_beyond_4_gib(tmp_path):
         lambda f: write_shard(f, "train", 1, [(b"more", 0)]),
     ],
 )
-def test_damaged_sets_are_refused_with_the_command_that_makes_them(tmp_path, damage):
+def test_damaged_sets_are_refused(tmp_path, damage):
     """Files missing or added; tests/faults damages bytes of every file."""
     rows = [(encoded(smooth(20, 20, i)), i % 3) for i in range(4)]
     write_set(tmp_path, {"train": rows, "test": []})
     damage(tmp_path)
-    with pytest.raises(UsageError, match="--overwrite .*makes it again") as error:
+    with pytest.raises(UsageError, match="again") as error:
         load_task("images", "train", directory=str(tmp_path))
-    assert f"--out {tmp_path}" in str(error.value) and "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
 
 
 # ---------------------------------------- what is cut out -----------------------------------------
@@ -283,7 +283,9 @@ def test_changed_bytes_are_named(raw, tmp_path, workers):
     (folder / "test-00000.bin").write_bytes(rows[0][0] * 2)
     batches = iter(prefetched(Images("test", folder, 12), [([0], [1]), ([1], [1])], workers))
     assert len(next(batches)) == 1
-    with pytest.raises(UsageError, match=r"image 1 in .* is not what its .* makes it again\Z"):
+    with pytest.raises(
+        UsageError, match=r"image 1 in .* is not what its checksum says: make .* again\Z"
+    ):
         next(batches)
 
 

@@ -6,9 +6,8 @@ size would be too slow to feed GPUs. SOURCE has train/ and val/, each with the s
 as ILSVRC is usually unpacked. A label is a position among their sorted names.
 
 Images become RGB, are scaled down (never up) and encoded again; JPEGs in RGB or grey that are small
-enough are kept byte for byte. EXIF rotation is not applied, as usual. Files that cannot be decoded
-are skipped, and named in info.json. The images are shuffled by --seed, so that shards, and the
-first images of validation, are mixtures.
+enough are kept byte for byte. EXIF rotation is not applied, as usual. The images are shuffled by
+--seed, so that shards, and the first images of validation, are mixtures.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from data.common import (
     progress,
     refuse,
 )
+from maxrl.io.files import DataError
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import FORMATS, pillow, write_split
 
@@ -85,41 +84,25 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
     return file.getvalue()
 
 
-def convert(size: int, quality: int, row: Row) -> tuple[str, bytes, int, str]:
-    """(name, JPEG, label, why it has to be skipped or "") of an image.
-
-    An OSError in reading a file is not caught: the source may have gone, a disk or a share.
-    """
-    name, file, label = row
+def convert(size: int, quality: int, row: Row) -> tuple[bytes, int]:
+    """JPEG and label of an image; DataError if it cannot be decoded."""
+    _, file, label = row
     data = file.read_bytes()
     try:
-        return name, to_jpeg(data, size, quality), label, ""
+        return to_jpeg(data, size, quality), label
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
-        return name, b"", label, type(error).__name__
+        raise DataError(f"{file} is no image ({type(error).__name__}): remove it") from None
 
 
 def write(splits: dict[str, list[Row]], args: argparse.Namespace, folder: Path) -> dict:
-    """Write all shards, shuffled; returns the counts and what was skipped."""
-    skipped: list[dict[str, str]] = []
-    counts: dict[str, int] = {}
+    """Write all shards, shuffled."""
     work = partial(convert, args.size, args.quality)
-
-    def usable(rows: list[Row]) -> Iterator[tuple[bytes, int]]:
-        for name, data, label, reason in progress(
-            parallel(work, rows, args.workers), split, total=len(rows), unit=" images"
-        ):
-            if reason:
-                skipped.append({"name": name, "reason": reason})
-            else:
-                yield data, label
-
     for key, (split, rows) in enumerate(splits.items()):
         rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(key,)))
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
-        counts[split] = write_split(folder, split, usable(shuffled), SHARD)
-    if not counts["train"]:
-        refuse(f"no training image could be decoded, the first is {skipped[0]}", 1)
-    return {"counts": counts, "skipped": skipped}
+        images = parallel(work, shuffled, args.workers)
+        write_split(folder, split, progress(images, split, total=len(rows), unit=" images"), SHARD)
+    return {"counts": {split: len(rows) for split, rows in splits.items()}}
 
 
 @one_line_errors()
@@ -150,7 +133,6 @@ def main(words: list[str] | None = None) -> None:
     if info := make_set(folder, request, args, partial(write, splits, args)):
         counts = " + ".join(f"{count:,}" for count in info["counts"].values())
         print(f"wrote {counts} images of {len(classes):,} classes to {folder}")
-        print(f"skipped {len(info['skipped']):,} files, which info.json names")
 
 
 if __name__ == "__main__":

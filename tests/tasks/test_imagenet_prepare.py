@@ -79,7 +79,7 @@ def test_train_and_val_folders(capsys):
     os.symlink("nowhere", source / "train/ant/linked.JPEG")
     os.mkfifo(source / "train/ant/pipe.JPEG")
     code, said = run(capsys, source, out)
-    assert code == 0 and f"wrote 12 + 6 images of 3 classes to {out}\nskipped 0" in said
+    assert code == 0 and f"wrote 12 + 6 images of 3 classes to {out}\n" in said
     check_colours(out, "train", 4)
     check_colours(out, "validation", 2)
 
@@ -126,22 +126,19 @@ def test_small_jpegs_are_kept_byte_for_byte(capsys):
     assert not {data for data, label in images(out) if label == 1} & set(other)
 
 
-def test_damaged_files_are_skipped_and_named(tmp_path, capsys):
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
+
+
+@pytest.mark.parametrize(
+    "data", [encoded((9, 9, 9), (30, 400))[:400], b"", b"no\n", EPS], ids=["cut", "", "text", "eps"]
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_file_is_named(capsys, data, workers):
     train_and_val(source, 3)
-    bad = {"cut.jpg": encoded((9, 9, 9), (30, 400))[:400], "empty.jpg": b"", "text.jpg": b"no\n"}
-    bad["script.eps"] = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
-    for name, data in bad.items():
-        put(source / "train/bee" / name, data)
-    code, said = run(capsys, source, out)
-    assert code == 0 and "skipped 4 files" in said
-    assert {one["name"] for one in info(out)["skipped"]} == {f"train/bee/{name}" for name in bad}
-    check_colours(out, "train", 3)
-    for name in COLOURS:
-        put(tmp_path / "bad/train" / name / "x.jpg", b"")
-        put(tmp_path / "bad/val" / name / "x.jpg", b"")
-    code, said = run(capsys, tmp_path / "bad", tmp_path / "other")
-    assert code == 1 and "no training image could be decoded" in said
-    assert not list((tmp_path / "other").iterdir())
+    put(source / "train/bee/bad.jpg", data)
+    code, said = run(capsys, source, out, "--workers", workers)
+    assert code == 2 and said.count("\n") == 1 and "train/bee/bad.jpg is no image" in said
+    assert not (out / "info.json").exists()
 
 
 def test_shuffled_by_the_seed_and_not_by_the_workers(tmp_path, capsys):

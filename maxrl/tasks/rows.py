@@ -56,16 +56,12 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
         for other in OTHERS.get(name, ()):
             if row.get(name) is None and row.get(other) is not None:
                 row[name] = row[other]
-        if name not in row:
-            raise DataError(
-                f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}"
-            )
-        value = row[name]
-        if not isinstance(value, types):
+        value = row.get(name)
+        if not value or not isinstance(value, types):
             wanted = " or ".join("text" if kind is str else "a list" for kind in types)
-            raise DataError(f"{where}: {name!r} must be {wanted}, not {str(value)[:40]!r}")
-        if not value:
-            raise DataError(f"{where}: {name!r} is empty")
+            raise DataError(
+                f"{where}: {name!r} must be {wanted}, not {value!r:.40}; its columns are {[*row]}"
+            )
         if isinstance(value, list):
             check_messages(value, where)
         elif str(value).lstrip().startswith('[{"role"'):

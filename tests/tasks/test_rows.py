@@ -86,20 +86,32 @@ def test_the_math_task_reads_them_too():
     [
         ("a.csv", b"prompt,answer\na,1\n", ", line 1 is not JSON"),
         ("a.jsonl", b"", " holds no rows"),
-        ("a.jsonl", b'{"prompt": "a"}\n\n{"prompt": ""}', ", line 3: 'prompt' is empty"),
+        (
+            "a.jsonl",
+            b'{"prompt": "a"}\n\n{"prompt": ""}',
+            ", line 3: 'prompt' must be text or a list, not ''",
+        ),
         ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', " is not JSON: Expecting ':' delimiter"),
-        ("a.json", b'[{"prompt": "a"}, {}]', ", row 2 has no 'prompt'; it has nothing"),
+        ("a.json", b'[{"prompt": "a"}, {}]', ", row 2: 'prompt' must be text or a list, not None"),
         ("a.json", b'[{"prompt": "a"}, 3]', ", row 2 is 3, not an object"),
-        ("a.jsonl", b'{"prompt": "a"}\n{"promt": "b"}', ", line 2 has no 'prompt'; it has 'promt'"),
+        (
+            "a.jsonl",
+            b'{"prompt": "a"}\n{"promt": "b"}',
+            ", line 2: 'prompt' must be text or a list",
+        ),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt', ", line 2 is not JSON"),
-        ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not '3'"),
+        ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not 3"),
         ("a.jsonl", b"[" * 100_000, " is not JSON"),
         ("a.jsonl", b'{"prompt": null}', ", line 1: 'prompt' must be text or a list"),
-        ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' is empty"),
+        ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' must be text or a list, not []"),
         ("a.jsonl", b'{"prompt": ["x"]}', ", line 1: a message must have a role"),
         ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", ", line 1 is not JSON"),
         ("a.jsonl", b'\n{"prompt": "\xff"}', ", line 2 is not UTF-8"),
-        ("a.jsonl", b'{"messages": [{"role": "user"}]}', ", line 1 has no 'prompt'; it has"),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "user"}]}',
+            ", line 1: 'prompt' must be text or a list, not None",
+        ),
         ("a.parquet", b"PAR1 and no more", " cannot be read"),
         ("a.jsonl", b'{"prompt": "[{\\"role\\": 1}]"}', ", line 1: 'prompt' has chat messages"),
         ("a.parquet", b"prompt,answer\na,1\n", " cannot be read"),
@@ -119,7 +131,7 @@ def test_damage_in_parquet():
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    with pytest.raises(UsageError, match=r"a.parquet, row 2: 'prompt' is empty"):
+    with pytest.raises(UsageError, match=r"a.parquet, row 2: 'prompt' must be"):
         prompts(write("a.parquet", [{"prompt": "a"}, {"prompt": ""}]))
     write("b.parquet", [{"prompt": "abc" * i, "answer": i} for i in range(1, 400)])
     data = Path("b.parquet").read_bytes()

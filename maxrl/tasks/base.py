@@ -204,11 +204,6 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
     return folder, read_info(folder, starts, fix)
 
 
-def check_split(split: str):
-    if split not in ("train", "validation", "test"):
-        raise ValueError(f"split must be train, validation or test, got {split!r}")
-
-
 def check_verdict(verdict: str) -> str:
     """Check the option of tasks with BoxedAnswers."""
     if verdict not in ("boxed", "published"):

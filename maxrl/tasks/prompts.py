@@ -11,7 +11,7 @@ rows: a list of dictionaries, a datasets.Dataset, or whatever else has their met
 from collections.abc import Sequence
 
 from maxrl.errors import UsageError
-from maxrl.tasks.base import Example, NoSplit, Task, check_split
+from maxrl.tasks.base import Example, NoSplit, Task
 from maxrl.tasks.rows import read_rows
 
 
@@ -25,7 +25,6 @@ class Prompts(Task):
         validation: str | Sequence[dict] = "",
         test: str | Sequence[dict] = "",
     ):
-        check_split(split)
         data = {"train": train, "validation": validation, "test": test}[split]
         if isinstance(data, str) and not data:
             raise NoSplit(

@@ -255,9 +255,9 @@ def test_refused_options(name):
             load_task(name, "train", **{option: 0})
     with pytest.raises(UsageError, match="elements must be 0 to 6"):
         load_task("subset_sum", "train", elements=7)
-    for task in TASKS.values():
-        with pytest.raises((ValueError, FileNotFoundError)):
-            task(split="dev")
+    for task in TASKS:
+        with pytest.raises((UsageError, FileNotFoundError)):
+            load_task(task, "dev")
 
 
 def test_rewards_read_completions():

@@ -14,7 +14,7 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -124,26 +124,24 @@ def set_files(folder: Path) -> list[Path]:
 
 
 def make_set(
-    folder: Path, request: dict, args: argparse.Namespace, write: Callable[[Path], dict]
-) -> dict[str, Any]:
-    """Make a data set unless the folder holds it already.
+    folder: Path, info: dict, args: argparse.Namespace, write: Callable[[Path], None]
+) -> bool:
+    """Make a data set and return True, unless the folder holds it already.
 
     Args:
-        request: the part of info.json that says which set it is; its "sha256", if there is one,
-            names the files that get a checksum, otherwise these are the .npy files.
+        info: says which set it is; its "sha256", if there is one, names the files that get a
+            checksum, otherwise these are the .npy files.
         args: the command line.
-        write: puts the files into the folder that it is given and returns the rest of info.json.
-
-    Returns info.json, or {} if the set was there.
+        write: puts the files into the folder that it is given.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not args.overwrite and holds(folder, request):
-        return {}
+    if not args.overwrite and holds(folder, info):
+        return False
     # Old and new files never count together: info.json goes first and comes last.
     (folder / "info.json").unlink(missing_ok=True)
     for file in set_files(folder):
         file.unlink()
-    info = request | write(folder)
+    write(folder)
     names = [file.name for file in set_files(folder) if file.suffix == ".npy"]
     write_text(folder / "info.json", sealed(info, folder, info.get("sha256") or names))
-    return info
+    return True

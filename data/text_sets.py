@@ -96,10 +96,9 @@ def write_texts(args: argparse.Namespace, name: str, info: dict, texts: dict[str
     texts = {file: text for file, text in texts.items() if text}
     sums = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
 
-    def write(new: Path) -> dict:
+    def write(new: Path) -> None:
         for file, text in texts.items():
             (new / file).write_text(text, encoding="utf-8")
-        return {}
 
     folder = args.out or HERE / name
     if make_set(folder, info | {"sha256": sums}, args, write):

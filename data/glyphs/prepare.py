@@ -116,14 +116,13 @@ def draw_block(args: argparse.Namespace, split: str, number: int) -> list[tuple[
     return [(image.tobytes(), int(label)) for image, label in zip(images, labels)]
 
 
-def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> dict:
+def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> None:
     """Write all shards; a block is a job for a worker."""
     for split, count in counts.items():
         numbers = range(-(-count // BLOCK))
         blocks = parallel(partial(draw_block, args, split), numbers, args.workers)
         images = itertools.islice(itertools.chain.from_iterable(blocks), count)
         write_split(folder, split, progress(images, split, total=count, unit=" images"), SHARD)
-    return {}
 
 
 @one_line_errors()

@@ -41,7 +41,7 @@ OPTIONS = {
 }
 VERSION = 1  # of the conversion: other bytes are another version
 SHARD = 20_000  # images in a file
-Row = tuple[str, Path, int]  # an image's name, its file, its label
+Row = tuple[Path, int]  # the file of an image and its label
 
 
 def class_folders(directory: Path) -> list[str]:
@@ -55,15 +55,11 @@ def class_folders(directory: Path) -> list[str]:
 
 
 def list_images(folder: Path, classes: list[str]) -> list[Row]:
-    """The files in a folder's class folders by class and name; names begin with the folder's."""
+    """The files in a folder's class folders by class and name."""
     rows: list[Row] = []
     for label, name in enumerate(classes):
-        files = (folder / name).rglob("[!.]*")
-        rows += sorted(
-            (file.relative_to(folder.parent).as_posix(), file, label)
-            for file in files
-            if file.is_file()
-        )
+        files = sorted((folder / name).rglob("[!.]*"), key=Path.as_posix)
+        rows += [(file, label) for file in files if file.is_file()]
     return rows
 
 
@@ -86,7 +82,7 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
 
 def convert(size: int, quality: int, row: Row) -> tuple[bytes, int]:
     """JPEG and label of an image; DataError if it cannot be decoded."""
-    _, file, label = row
+    file, label = row
     data = file.read_bytes()
     try:
         return to_jpeg(data, size, quality), label
@@ -94,7 +90,7 @@ def convert(size: int, quality: int, row: Row) -> tuple[bytes, int]:
         raise DataError(f"{file} is no image ({type(error).__name__}): remove it") from None
 
 
-def write(splits: dict[str, list[Row]], args: argparse.Namespace, folder: Path) -> dict:
+def write(splits: dict[str, list[Row]], args: argparse.Namespace, folder: Path) -> None:
     """Write all shards, shuffled."""
     work = partial(convert, args.size, args.quality)
     for key, (split, rows) in enumerate(splits.items()):
@@ -102,7 +98,6 @@ def write(splits: dict[str, list[Row]], args: argparse.Namespace, folder: Path) 
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
         images = parallel(work, shuffled, args.workers)
         write_split(folder, split, progress(images, split, total=len(rows), unit=" images"), SHARD)
-    return {"counts": {split: len(rows) for split, rows in splits.items()}}
 
 
 @one_line_errors()
@@ -118,8 +113,13 @@ def main(words: list[str] | None = None) -> None:
         refuse(f"train/ and val/ in {args.source} need the same class folders, two at least")
     splits = {split: list_images(folder, classes) for split, folder in folders.items()}
     # Names and sizes, by which the same source is known again wherever it lies.
-    files = [(name, file.stat().st_size) for rows in splits.values() for name, file, _ in rows]
-    request = {
+    files = [
+        (file.relative_to(args.source).as_posix(), file.stat().st_size)
+        for rows in splits.values()
+        for file, _ in rows
+    ]
+    counts = {split: len(rows) for split, rows in splits.items()}
+    info = {
         "encoding": "jpeg",
         "classes": classes,
         "version": VERSION,
@@ -128,11 +128,11 @@ def main(words: list[str] | None = None) -> None:
         "quality": args.quality,
         "seed": args.seed,
         "shard_images": SHARD,
+        "counts": counts,
     }
     folder = args.out or DATA / "imagenet" / str(args.size)
-    if info := make_set(folder, request, args, partial(write, splits, args)):
-        counts = " + ".join(f"{count:,}" for count in info["counts"].values())
-        print(f"wrote {counts} images of {len(classes):,} classes to {folder}")
+    if make_set(folder, info, args, partial(write, splits, args)):
+        print(f"wrote {sum(counts.values()):,} images of {len(classes):,} classes to {folder}")
 
 
 if __name__ == "__main__":

@@ -81,12 +81,11 @@ def main(words: list[str] | None = None) -> None:
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
     total = sum(counts.values())
 
-    def write(new: Path) -> dict:
+    def write(new: Path) -> None:
         rows = draw_mazes(args.size, total, args.seed, args.workers)
         ends = np.cumsum(list(counts.values()))
         for split, part in zip(counts, np.split(rows, ends[:-1])):
             np.save(new / f"{split}.npy", part, allow_pickle=False)
-        return {}
 
     folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
     if make_set(folder, request, args, write):

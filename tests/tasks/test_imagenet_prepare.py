@@ -79,7 +79,7 @@ def test_train_and_val_folders(capsys):
     os.symlink("nowhere", source / "train/ant/linked.JPEG")
     os.mkfifo(source / "train/ant/pipe.JPEG")
     code, said = run(capsys, source, out)
-    assert code == 0 and f"wrote 12 + 6 images of 3 classes to {out}\n" in said
+    assert code == 0 and f"wrote 18 images of 3 classes to {out}\n" in said
     check_colours(out, "train", 4)
     check_colours(out, "validation", 2)
 

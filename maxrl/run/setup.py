@@ -63,10 +63,7 @@ def within(task: Task, split: str, tokenizer: Tokenizer | None, limit: int) -> T
     """Return the task without prompts of more than `limit` tokens, and say how many these are."""
     shorter = Within(task, tokenizer, limit)
     if shorter.left_out and distributed.rank() == 0:
-        say(
-            f"{split}: left out {shorter.left_out} of {len(task)} prompts, longer than "
-            f"--max-prompt {limit} tokens"
-        )
+        say(f"{split}: {shorter.left_out_words}")
     return cast(Task, shorter)
 
 

@@ -129,8 +129,9 @@ class Task:
 class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
-    left_out  how many have more
-    longest   the length of the longest prompt here
+    left_out        how many have more
+    left_out_words  says so
+    longest         the length of the longest prompt here
     """
 
     def __init__(self, task: Task, tokenizer, limit: int):
@@ -141,6 +142,10 @@ class Within:
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
+        self.left_out_words = (
+            f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
+            f"{limit} tokens"
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Missing while a worker of a loader unpickles this object.

@@ -129,7 +129,10 @@ def parse(text: bytes, where: str):
     NaN and Infinity are accepted, as Python's json writes them.
     """
     try:
-        return json.loads(text.decode())
+        value = json.loads(text.decode())
+        # Half of a surrogate pair and very deep nesting can be read, but not written again.
+        json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeError:
         raise DataError(f"{where} is not UTF-8") from None
     except (ValueError, RecursionError) as error:

@@ -101,6 +101,7 @@ def test_the_math_task_reads_them_too():
         ),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt', ", line 2 is not JSON"),
         ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not 3"),
+        ("a.jsonl", b'{"prompt": "\\ud800"}', ", line 1 is not UTF-8"),
         ("a.jsonl", b"[" * 100_000, " is not JSON"),
         ("a.jsonl", b'{"prompt": null}', ", line 1: 'prompt' must be text or a list"),
         ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' must be text or a list, not []"),

@@ -30,7 +30,7 @@ from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
-from maxrl.tasks import TASKS, load_task
+from maxrl.tasks import TASKS, check_options, load_task
 from maxrl.tasks.base import NoSplit, Task, Within, example_of, finished_only
 
 MOST = 10**8  # examples of a split
@@ -224,11 +224,7 @@ def check_names(cfg: Config):
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
     if cfg.task in TASKS:
-        signature = inspect.signature(TASKS[cfg.task])
-        try:
-            signature.bind("train", **cfg.task_options)
-        except TypeError as error:
-            raise UsageError(f"task {cfg.task}{signature}: {error}") from None
+        check_options(cfg.task, cfg.task_options)
     elif ":" not in cfg.task:
         # It says which names there are.
         load_task(cfg.task, "train")

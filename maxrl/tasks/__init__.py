@@ -1,5 +1,6 @@
 """The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
+import inspect
 from typing import Any
 
 from maxrl.errors import FAULTS, UsageError
@@ -52,3 +53,11 @@ def load_task(name: str, split: str, /, **options: Any) -> Task:
         raise UsageError(f"task {name}: {error}") from None
     except FAULTS as error:
         raise UsageError(f"task {name} {fault(error)}") from None
+
+
+def check_options(name: str, options: dict) -> None:
+    """UsageError if the constructor of a task in TASKS does not take these options."""
+    try:
+        inspect.signature(TASKS[name]).bind("train", **options)
+    except TypeError as error:
+        raise UsageError(f"task {name}: {error}") from None

@@ -1,25 +1,20 @@
 """What the prepare.py commands share: one-line errors, options, worker processes, whole data sets.
 
 A data set is a folder with an info.json, which describes the set and holds the checksums of its
-files. All of them are written into a temporary folder inside the set's own and then moved,
-info.json last: without it there is no set.
+files. It is written last: without it there is no set.
 """
 
 import argparse
-import os
+import itertools
 import re
-import shlex
-import shutil
 import signal
 import sys
-import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -28,13 +23,12 @@ from maxrl.io.files import DataError, read_info, sealed, write_text
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
 SPLITS = ("test", "validation", "train")
-HELD_OUT = {"test": "test", "validation": "val"}  # how the names of their files or folders begin
-# The files that a data set may consist of. Nothing else in its folder is ever touched.
+# The files that a data set may consist of.
 PARTS = re.compile(
     r"info\.json|tokenizer(_config)?\.json"
     r"|(train|validation|test|\d{4})(-\d{5,})?\.(bin|npy|jsonl)"
 )
-AHEAD = 8  # jobs per worker that may be finished before their results are used
+AT_ONCE = 16  # jobs per worker whose results are in memory together
 progress = partial(tqdm, unit_scale=True, disable=None)  # shows a bar only in a terminal
 
 
@@ -51,12 +45,10 @@ def one_line_errors() -> Iterator[None]:
         yield
     except (UsageError, DataError) as error:
         refuse(f"{error}")
-    except OSError as error:
+    except (OSError, BrokenExecutor) as error:
         refuse(f"{error}", 1)
-    except BrokenExecutor:
-        refuse("a worker process died, perhaps for lack of memory: use fewer --workers", 1)
     except KeyboardInterrupt:
-        refuse("interrupted, no set was written", 130)
+        refuse("interrupted, the set is not complete", 130)
 
 
 def make_parser(name: str, description: str | None, out: str) -> argparse.ArgumentParser:
@@ -67,21 +59,10 @@ def make_parser(name: str, description: str | None, out: str) -> argparse.Argume
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, help=f"directory to write (default {out})")
-    return parser
-
-
-def parse_arguments(parser: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """Parse a command line, --overwrite included.
-
-    `again` in the result is the command that replaces what the directory holds.
-    """
-    words = sys.argv[1:] if words is None else words
     parser.add_argument(
         "--overwrite", action="store_true", help="replace another set in the directory"
     )
-    args = parser.parse_args(words)
-    args.again = f"{parser.prog} {shlex.join(words)} --overwrite"
-    return args
+    return parser
 
 
 def at_least(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
@@ -114,90 +95,53 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
     if workers == 1:
         yield from map(function, jobs)
         return
-    # Ctrl-C takes effect between two jobs, because an exception inside the pool's own code can make
-    # it hang. It reaches all processes of a terminal; workers inherit this handler, which only
-    # notes the signal, and then ignore it.
-    stops: list[bool] = []
-    before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
+    jobs = iter(jobs)
+    # Ctrl-C reaches all processes of a terminal, and only this one has a sentence for it.
     ignore = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore)
-    waiting: deque[Future] = deque()
-    try:
-        for job in jobs:
-            waiting.append(pool.submit(function, job))
-            if stops:
-                raise KeyboardInterrupt
-            if len(waiting) > AHEAD * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-            if stops:
-                raise KeyboardInterrupt
-    finally:
-        pool.shutdown(cancel_futures=True)
-        signal.signal(signal.SIGINT, before)
+    with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore) as pool:
+        # Not all jobs at once, whose results might be more than memory holds.
+        while some := list(itertools.islice(jobs, AT_ONCE * workers)):
+            yield from pool.map(function, some)
 
 
-def parquet_splits(source: Path) -> dict[str, list[Path]]:
-    """The parquet files of every split: training, unless the path of a file says otherwise."""
-    files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source]
-    if not files:
-        refuse(f"there is no *.parquet in {source}: name another directory with --source")
-    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    for file in files:
-        names = file.relative_to(source).parts or (file.name,)
-        held_out = (
-            split
-            for split, start in HELD_OUT.items()
-            if any(name.lower().startswith(start) for name in names)
-        )
-        splits[next(held_out, "train")].append(file)
-    return splits
-
-
-def holds(folder: Path, request: dict, again: str) -> bool:
+def holds(folder: Path, request: dict) -> bool:
     """Whether a folder holds the very set that is asked for; exits if it holds another one."""
-    if not any(PARTS.fullmatch(file.name) for file in folder.iterdir()):
+    if not set_files(folder):
         return False
-    info = read_info(folder, ("",), again) if (folder / "info.json").exists() else {}
+    info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
     if {name: info.get(name) for name in request} != request:
         refuse(
-            f"{folder} holds another set, or part of one: {again} replaces it, "
+            f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"
         )
     print(f"{folder} holds this set already")
     return True
 
 
+def set_files(folder: Path) -> list[Path]:
+    """The files of a data set; nothing else in its folder is ever touched."""
+    return sorted(file for file in folder.iterdir() if PARTS.fullmatch(file.name))
+
+
 def make_set(
-    folder: Path, request: dict, args: argparse.Namespace, write: Callable[[Path], dict]
-) -> dict[str, Any]:
-    """Make a data set unless the folder holds it already.
+    folder: Path, info: dict, args: argparse.Namespace, write: Callable[[Path], None]
+) -> bool:
+    """Make a data set and return True, unless the folder holds it already.
 
     Args:
-        request: the part of info.json that says which set it is; its "sha256", if there is one,
-            names the files that get a checksum, otherwise these are the .npy files.
-        args: the result of `parse_arguments`.
-        write: puts the files into the folder that it is given and returns the rest of info.json.
-
-    Returns info.json, or {} if the set was there.
+        info: says which set it is; its "sha256", if there is one, names the files that get a
+            checksum, otherwise these are the .npy files.
+        args: the command line.
+        write: puts the files into the folder that it is given.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # What a command that was killed has left.
-    for left in folder.glob(".unfinished-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    if not args.overwrite and holds(folder, request, args.again):
-        return {}
-    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as temporary:
-        new = Path(temporary)
-        info = request | write(new)
-        names = info.get("sha256") or sorted(file.name for file in new.glob("*.npy"))
-        write_text(new / "info.json", sealed(info, new, names))
-        # Old and new files never count together: info.json goes first and comes last.
-        (folder / "info.json").unlink(missing_ok=True)
-        for file in folder.iterdir():
-            if PARTS.fullmatch(file.name):
-                file.unlink()
-        for file in sorted(new.iterdir(), key=lambda file: file.name == "info.json"):
-            os.replace(file, folder / file.name)
-    return info
+    if not args.overwrite and holds(folder, info):
+        return False
+    # Old and new files never count together: info.json goes first and comes last.
+    (folder / "info.json").unlink(missing_ok=True)
+    for file in set_files(folder):
+        file.unlink()
+    write(folder)
+    names = [file.name for file in set_files(folder) if file.suffix == ".npy"]
+    write_text(folder / "info.json", sealed(info, folder, info.get("sha256") or names))
+    return True

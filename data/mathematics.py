@@ -1,6 +1,6 @@
 """The sets of competition mathematics as one table; data/NAME/prepare.py runs main(NAME)."""
 
-from data.common import make_parser, one_line_errors, parse_arguments, refuse
+from data.common import make_parser, one_line_errors, refuse
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
 
 
@@ -69,9 +69,9 @@ def main(name: str, description: str | None, words: list[str] | None = None) -> 
         nargs=len(sources),
         metavar="FILE",
         default=[None] * len(sources),
-        help=f"use copies (JSONL, JSON, CSV or parquet): {', '.join(sources)}, in this order",
+        help=f"use copies (JSONL, JSON or parquet): {', '.join(sources)}, in this order",
     )
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     folder = args.out or HERE / name
     texts = {}
     for (split, source), file in zip(sources.items(), args.source):

@@ -5,9 +5,8 @@ A row of the layout is {"problem": text, "answer": text, "source": where it is f
 
 import argparse
 import hashlib
-import http.client
 import json
-import os
+import shutil
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,38 +49,36 @@ def download(source: Source, folder: Path) -> Path:
         return file
     by_hand = f"fetch {source.url} by hand and name the file with --source"
     try:
-        with urllib.request.urlopen(source.url, timeout=30) as page:
-            data = page.read()
-    except (OSError, http.client.HTTPException) as error:
+        temporary, _ = urllib.request.urlretrieve(source.url)
+    except OSError as error:
         refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
-    if source.sha256 not in ("", hashlib.sha256(data).hexdigest()):
+    if source.sha256 not in ("", checksum(temporary)):
         refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(".incomplete")
-    temporary.write_bytes(data)
-    os.replace(temporary, file)
+    shutil.move(temporary, file)
     return file
 
 
 def read_source(source: Source, file: str | Path | None, folder: Path) -> list[dict]:
     """The rows of a source in the one layout.
 
-    They come from `file`, which may be JSONL, a JSON list, CSV or parquet, or from a download into
+    They come from `file`, which may be JSONL, a JSON list or parquet, or from a download into
     `folder` if it is None. Rows without a problem or an answer are left out and counted.
     """
     file = Path(file) if file else download(source, folder / "download")
     rows = []
     empty = 0
     for row, where in read_table(file):
-        for column in (source.problem, source.answer):
-            if column not in row:
-                refuse(f"{where} has no column {column!r}; it has {', '.join(map(repr, row))}")
-        problem = cell_text(row[source.problem])
-        answer = cell_text(row[source.answer])
-        if not problem or not answer:
+        if not {source.problem, source.answer} <= row.keys():
+            refuse(f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}")
+        new = {
+            "problem": cell_text(row[source.problem]),
+            "answer": cell_text(row[source.answer]),
+            "source": source.name,
+        }
+        if not new["problem"] or not new["answer"]:
             empty += 1
             continue
-        new = {"problem": problem, "answer": answer, "source": source.name}
         new |= {name: row[name] for name in source.keep if row.get(name) is not None}
         rows.append(source.convert(new))
     if not rows:
@@ -99,10 +96,9 @@ def write_texts(args: argparse.Namespace, name: str, info: dict, texts: dict[str
     texts = {file: text for file, text in texts.items() if text}
     sums = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
 
-    def write(new: Path) -> dict:
+    def write(new: Path) -> None:
         for file, text in texts.items():
             (new / file).write_text(text, encoding="utf-8")
-        return {}
 
     folder = args.out or HERE / name
     if make_set(folder, info | {"sha256": sums}, args, write):

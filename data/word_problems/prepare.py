@@ -13,13 +13,13 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from data.common import SPLITS, add_numbers, make_parser, one_line_errors, parse_arguments
+from data.common import SPLITS, add_numbers, make_parser, one_line_errors
 from data.text_sets import to_jsonl, write_texts
 from maxrl.io.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
 from maxrl.tasks.gsm8k import REQUEST
@@ -36,132 +36,11 @@ LARGEST = 20  # result
 LARGEST_DRAWN = 10  # number that is drawn
 LARGEST_SMALL = 5  # number that multiplies or divides
 
-NAMES = [
-    "Anna",
-    "Ben",
-    "Clara",
-    "David",
-    "Emma",
-    "Felix",
-    "Grace",
-    "Henry",
-    "Iris",
-    "Jack",
-    "Karen",
-    "Leo",
-    "Mia",
-    "Noah",
-    "Olga",
-    "Paul",
-]
-THINGS = [
-    "apples",
-    "books",
-    "cards",
-    "coins",
-    "cookies",
-    "eggs",
-    "flowers",
-    "marbles",
-    "pencils",
-    "shells",
-    "stamps",
-    "toys",
-]
-BOXES = ["bags", "baskets", "boxes", "drawers", "jars", "rows"]
-
-
-@dataclass(frozen=True)
-class Template:
-    """A kind of problem.
-
-    The numbers a, b and c are drawn; x is the result of the first step and y that of the second;
-    {e} and {f} are the steps written out (12+7=19). {n} and {m} are names, {t} things, {g} boxes.
-    """
-
-    problem: str
-    steps: str  # one or two, with a blank in between
-    solution: str
-    small: str = ""  # letters of numbers that multiply or divide
-
-
-TEMPLATES = (
-    Template(
-        "{n} has {a} {t}. {m} gives {n} {b} more {t}. How many {t} does {n} have now?",
-        "a+b",
-        "{n} has {e} {t}.",
-    ),
-    Template(
-        "There are {a} {t} on the table and {b} {t} on the floor. How many {t} are there in total?",
-        "a+b",
-        "There are {e} {t}.",
-    ),
-    Template(
-        "{n} has {a} {t} and loses {b} of them. How many {t} are left?",
-        "a-b",
-        "There are {e} {t} left.",
-    ),
-    Template(
-        "{n} has {a} {t} and {m} has {b} {t}. How many more {t} does {n} have than {m}?",
-        "a-b",
-        "{n} has {e} more {t}.",
-    ),
-    Template(
-        "{n} has {a} {g} with {b} {t} each. How many {t} does {n} have?",
-        "a*b",
-        "{n} has {e} {t}.",
-        "ab",
-    ),
-    Template(
-        "{n} puts {a} {t} into {b} {g}, the same number into each. "
-        "How many {t} does each of the {g} hold?",
-        "a/b",
-        "Each holds {e} {t}.",
-        "b",
-    ),
-    Template(
-        "{n} had {a} {t}, found {b} {t} and then gave {c} {t} to {m}. "
-        "How many {t} does {n} have now?",
-        "a+b x-c",
-        "{n} had {e} {t} and then {f} {t}.",
-    ),
-    Template(
-        "{n} had {a} {t}. {n} gave {b} {t} to {m} and then bought {c} {t}. "
-        "How many {t} does {n} have now?",
-        "a-b x+c",
-        "{n} had {e} {t} and then {f} {t}.",
-    ),
-    Template(
-        "{n} fills {a} {g} with {b} {t} each and has {c} {t} left over. "
-        "How many {t} are there in total?",
-        "a*b x+c",
-        "The {g} hold {e} {t}. There are {f} {t}.",
-        "ab",
-    ),
-    Template(
-        "{n} has {a} {g} with {b} {t} each and sells {c} {t}. How many {t} are left?",
-        "a*b x-c",
-        "The {g} hold {e} {t}. There are {f} {t} left.",
-        "ab",
-    ),
-    Template(
-        "{n} has {a} {t}. {m} has {b} more {t} than {n}. How many {t} do they have together?",
-        "a+b a+x",
-        "{m} has {e} {t}. Together they have {f} {t}.",
-    ),
-    Template(
-        "{n} has {a} {t}. {m} has {b} times as many. How many {t} do they have together?",
-        "a*b a+x",
-        "{m} has {e} {t}. Together they have {f} {t}.",
-        "b",
-    ),
-    Template(
-        "{n} and {m} find {a} and {b} {t} and share them equally. "
-        "How many {t} does each of them get?",
-        "a+b x/2",
-        "They find {e} {t}. Each gets {f} {t}.",
-    ),
-)
+# "names", "things" and "boxes" are the words of the problems, and each of "templates" is a kind of
+# problem. The numbers a, b and c are drawn, those in "small" from a smaller range; x is the result
+# of the first step and y that of the second; {e} and {f} are the steps written out (12+7=19). {n}
+# and {m} are names, {t} things, {g} boxes.
+WORDS = json.loads((Path(__file__).parent / "templates.json").read_text())
 
 
 def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
@@ -180,13 +59,13 @@ def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
 
 def draw(rng: random.Random) -> dict:
     """A problem: a template and words, then numbers until every step works out."""
-    template = rng.choice(TEMPLATES)
-    steps = template.steps.split()
-    n, m = rng.sample(NAMES, 2)
-    words = {"n": n, "m": m, "t": rng.choice(THINGS), "g": rng.choice(BOXES)}
+    template = rng.choice(WORDS["templates"])
+    steps = template["steps"].split()
+    n, m = rng.sample(WORDS["names"], 2)
+    words = {"n": n, "m": m, "t": rng.choice(WORDS["things"]), "g": rng.choice(WORDS["boxes"])}
     while True:
         values = {
-            letter: rng.randint(2, LARGEST_SMALL if letter in template.small else LARGEST_DRAWN)
+            letter: rng.randint(2, LARGEST_SMALL if letter in template["small"] else LARGEST_DRAWN)
             for letter in "abc"
         }
         equations: dict[str, str] = {}
@@ -199,9 +78,9 @@ def draw(rng: random.Random) -> dict:
             break
     known = words | values | equations
     return {
-        "problem": template.problem.format_map(known),
+        "problem": template["problem"].format_map(known),
         "answer": str(values["xy"[len(steps) - 1]]),
-        "solution": template.solution.format_map(known),
+        "solution": template["solution"].format_map(known),
         "source": f"word-problems-{len(steps)}",
     }
 
@@ -239,7 +118,7 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("word_problems", __doc__, "data/word_problems")
     add_numbers(parser, OPTIONS)
-    args = parse_arguments(parser, words)
+    args = parser.parse_args(words)
     counts = {split: getattr(args, split) for split in SPLITS}
     problems = stream(args.seed)
     splits = {split: list(itertools.islice(problems, count)) for split, count in counts.items()}

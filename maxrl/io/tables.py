@@ -1,7 +1,5 @@
-"""Data sets as rows: JSONL, JSON, CSV and parquet files, with errors that name the place."""
+"""Data sets as rows: JSONL, JSON and parquet files, with errors that name the place."""
 
-import csv
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +10,8 @@ from maxrl.io.files import DataError, parse
 def read_table(file: Path) -> Iterator[tuple[dict, str]]:
     """Yield the rows of a file, each with its place: {"prompt": ...}, "FILE, line 3".
 
-    A CSV file is recognised by its name, the other formats by their first bytes. Blank lines are
-    skipped. FileNotFoundError if there is no such file, DataError for what cannot be read.
+    The formats are recognised by their first bytes. Blank lines are skipped. FileNotFoundError if
+    there is no such file, DataError for what cannot be read.
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")
@@ -29,9 +27,6 @@ def read_table(file: Path) -> Iterator[tuple[dict, str]]:
 
 def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     """Yield the place of each row within a file, and what stands there."""
-    if file.suffix == ".csv":
-        yield from csv_rows(file)
-        return
     with open(file, "rb") as opened:
         parquet = opened.read(4) == b"PAR1"
     if parquet or file.suffix == ".parquet":
@@ -48,29 +43,8 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
             yield f"line {number}", parse(line, f"{file}, line {number}")
 
 
-def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
-    """Yield the rows of a CSV file, each with the names in the first line as keys."""
-    csv.field_size_limit(sys.maxsize)
-    with open(file, newline="", encoding="utf-8-sig") as opened:
-        reader = csv.DictReader(opened, strict=True)
-        try:
-            for row in reader:
-                place = f"line {reader.line_num}"
-                if None in row or None in row.values():
-                    raise DataError(f"{file}, {place} has not one value for each name in line 1")
-                yield place, row
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(
-                f"{file} is not CSV in UTF-8, after line {reader.line_num}: {error}"
-            ) from None
-
-
-def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
-    """Yield the rows of a parquet file, with all columns or only these.
-
-    a.b is the field b of the column a. UsageError without pyarrow, DataError for a file that cannot
-    be read or lacks a column.
-    """
+def parquet_rows(file: Path) -> Iterator[dict]:
+    """Yield the rows of a parquet file; UsageError without pyarrow."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -79,17 +53,8 @@ def parquet_rows(file: Path, *columns: str) -> Iterator[dict]:
             f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"'
         ) from None
     try:
-        table = ParquetFile(file)
-        names = table.schema_arrow.names
-        for column in columns:
-            if column.partition(".")[0] not in names:
-                raise DataError(
-                    f"{file} has no column {column!r} but {', '.join(map(repr, names))}"
-                )
-        for batch in table.iter_batches(256, columns=columns or None, use_threads=False):
+        for batch in ParquetFile(file).iter_batches(256, use_threads=False):
             yield from batch.to_pylist()
-    except DataError:
-        raise
     # ValueError and OverflowError come from values that Python has no type for.
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:100]

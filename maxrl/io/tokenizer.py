@@ -15,7 +15,6 @@ from maxrl.io.files import read_json, write_json, write_text
 CARRIED = (
     "tokenizer.json",
     "chat_template.jinja",
-    "additional_chat_templates/*.jinja",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
@@ -47,7 +46,7 @@ class Tokenizer:
 
     backend: tokenizers.Tokenizer
     config: dict  # the content of tokenizer_config.json
-    files: dict[str, bytes] = field(default_factory=dict)  # those of CARRIED, by relative path
+    files: dict[str, bytes] = field(default_factory=dict)  # those of CARRIED, by name
 
     @classmethod
     def from_vocabulary(cls, tokens: tuple[str, ...]) -> "Tokenizer":
@@ -74,9 +73,7 @@ class Tokenizer:
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
         files = {
-            str(path.relative_to(directory)): path.read_bytes()
-            for pattern in CARRIED
-            for path in sorted(directory.glob(pattern))
+            name: (directory / name).read_bytes() for name in CARRIED if (directory / name).exists()
         }
         try:
             backend = tokenizers.Tokenizer.from_buffer(files[file.name])
@@ -95,7 +92,6 @@ class Tokenizer:
         write_text(directory / "tokenizer.json", self.backend.to_str(pretty=True))
         write_json(directory / "tokenizer_config.json", self.config)
         for name, content in self.files.items():
-            (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
 
     @property
@@ -125,9 +121,8 @@ class Tokenizer:
             return self.files["chat_template.jinja"].decode()
         template = self.config.get("chat_template")
         if isinstance(template, list):
-            template = {entry["name"]: entry["template"] for entry in template}
-        if isinstance(template, dict):
-            template = template.get("default")
+            named = {entry["name"]: entry["template"] for entry in template}
+            template = named.get("default")
         return template
 
     def render(self, messages: list[dict]) -> str:

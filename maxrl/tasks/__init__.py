@@ -1,7 +1,5 @@
 """The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
-import difflib
-import inspect
 from typing import Any
 
 from maxrl.errors import FAULTS, UsageError
@@ -43,15 +41,7 @@ def load_task(name: str, split: str, /, **options: Any) -> Task:
             f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or "
             "FILE.py:Class"
         )
-    if "split" in options:
-        raise UsageError(
-            "--task.split is not an option: training takes the train split; eval.py and sample.py "
-            "have --split"
-        )
     try:
-        known = inspect.signature(constructor).parameters
-        if not any(parameter.kind == parameter.VAR_KEYWORD for parameter in known.values()):
-            refuse_unknown(name, options, [option for option in known if option != "split"])
         task = constructor(split=split, **options)
         if len(task) and not task.classes:
             example_of(task, 0)
@@ -62,12 +52,3 @@ def load_task(name: str, split: str, /, **options: Any) -> Task:
         raise UsageError(f"task {name}: {error}") from None
     except FAULTS as error:
         raise UsageError(f"task {name} {fault(error)}") from None
-
-
-def refuse_unknown(task: str, options: dict, known: list[str]) -> None:
-    """UsageError for the first of the options that a task's constructor does not take."""
-    for option in options:
-        if option not in known:
-            near = difflib.get_close_matches(option, known, n=1, cutoff=0.4)
-            instead = f"did you mean --task.{near[0]}?" if near else f"it takes {', '.join(known)}"
-            raise UsageError(f"--task.{option} is not an option of task {task}; {instead}")

@@ -1,7 +1,6 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
-import shlex
 import textwrap
 import traceback
 import zlib
@@ -19,9 +18,9 @@ from maxrl.io.files import read_info
 from maxrl.tasks.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-# An installed package comes without the commands that make data sets.
-CLONE = (ROOT / "data/common.py").exists()
-DATA = ROOT / "data" if CLONE else Path("data")  # data/*/prepare.py write here
+DATA = ROOT / "data"  # data/*/prepare.py write here
+if not (DATA / "common.py").exists():
+    DATA = Path("data")  # an installed package comes without these commands
 WIDTH = 60  # columns of a shown text: sample.py puts two of them side by side
 
 
@@ -71,10 +70,6 @@ class Task:
 
     def __getitem__(self, index: int) -> Example:
         raise NotImplementedError
-
-    def check_index(self, index: int):
-        if not 0 <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
 
     def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
         """Return the examples of a step: a list, or an ImageBatch (maxrl/tasks/images.py).
@@ -135,7 +130,7 @@ class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
     left_out        how many have more
-    left_out_words  says so, if there are any
+    left_out_words  says so
     longest         the length of the longest prompt here
     """
 
@@ -147,12 +142,10 @@ class Within:
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        self.left_out_words = ""
-        if self.left_out:
-            self.left_out_words = (
-                f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
-                f"{limit} tokens"
-            )
+        self.left_out_words = (
+            f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
+            f"{limit} tokens"
+        )
 
     def __getattr__(self, name: str) -> Any:
         # Missing while a worker of a loader unpickles this object.
@@ -192,9 +185,7 @@ def finished_only(rewards: Callable) -> Callable:
     return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished
 
 
-def open_set(
-    directory: str | Path, command: str, starts: tuple[str, ...]
-) -> tuple[Path, dict, str]:
+def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tuple[Path, dict]:
     """Find a data set that data/*/prepare.py has written.
 
     Args:
@@ -202,27 +193,20 @@ def open_set(
         command: the module that makes the set, with its options, for errors.
         starts: what the names of the files to compare with their checksums begin with.
 
-    Returns its folder, its info.json, and how it is made again. Raises FileNotFoundError if there
-    is none, DataError if it is damaged.
+    Returns its folder and its info.json. Raises FileNotFoundError if there is none, DataError if it
+    is damaged.
     """
     folder = Path(directory)
     if not (folder / "info.json").exists():
         folder = DATA / directory
     # Without info.json, which is written last, it is half a set.
     if not (folder / "info.json").exists():
-        clone = ", in a clone of the repository: what pip installs makes no data sets"
         raise FileNotFoundError(
-            f"there is no complete data set in {folder}: run python -m {command}"
-            + ("" if CLONE else clone)
+            f"there is no complete data set in {folder}: in a clone of the repository, "
+            f"run python -m {command}"
         )
-    out = shlex.quote(str(folder))
-    fix = f"python -m {command} --out {out} --overwrite (and the options that info.json names)"
-    return folder, read_info(folder, starts, fix), fix
-
-
-def check_split(split: str):
-    if split not in ("train", "validation", "test"):
-        raise ValueError(f"split must be train, validation or test, got {split!r}")
+    fix = f"python -m {command} --out {folder} --overwrite (and the options that info.json names)"
+    return folder, read_info(folder, starts, fix)
 
 
 def check_verdict(verdict: str) -> str:
@@ -254,7 +238,8 @@ class Generated(Task):
         return self.size
 
     def __getitem__(self, index: int) -> Example:
-        self.check_index(index)
+        if not 0 <= index < self.size:
+            raise IndexError(f"example {index} of {self.size}")
         rng = random.Random(f"{self.seed} {self.split} {index}")
         shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
         for _ in range(10_000):

@@ -7,7 +7,7 @@ is that text alone.
 
 from pathlib import Path
 
-from maxrl.tasks.base import BoxedAnswers, Example, check_split, check_verdict, open_set
+from maxrl.tasks.base import BoxedAnswers, Example, check_verdict, open_set
 from maxrl.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
@@ -27,11 +27,10 @@ class Gsm8k(BoxedAnswers):
     def __init__(
         self, split: str = "train", directory: str | Path = "gsm8k", verdict: str = "boxed"
     ):
-        check_split(split)
         self.verdict = check_verdict(verdict)
         name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
         compared = (f"{split}.", "test.", "tokenizer")
-        folder, self.info, _ = open_set(directory, f"data.{name}.prepare", compared)
+        folder, self.info = open_set(directory, f"data.{name}.prepare", compared)
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():

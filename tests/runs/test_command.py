@@ -11,7 +11,6 @@ import pytest
 from conftest import ROOT
 
 from maxrl import __main__ as command
-from maxrl.tasks import load_task
 
 
 @pytest.fixture
@@ -90,8 +89,7 @@ def test_an_installed_package_has_every_file(installed):
         ("subset_sum", "or make this one with the recipe subset_sum_sft\n"),
         (
             "maze17",
-            "run python -m data.maze.prepare --size 17, in a clone of the repository: what pip "
-            "installs makes no data sets\n",
+            "in a clone of the repository, run python -m data.maze.prepare --size 17\n",
         ),
     ],
 )
@@ -107,10 +105,6 @@ def test_an_installed_command_works_without_the_repository(installed, tmp_path, 
         run.returncode == 2 and run.stderr.startswith("train.py: ") and run.stderr.endswith(words)
     )
     assert not list(Path(tmp_path).iterdir())
-    with pytest.raises(
-        FileNotFoundError, match=r"run python -m data\.\w+\.prepare$"
-    ):  # in a clone, where it can be typed
-        load_task("gsm8k", "train", directory=tmp_path / "none")
 
 
 def test_hints_hold_where_a_run_was_started(tmp_path):

@@ -234,8 +234,6 @@ def test_where_the_template_stands(tmp_path):
     (tmp_path / "chat_template.jinja").write_text(
         "J\u00e9{{ messages[0].content }}\n", encoding="utf-8"
     )
-    (tmp_path / "additional_chat_templates").mkdir()
-    (tmp_path / "additional_chat_templates" / "other.jinja").write_text("O")
     loaded = Tokenizer.load(tmp_path)
     assert loaded.render(USER) == "J\u00e9a b"
     again = tmp_path / "again"
@@ -245,7 +243,6 @@ def test_where_the_template_stands(tmp_path):
     assert json.loads((again / "tokenizer_config.json").read_text())["chat_template"] == named
     oracle = AutoTokenizer.from_pretrained(again)
     assert oracle.apply_chat_template(USER, tokenize=False) == "J\u00e9a b"
-    assert (again / "additional_chat_templates" / "other.jinja").read_text() == "O"
 
 
 def test_the_policy_renders_chats():

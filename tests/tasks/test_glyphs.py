@@ -55,13 +55,14 @@ def test_held_out_images_depend_on_the_seed_alone(make):
     assert not any((other[split][1] == here[split][1]).all() for split in COUNTS)
 
 
-def test_labels_belong_to_the_images(make):
+def test_labels_belong_to_the_images(make, monkeypatch):
     """The class whose mean image is nearest is right for held-out images, by far above chance.
 
     Labels that have slipped by one image leave it at chance.
     """
-    options = ("--train", 2000, "--noise", 0, "--jitter", 0.3)
-    parts = make("plain", *options)
+    monkeypatch.setattr(prepare, "NOISE", 0)
+    monkeypatch.setattr(prepare, "JITTER", 0.3)
+    parts = make("plain", "--train", 2000)
 
     def features(split):
         """Images (M, values) without most of the background's colour, and labels."""
@@ -78,13 +79,13 @@ def test_labels_belong_to_the_images(make):
     assert accuracy(y) > 0.8 and accuracy(np.roll(y, 1)) < 0.4
 
 
-def drawn(noise, jitter, size=16):
-    rng = np.random.default_rng(0)
-    classes = prepare.make_classes(10, 0)
-    return prepare.draw(classes, np.arange(10), size, noise, jitter, rng).astype(float)
+def test_noise_and_jitter_are_what_they_say(monkeypatch):
+    def drawn(noise, jitter):
+        monkeypatch.setattr(prepare, "NOISE", noise)
+        monkeypatch.setattr(prepare, "JITTER", jitter)
+        rng = np.random.default_rng(0)
+        return prepare.draw(prepare.make_classes(10, 0), np.arange(10), 16, rng).astype(float)
 
-
-def test_noise_and_jitter_are_what_they_say():
     plain = drawn(0, 0)
     noise = drawn(0.1, 0) - plain
     middle = (plain > 90) & (plain < 165)  # far from black and white, where it is cut off
@@ -93,6 +94,6 @@ def test_noise_and_jitter_are_what_they_say():
 
 
 def test_options_out_of_range_are_refused(tmp_path, capsys):
-    for option, value in {"--classes": 1, "--size": 3, "--train": 0, "--noise": "nan"}.items():
+    for option, value in {"--classes": 1, "--size": 3, "--train": 0, "--seed": -1}.items():
         code, said = run(capsys, option, value, "--out", tmp_path / "none", main=prepare.main)
         assert code == 2 and option in said and not (tmp_path / "none").exists()

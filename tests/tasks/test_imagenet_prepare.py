@@ -1,4 +1,4 @@
-"""Images in folders and parquet files become the shards that training reads."""
+"""Images in folders become the shards that training reads."""
 
 import io
 import json
@@ -79,47 +79,55 @@ def test_train_and_val_folders(capsys):
     os.symlink("nowhere", source / "train/ant/linked.JPEG")
     os.mkfifo(source / "train/ant/pipe.JPEG")
     code, said = run(capsys, source, out)
-    assert code == 0 and f"wrote 12 + 6 images of 3 classes to {out}\nskipped 0" in said
+    assert code == 0 and f"wrote 18 images of 3 classes to {out}\n" in said
     check_colours(out, "train", 4)
     check_colours(out, "validation", 2)
 
 
-def parquet(file, rows, names=None):
+def test_several_workers_and_files(capsys, monkeypatch):
+    train_and_val(source)
+    monkeypatch.setattr(prepare, "SHARD", 5)
+    assert run(capsys, source, out, "--workers", 2)[0] == 0
+    assert info(out)["counts"] == {"train": 12, "validation": 6}
+    assert len([*out.glob("train-*.bin")]) == 3
+    check_colours(out, "train", 4)
+
+
+def parquet(file, rows, names):
     """A file as the hub has it: rows of (bytes, label)."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})} if names else None
+    hub = {"info": {"features": {"label": {"names": names}}}}
     image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    metadata = {"huggingface": json.dumps(hub)} if names else None
     schema = pa.schema({"image": image, "label": pa.int64()}, metadata)
-    columns = {
-        "image": [data and {"bytes": data, "path": None} for data, _ in rows],
-        "label": [label for _, label in rows],
-    }
+    images = [data and {"bytes": data, "path": None} for data, _ in rows]
+    columns = {"image": images, "label": [label for _, label in rows]}
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns, schema=schema), file, row_group_size=2)
 
 
-@pytest.mark.parametrize("below, named", [("", True), ("data", False)])
-def test_parquet(capsys, monkeypatch, below, named):
-    """In their order, small JPEGs byte for byte; rows that cannot be used are named."""
-    order = ("cat", "ant", "bee")
-    names = list(order) if named else None
+@pytest.mark.parametrize("below", ["", "data"])
+def test_parquet(capsys, monkeypatch, below):
+    """In their order, small JPEGs byte for byte; a test split, which has no labels, is left out."""
+    order = ["cat", "ant", "bee"]
     rows = [(encoded(COLOURS[n], seed=i), order.index(n)) for i in range(4) for n in COLOURS]
-    bad = [(b"text", 0), (None, 1), (rows[0][0], -1), (rows[0][0], None)]
-    parquet(source / below / "train-00000-of-00002.parquet", rows[:7], names)
-    parquet(source / below / "train-00001-of-00002.parquet", rows[7:] + bad, names)
-    parquet(source / below / "validation-00000-of-00001.parquet", rows[:6], names)
-    parquet(source / below / "test-00000-of-00001.parquet", [(data, -1) for data, _ in rows], names)
+    parquet(source / below / "train-00000-of-00002.parquet", rows[:7], order)
+    parquet(source / below / "train-00001-of-00002.parquet", rows[7:], order)
+    parquet(source / below / "validation-00000-of-00001.parquet", rows[:6], order)
+    parquet(source / below / "test-00000-of-00001.parquet", [(data, -1) for data, _ in rows], order)
     monkeypatch.setattr(prepare, "SHARD", 5)
     assert run(capsys, source, out, "--workers", 2, "--size", 40)[0] == 0
     assert info(out)["counts"] == {"train": 12, "validation": 6} and images(out) == rows
-    assert info(out)["classes"] == (names or ["0", "1", "2"])
-    assert len([*out.glob("train-*.bin")]) == 3
-    reasons = ["UnidentifiedImageError", "UnidentifiedImageError", "label -1", "label -1"]
-    file = "train-00001-of-00002.parquet"
-    named_rows = [{"name": f"{file}:{5 + i}", "reason": reason} for i, reason in enumerate(reasons)]
-    assert info(out)["skipped"] == named_rows
+    assert info(out)["classes"] == order and len([*out.glob("train-*.bin")]) == 3
     check_colours(out, "validation", 2, order)
+
+
+@pytest.mark.parametrize("data, names", [(None, ["a", "b"]), (b"text", ["a", "b"]), (b"", None)])
+def test_parquet_that_cannot_be_used(capsys, data, names):
+    for split in ("train", "validation"):
+        parquet(source / f"{split}-0.parquet", [(data, 0)], names)
+    code, said = run(capsys, source, out)
+    assert code and "parquet" in said and not (out / "info.json").exists()
 
 
 def test_images_become_small_rgb(capsys):
@@ -155,22 +163,19 @@ def test_small_jpegs_are_kept_byte_for_byte(capsys):
     assert not {data for data, label in images(out) if label == 1} & set(other)
 
 
-def test_damaged_files_are_skipped_and_named(tmp_path, capsys):
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
+
+
+@pytest.mark.parametrize(
+    "data", [encoded((9, 9, 9), (30, 400))[:400], b"", b"no\n", EPS], ids=["cut", "", "text", "eps"]
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_file_is_named(capsys, data, workers):
     train_and_val(source, 3)
-    bad = {"cut.jpg": encoded((9, 9, 9), (30, 400))[:400], "empty.jpg": b"", "text.jpg": b"no\n"}
-    bad["script.eps"] = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
-    for name, data in bad.items():
-        put(source / "train/bee" / name, data)
-    code, said = run(capsys, source, out)
-    assert code == 0 and "skipped 4 files" in said
-    assert {one["name"] for one in info(out)["skipped"]} == {f"train/bee/{name}" for name in bad}
-    check_colours(out, "train", 3)
-    for name in COLOURS:
-        put(tmp_path / "bad/train" / name / "x.jpg", b"")
-        put(tmp_path / "bad/val" / name / "x.jpg", b"")
-    code, said = run(capsys, tmp_path / "bad", tmp_path / "other")
-    assert code == 1 and "no training image could be decoded" in said
-    assert not list((tmp_path / "other").iterdir())
+    put(source / "train/bee/bad.jpg", data)
+    code, said = run(capsys, source, out, "--workers", workers)
+    assert code == 2 and said.count("\n") == 1 and "train/bee/bad.jpg is no image" in said
+    assert not (out / "info.json").exists()
 
 
 def test_shuffled_by_the_seed_and_not_by_the_workers(tmp_path, capsys):
@@ -201,16 +206,12 @@ def test_refuses_sources_that_are_no_sets(tmp_path, capsys, monkeypatch):
     sets |= {"differ/train": ["ant", "bee"], "differ/val": ["ant", "emu"], "classes": COLOURS}
     for name, classes in sets.items():
         folders(tmp_path / name, 1, classes)
-    parquet(tmp_path / "no_train" / "validation-0.parquet", [(b"", 0)])
-    put(tmp_path / "damaged" / "train-0.parquet", b"PAR1 not one")
     words = {
         "none": "image-net.org",
-        "one": "1 class folders",
-        "differ": "different class folders",
+        "one": "two at least",
+        "differ": "the same class folders",
         "classes": "needs train/ and val/",
         "train_only": "needs train/ and val/",
-        "no_train": "no parquet files of training images",
-        "damaged": "cannot be read",
     }
     for name, word in words.items():
         code, said = run(capsys, tmp_path / name, out)

@@ -1,6 +1,5 @@
-"""Data sets of one's own: four kinds of files, the hub, TRL's columns, and damage."""
+"""Data sets of one's own: three kinds of files, the hub, TRL's columns, and damage."""
 
-import csv
 import json
 import sys
 from pathlib import Path
@@ -28,11 +27,6 @@ def write(name: str, rows) -> str:
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
-    elif file.suffix == ".csv":
-        with open(file, "w", newline="", encoding="utf-8-sig") as out:
-            writer = csv.DictWriter(out, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
     elif file.suffix == ".json":
         file.write_text(json.dumps(rows, indent=2))
     else:
@@ -44,7 +38,7 @@ def prompts(name, split="train"):
     return load_task("prompts", split, **{split: name})
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "any name"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "any name"])
 def test_every_kind_of_file_gives_the_same_rows(name):
     task = prompts(write(name, ROWS))
     assert [task[i].columns for i in range(len(task))] == ROWS
@@ -52,20 +46,9 @@ def test_every_kind_of_file_gives_the_same_rows(name):
     assert task.digest
 
 
-def test_blank_lines_and_long_cells_of_csv():
-    long = "a" * 200_000
-    Path("a.csv").write_text(f"prompt,answer\n\n{long},1\n\r\nb,2\n")
-    task = prompts("a.csv")
-    rows = [{"prompt": long, "answer": "1"}, {"prompt": "b", "answer": "2"}]
-    assert [task[i].columns for i in range(len(task))] == rows
-
-
 def test_messages_in_files_that_hold_them():
     for name in ("a.jsonl", "a.json", "a.parquet"):
         assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
-
-
-LAST = {"role": "assistant", "content": "Hello!"}
 
 
 @pytest.mark.parametrize(
@@ -73,10 +56,6 @@ LAST = {"role": "assistant", "content": "Hello!"}
     [
         ({"prompt": "p", "answer": "a", "solution": "s"}, "p", "a"),
         ({"prompt": CHAT, "solution": "s"}, CHAT, "s"),
-        ({"prompt": "p", "messages": [*CHAT, LAST]}, "p", ""),
-        ({"messages": [*CHAT, LAST]}, CHAT, "Hello!"),
-        ({"messages": [*CHAT, LAST, *CHAT]}, [*CHAT, LAST, *CHAT], ""),
-        ({"messages": [*CHAT, LAST], "solution": "s"}, CHAT, "s"),
         ({"problem": "p", "answer": 4}, "p", ""),
         ({"question": "p", "answer": None, "solution": "s"}, "p", "s"),
     ],
@@ -90,7 +69,7 @@ def test_the_columns_of_trl(row, prompt, answer):
 
 def test_the_math_task_reads_them_too():
     """TRL's solution is the answer there, and not what the demonstration works out before it."""
-    task = load_task("math", "train", train=write("a.csv", ROWS))
+    task = load_task("math", "train", train=write("a.jsonl", ROWS))
     assert task[0].prompt[-1]["content"].startswith("2 + 2 =\n")
     assert task[0].columns["answer"] == "4" and task[0].answer == "\\boxed{4}"
     both = [{"problem": "2 + 2 =", "solution": "Two and two.", "answer": "4"}]
@@ -105,33 +84,37 @@ def test_the_math_task_reads_them_too():
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("a.csv", b"prompt,answer\na,1\nb\n", ", line 3 has not one value for each name"),
+        ("a.csv", b"prompt,answer\na,1\n", ", line 1 is not JSON"),
+        ("a.jsonl", b"", " holds no rows"),
         (
-            "a.csv",
-            b'prompt\n"a\nb"\n"c',
-            " is not CSV in UTF-8, after line 3: unexpected end of data",
+            "a.jsonl",
+            b'{"prompt": "a"}\n\n{"prompt": ""}',
+            ", line 3: 'prompt' must be text or a list, not ''",
         ),
-        ("a.csv", b"prompt\na\n\xff\n", " is not CSV in UTF-8, after line "),
-        ("a.csv", b"prompt;answer\na;1\n", ", line 2 has no 'prompt'; it has 'prompt;answer'"),
-        ("a.csv", b'prompt\n"a\nb"\n""\n', ", line 4: 'prompt' is empty"),
-        ("a.csv", b"", " holds no rows"),
         ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', " is not JSON: Expecting ':' delimiter"),
-        ("a.json", b'[{"prompt": "a"}, {}]', ", row 2 has no 'prompt'; it has nothing"),
+        ("a.json", b'[{"prompt": "a"}, {}]', ", row 2: 'prompt' must be text or a list, not None"),
         ("a.json", b'[{"prompt": "a"}, 3]', ", row 2 is 3, not an object"),
-        ("a.jsonl", b'{"prompt": "a"}\n{"promt": "b"}', ", line 2 has no 'prompt'; it has 'promt'"),
+        (
+            "a.jsonl",
+            b'{"prompt": "a"}\n{"promt": "b"}',
+            ", line 2: 'prompt' must be text or a list",
+        ),
         ("a.jsonl", b'{"prompt": "a"}\n{"prompt', ", line 2 is not JSON"),
-        ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not '3'"),
+        ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not 3"),
         ("a.jsonl", b'{"prompt": "\\ud800"}', ", line 1 is not UTF-8"),
         ("a.jsonl", b"[" * 100_000, " is not JSON"),
         ("a.jsonl", b'{"prompt": null}', ", line 1: 'prompt' must be text or a list"),
-        ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' is empty"),
+        ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' must be text or a list, not []"),
         ("a.jsonl", b'{"prompt": ["x"]}', ", line 1: a message must have a role"),
         ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", ", line 1 is not JSON"),
         ("a.jsonl", b'\n{"prompt": "\xff"}', ", line 2 is not UTF-8"),
-        ("a.jsonl", b'{"messages": [{"role": "user"}]}', ", line 1: a message must have a role"),
-        ("a.jsonl", b'{"messages": "Hi"}', ", line 1 has no 'prompt'; it has 'messages'"),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "user"}]}',
+            ", line 1: 'prompt' must be text or a list, not None",
+        ),
         ("a.parquet", b"PAR1 and no more", " cannot be read"),
-        ("a.csv", b'prompt\n"[{""role"": ""user""}]"\n', ", line 2: 'prompt' has chat messages"),
+        ("a.jsonl", b'{"prompt": "[{\\"role\\": 1}]"}', ", line 1: 'prompt' has chat messages"),
         ("a.parquet", b"prompt,answer\na,1\n", " cannot be read"),
     ],
 )
@@ -149,7 +132,7 @@ def test_damage_in_parquet():
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
-    with pytest.raises(UsageError, match=r"a.parquet, row 2: 'prompt' is empty"):
+    with pytest.raises(UsageError, match=r"a.parquet, row 2: 'prompt' must be"):
         prompts(write("a.parquet", [{"prompt": "a"}, {"prompt": ""}]))
     write("b.parquet", [{"prompt": "abc" * i, "answer": i} for i in range(1, 400)])
     data = Path("b.parquet").read_bytes()

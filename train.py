@@ -2,15 +2,16 @@
 On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
 The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts with rewards r_i of
-0 or 1, and the gradient is the mean of A_i times the score of rollout i, grad log m(z_i). From
-REINFORCE to MaxRL each method changes only the formula of A_i (maxrl/advantages.py):
+0 or 1, and the gradient is the mean of A_i times the score of rollout i, grad log m(z_i), or the
+sum divided by the number of tokens (--aggregation, maxrl/losses.py). From REINFORCE to MaxRL each
+method changes only the formula of A_i (maxrl/advantages.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise and leaves the direction.
 3. rloo             A_i = r_i - mean of the others. The same without the factor (N - 1) / N.
 4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
 5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this is the gradient
-                    of log p, the likelihood, up to an order that grows with N.
+                    of log p, the log-likelihood, up to an order that grows with N.
 """
 
 import math
@@ -26,7 +27,7 @@ from maxrl.evaluation import evaluation
 from maxrl.parallel import distributed, sharding
 from maxrl.prompt_order import Plan, prefetched
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import sampling
+from maxrl.rounds import way_of_sampling
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
@@ -53,7 +54,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger.say(*banner.opening(run, task, policy))
     plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
     batches = prefetched(task, plan, cfg.workers, first_step)
-    sample = sampling(cfg.estimator, cfg.rounds)
+    sample = way_of_sampling(cfg.estimator, cfg.rounds)
     for step in range(first_step, cfg.steps):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
@@ -110,7 +111,7 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
 
     # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
-    # Without a verdict on any group there is no gradient, but weight decay would move the weights.
+    # Without a verdict on any group nothing may move, but weight decay and momentum would.
     if finite and stats[policy.unit]:
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.

@@ -8,9 +8,9 @@ w(p) says which prompts an estimator cares about.
     reinforcement       p - 1, its first term alone      weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
-N rollouts buy order T = N (Theorem 2). Algorithm 1 leaves prompts with K = 0 alone, where Eq. (10)
-pushes all their rollouts down. That push is worth (1-p)^(N-1) grad p, the last term of w_N:
-Algorithm 1 has order N - 1.
+N rollouts give at most order T = N (Theorem 2). Where K = 0, Algorithm 1 does nothing and Eq. (10)
+pushes all rollouts down. Among centred rewards that push contributes (1-p)^(N-1) grad p, the last
+term of w_N, so Algorithm 1 has order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r
@@ -23,7 +23,7 @@ Algorithm 1 has order N - 1.
     with order=T  r_i c_i                         w_T                           {0, 1}    r
   maxrl_centered  r_i N / K - 1, -1 if K = 0      w_N                           {0, 1} *  refused
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
-  maxrl_rare      (r_i - most of the others) c_i  w_T, T = N by default         {0, 1}    r
+  maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1}    r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
   differential_   grpo, then -+ gamma times the   none: it knows how likely a   any       refused
     smoothing     mean log-prob of the tokens     rollout was
@@ -32,8 +32,8 @@ c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made wit
 q_i one of (1-p)^(k-1).
 * [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
-No MaxRL form needs an epsilon: K is a count and K = 0 is a case. An epsilon of 1e-4 would shrink a
-group with 1 success in 1024 by 9.3 %.
+No MaxRL form needs an epsilon: K is an integer, and K = 0 is handled separately. An epsilon of 1e-4
+would shrink a group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
@@ -41,7 +41,7 @@ names an option that is an int from 1 to N, rounds=True admits rounds. Every one
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
     raises   RewardError for a reward that the table does not allow;
-             ValueError or TypeError for another shape or option, or for an N that it refuses
+             ValueError or TypeError for a wrong shape or option, or for an N that it refuses
 """
 
 import torch

@@ -1,4 +1,7 @@
-"""From advantages to a loss: token log-probabilities, entropy, normaliser, policy gradient."""
+"""From advantages to a loss: token log-probabilities, entropy, normaliser, policy gradient.
+
+Letters: E numbers of a hidden state; a micro-batch has M rows for each of G groups.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +15,8 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        its response tokens over all ranks, a prompt's times N / m after rounds
+    tokens        response tokens over all ranks; those of a prompt with n < N responses count N / n
+                  times
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
@@ -96,17 +100,16 @@ def policy_gradient_loss(
 ) -> Tensor:
     """-sum_i A_i sum_t log m(z_it) / divisor: its gradient is minus the estimator's.
 
-    With the "sequence" divisor of the whole batch this is Algorithm 1, line 8, averaged over
-    prompts. With one update per batch this is enough: the importance ratio is 1, and nothing is
-    clipped.
+    With the "sequence" divisor this is Algorithm 1, line 8, averaged over prompts. With one update
+    per batch no old_log_probs are needed: the ratio is 1, and nothing is clipped.
 
     log_probs      log m(z_it) (..., N, L), with gradients
     advantages     A_i (..., N)
     mask           (..., N, L), the tokens of the responses
     divisor        from normaliser()
-    old_log_probs  for several updates per batch: (..., N, L) of the policy that made the rollouts,
-                   by the training forward. A log m becomes min(ratio A, clipped ratio A), where
-                   ratio = m / m_old per token (Schulman et al. 2017)
+    old_log_probs  (..., N, L), for several updates per batch: from the training forward before the
+                   first update. A log m becomes min(ratio A, clipped ratio A), where ratio =
+                   m / m_old per token (Schulman et al. 2017)
     clip           low and high
     returns        a scalar
     raises         ValueError for shapes that do not fit, which could broadcast unseen

@@ -1,6 +1,6 @@
 """MaxRL in one file: a transformer with random weights learns to add, told only right or wrong.
 
-Algorithm 1 of arXiv 2602.02710, on prompts of two digits: the right response to 4 7 is 1 1.
+Algorithm 1 of arXiv 2602.02710, on prompts of two digits: to 4 7 the right response is 1 1.
 
     python -m maxrl.minimal maxrl        or grpo, or rloo; half a minute on one core
 """
@@ -53,12 +53,12 @@ def log_probs(model: nn.Module, prompts: Tensor, responses: Tensor) -> Tensor:
 
 def advantages(rewards: Tensor, method: str) -> Tensor:
     """A (P, N) of rewards 0 or 1 (P, N). With many rollouts a prompt weighs w(p) (Table 2)."""
-    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N; without a success all A are 0
+    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
     std = rewards.std(dim=1, keepdim=True)  # (P, 1)
     return {
         "rloo": (rewards - mean) * N / (N - 1),  # w(p) = 1
         "grpo": (rewards - mean) / (std + 1e-6),  # w(p) = 1 / sqrt(p (1 - p))
-        "maxrl": (rewards - mean) / mean.clamp(min=1 / N),  # w(p) = 1 / p
+        "maxrl": (rewards - mean) / mean.clamp(min=1 / N),  # 1 / p; clamped for K = 0, where A is 0
     }[method]
 
 

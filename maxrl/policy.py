@@ -139,7 +139,7 @@ class SequencePolicy:
         first     how many responses to each example were sampled before, with earlier noise
         sampling  temperature, top_k, top_p of drawing.distribution (default: those of training)
 
-        PromptError for a prompt that the model cannot answer.
+        Raises PromptError for a prompt that the model cannot answer.
         """
         prompts = self.encode_prompts(examples)
         indices = range(len(prompts)) if indices is None else indices
@@ -148,7 +148,7 @@ class SequencePolicy:
         budget = self.kv_memory_gb * 2**30 or math.inf
 
         def sample(part: slice, columns: slice) -> Samples:
-            # Noise is drawn for all columns: a rollout has the same one however they are divided.
+            # Noise is drawn for the whole group, so that it is the same however a group is split.
             uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, first)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
             M = uniforms.shape[1]
@@ -197,7 +197,7 @@ class SequencePolicy:
 
     @torch.no_grad()
     def record(self, rollouts: Rollouts) -> dict[str, float]:
-        """Store the log-probabilities before the first of several updates in old_log_probs.
+        """Store the log-probabilities before the first of several updates as old_log_probs.
 
         Returns statistics over all ranks, which must all call this.
         """
@@ -227,7 +227,7 @@ class SequencePolicy:
 
         Returns statistics over all ranks, which must all call this.
         """
-        # The gathered copy holds weights that are about to change.
+        # Every rank's whole copy, on its device, is of weights that are about to change.
         if self.gathered:
             self.gathered.drop()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
@@ -259,7 +259,8 @@ class SequencePolicy:
     ) -> list[MicroBatch | None]:
         """Cut the groups of an update into micro-batches, the same number on every rank.
 
-        A rank with fewer of them than another one has None in front.
+        A rank with fewer of them, such as one without a success, has None in front. There is at
+        least one, so that every rank runs a backward.
         """
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)

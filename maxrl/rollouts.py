@@ -1,7 +1,8 @@
 """What travels from the sampler to the loss: Rollouts, and the MicroBatches cut from them.
 
-Rollouts are on the host, so that texts, verdicts and the sizes of micro-batches are known without
-waiting for a GPU. A MicroBatch is on the device.
+Tokens and lengths of Rollouts are on the host, so that texts, verdicts and the sizes of
+micro-batches are known without waiting for a GPU. Their log-probabilities and a MicroBatch are on
+the device.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
 micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.

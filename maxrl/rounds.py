@@ -40,7 +40,7 @@ class Sampled:
     rounds: torch.Tensor  # (P_local,) how many rounds
 
 
-def sampling(estimator: str, sizes: Sizes) -> Callable[..., Sampled]:
+def way_of_sampling(estimator: str, sizes: Sizes) -> Callable[..., Sampled]:
     """Return how a step samples: demonstrated, at_once or in_rounds, with the same arguments."""
     if estimator == "supervised":
         return demonstrated

@@ -70,7 +70,7 @@ def attend(
     q          (B, H, L, D)
     k, v       (B, Hk, L, D)
     prefix_kv  a pair of (G, Hk, Lp, D), or None: the rows stand alone
-    mask       from `prefix_mask`, or None
+    mask       from `prefix_mask`; None without prefix_kv
 
     Returns (B, H, L, D).
     """
@@ -85,6 +85,7 @@ def attend(
     prefix_k, prefix_v = prefix_kv
     k = after_prefix(prefix_k, k)
     v = after_prefix(prefix_v, v)
+    # A CausalBias (all prefixes are full) has two dimensions, a bool mask has four.
     if mask.dim() < 4:
         return attention(q, k, v, attn_mask=mask, enable_gqa=True)
     # Grouped heads with a mask would select the slow kernel, so the heads are repeated.

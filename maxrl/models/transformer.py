@@ -118,8 +118,8 @@ class Attention(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # One kernel for all heads, because a small one takes as long to launch as to run. v is left
-        # as it is.
+        # One kernel for all heads: launching a small kernel takes as long as running it. v is not
+        # rotated.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)
@@ -146,12 +146,12 @@ class Layer(nn.Module):
         prefix_rotation: Rotation | None,
         mask: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The layer in training; returns x and prefix after it.
+        """The layer in training; returns x and prefix after it (None after the last layer).
 
         x                (G M, L, E) states of the rows
         prefix           (G, Lp, E) states of the prefixes, or None if there are none
-        rotation         of the rows' positions, (G M, 1, L, D) twice
-        prefix_rotation  of the prefixes' positions, (Lp, D) twice, or None
+        rotation         of the rows' positions, a pair of (G M, 1, L, D)
+        prefix_rotation  of the prefixes' positions, a pair of (Lp, D), or None
         mask             as from `prefix_mask`, or None without prefixes
         """
         # Rows and prefixes pass in one call, so that gradient checkpointing can recompute the layer

@@ -33,6 +33,7 @@ from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
+MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
@@ -115,6 +116,11 @@ def load(cfg: Options, split: str) -> Task:
     """
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
+        if len(task) > MOST:
+            raise UsageError(
+                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
+                f"most {MOST:,} can be shuffled"
+            )
         if not (cfg.init or cfg.model):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"

@@ -8,8 +8,8 @@
       finish         cut off what rows have drawn after their stop token
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
-number that depends on (seed, step, prompt index, rollout index, position) alone, for a given
-length limit. Batching, finished rows and the number of ranks therefore change a rollout only
+number that, for a given length limit, depends on (seed, step, prompt index, rollout index,
+position) alone. Batching, finished rows and the number of ranks therefore change a rollout only
 through rounding of the logits.
 
 Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are being sampled are in
@@ -31,7 +31,7 @@ from maxrl.sampling.prompts import check_prompts, split
 
 CHECK_EVERY = 4  # tokens between two looks at which rows are still alive
 SHRINK_AT = 0.75  # pack the live rows together when they fill at most this share of the slots
-LOGIT_BYTES = 20  # a step holds each logit, its log-probability, probability and their product
+LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 
 
 @dataclass
@@ -105,10 +105,10 @@ def generate(
     stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
     budget       bytes for the responses' keys and values and a step's logits
-    watch        is called now and then with the number of tokens drawn of each response
+    watch        is called every few tokens with the number drawn so far
     sampling     temperature, top_k and top_p as in `distribution`
 
-    PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
+    Raises PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
     """
     check_prompts(model, prompts, max_tokens)
     slots = prefill(model, prompts, num_rollouts, uniforms, budget)

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.rollouts import Rollouts
-from maxrl.rounds import joined, sampling
+from maxrl.rounds import joined, way_of_sampling
 from maxrl.sampling.sampler import noise
 
 F64 = torch.float64
@@ -154,7 +154,7 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    sample = sampling("maxrl_rare", sizes)
+    sample = way_of_sampling("maxrl_rare", sizes)
     return sample(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
 
 

@@ -111,6 +111,8 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
 
     # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
     finite = math.isfinite(norm) and math.isfinite(stats["loss"])
+    if not finite:
+        policy.restore_buffers()
     # Without a verdict on any group nothing may move, but weight decay and momentum would.
     if finite and stats[policy.unit]:
         optimizer.step()

@@ -6,10 +6,13 @@ A row of the layout is {"problem": text, "answer": text, "source": where it is f
 import argparse
 import hashlib
 import json
+import os
 import shutil
+import socket
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 
 from data.common import make_set, refuse
@@ -48,14 +51,18 @@ def download(source: Source, folder: Path) -> Path:
     if file.exists() and source.sha256 in ("", checksum(file)):
         return file
     by_hand = f"fetch {source.url} by hand and name the file with --source"
+    socket.setdefaulttimeout(30)  # seconds without an answer
     try:
         temporary, _ = urllib.request.urlretrieve(source.url)
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
     if source.sha256 not in ("", checksum(temporary)):
         refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.move(temporary, file)
+    # What was moved to another disk in part has another name.
+    part = file.with_name(f"{file.name}.incomplete")
+    shutil.move(temporary, part)
+    os.replace(part, file)
     return file
 
 

@@ -134,10 +134,15 @@ class ClassifierPolicy:
         self.workers = workers
         self.device = next(model.parameters()).device
         self.module = distributed.data_parallel(model)
+        self.saved_buffers: list[Tensor] = []
 
     def logits(self, images: Tensor) -> Tensor:
         """Return logits (P_local, C) in float32; gradients go through the synchronised module."""
-        model = self.module if torch.is_grad_enabled() else self.model
+        model = self.model
+        if torch.is_grad_enabled():
+            model = self.module
+            # A forward moves batch-norm's averages.
+            self.saved_buffers = [buffer.clone() for buffer in self.model.buffers()]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = model(images.contiguous(memory_format=torch.channels_last))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -195,6 +200,12 @@ class ClassifierPolicy:
         # DDP's average divides by the number of ranks.
         (loss * distributed.world_size()).backward()
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
+
+    @torch.no_grad()
+    def restore_buffers(self) -> None:
+        """Undo what the forward of a skipped update did to batch-norm's averages."""
+        for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
+            buffer.copy_(saved)
 
     def evaluate(self, task: Any, count: int, ks: Iterable[int]) -> dict[str, float]:
         """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""

@@ -6,6 +6,7 @@ import torch
 
 from maxrl.metrics import majority_vote, pass_at_k
 from maxrl.parallel import distributed
+from maxrl.tasks.base import example_of
 
 
 @torch.no_grad()
@@ -38,7 +39,7 @@ def judge_samples(
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
         places = mine[i : i + at_once]
-        examples = [task[int(indices[place])] for place in places]
+        examples = [example_of(task, int(indices[place])) for place in places]
         rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
         rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (places, samples)
         right = rewards == 1

@@ -310,3 +310,6 @@ class SequencePolicy:
         kl = k3(log_probs, reference, batch.mask)
         stats.add("kl", kl)
         return kl
+
+    def restore_buffers(self) -> None:
+        """Undo the side effects of a skipped update's forward, of which this model has none."""

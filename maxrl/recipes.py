@@ -103,7 +103,7 @@ def imagenet() -> Config:
         lr=0.1,
         epochs=20,  # D.2
         schedule="cosine",
-        warmup_steps=5005,  # D.2: one epoch; code: 2
+        warmup_steps=5005,  # D.2: one epoch of ImageNet at 256 prompts; code: 2
         weight_decay=1e-4,
         max_grad_norm=1e5,  # code
         precision="auto",  # not stated; code: float32

@@ -39,7 +39,7 @@ from data.common import (
     refuse,
 )
 from maxrl.io.files import DataError
-from maxrl.io.tables import parquet_rows
+from maxrl.io.tables import open_parquet, parquet_rows
 from maxrl.tasks.base import DATA
 from maxrl.tasks.images import FORMATS, pillow, write_split
 
@@ -122,25 +122,27 @@ def from_folders(source: Path, seed: int) -> Source:
 
 def from_parquet(source: Path) -> Source:
     """The same of the hub's parquet files, whose metadata names the classes."""
-    from pyarrow.parquet import ParquetFile
-
     parts = {split: sorted(source.rglob(f"{split}-*.parquet")) for split in ("train", "validation")}
     counts = {}
     for split, files in parts.items():
-        counts[split] = sum(ParquetFile(file).metadata.num_rows for file in files)
+        counts[split] = sum(open_parquet(file).metadata.num_rows for file in files)
     try:
-        hub = json.loads(ParquetFile(parts["train"][0]).schema_arrow.metadata[b"huggingface"])
+        hub = json.loads(open_parquet(parts["train"][0]).schema_arrow.metadata[b"huggingface"])
         classes = hub["info"]["features"]["label"]["names"]
     except (KeyError, TypeError, IndexError):
         refuse(f"{source} has no train-*.parquet that names its classes, as the hub's does")
-    splits: dict[str, Iterable[Row]] = {split: read_rows(files) for split, files in parts.items()}
+    splits: dict[str, Iterable[Row]] = {
+        split: read_rows(files, len(classes)) for split, files in parts.items()
+    }
     return classes, parts["train"] + parts["validation"], counts, splits
 
 
-def read_rows(files: list[Path]) -> Iterator[Row]:
-    """The images of parquet files."""
+def read_rows(files: list[Path], classes: int) -> Iterator[Row]:
+    """The images of parquet files; DataError for a label that is none of so many classes."""
     for file in files:
         for row in parquet_rows(file):
+            if row["label"] not in range(classes):
+                raise DataError(f"{file} has the label {row['label']} for {classes} classes")
             yield (row["image"] or {}).get("bytes") or b"", row["label"]
 
 

@@ -78,6 +78,11 @@ def data_files(name: str, split: str) -> list[Path]:
     folders, OWNER/NAME/CONFIG/SPLIT names one of them.
     """
     path = Path(name)
+    if any((path / file).is_file() for file in ("dataset_info.json", "dataset_dict.json")):
+        raise FileNotFoundError(
+            f"{name} was written by save_to_disk, whose files only the package datasets reads: "
+            "write a split with its to_parquet(FILE)"
+        )
     root = path
     folder = "." if any(path.glob("*.parquet")) else f"*/{split}"
     if not path.is_dir():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError, parse
@@ -43,8 +44,8 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
             yield f"line {number}", parse(line, f"{file}, line {number}")
 
 
-def parquet_rows(file: Path) -> Iterator[dict]:
-    """Yield the rows of a parquet file; UsageError without pyarrow."""
+def open_parquet(file: Path) -> Any:
+    """Return pyarrow's ParquetFile; UsageError without pyarrow, DataError for a damaged file."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -53,11 +54,22 @@ def parquet_rows(file: Path) -> Iterator[dict]:
             f'{file} is a parquet file, which needs pyarrow: pip install -e ".[parquet]"'
         ) from None
     try:
-        for batch in ParquetFile(file).iter_batches(256, use_threads=False):
+        return ParquetFile(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(file, error) from None
+
+
+def parquet_rows(file: Path) -> Iterator[dict]:
+    """Yield the rows of a parquet file; raises as open_parquet."""
+    opened = open_parquet(file)
+    try:
+        for batch in opened.iter_batches(256, use_threads=False):
             yield from batch.to_pylist()
-    # ValueError and OverflowError come from values that Python has no type for.
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise DataError(
-            f"{file} cannot be read ({reason}): it is damaged or is not parquet"
-        ) from None
+    # ArrowInvalid is a ValueError; others come from values that Python has no type for.
+    except (OSError, ValueError, OverflowError) as error:
+        raise unreadable(file, error) from None
+
+
+def unreadable(file: Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())[:100]
+    return DataError(f"{file} cannot be read ({reason}): it is damaged or is not parquet")

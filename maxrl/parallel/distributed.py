@@ -1,8 +1,10 @@
 """One process or several ranks: a script runs the same under plain python and under torchrun."""
 
 import contextlib
+import ctypes
 import os
 import resource
+import signal
 import sys
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -13,6 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from maxrl.errors import UsageError
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
@@ -34,6 +38,7 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
     torch.use_deterministic_algorithms(deterministic)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
+        end_with_launcher()
         # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
         # dead rank at once; the time-out is for one that hangs.
         backend = "nccl" if gpu else "gloo"
@@ -48,6 +53,15 @@ def spare_memory() -> None:
     """
     if "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+
+def end_with_launcher() -> None:
+    """Ask the Linux kernel for SIGTERM when the launcher dies.
+
+    The rank then finishes its step, saves and ends, and does not go on as an orphan.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def leave() -> None:

@@ -28,8 +28,11 @@ from torch import Tensor
 from maxrl.errors import FAULTS, RunError, UsageError
 from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
-from maxrl.rewards.ready import READY
+from maxrl.rewards.ready import READY, accuracy_reward, published_reward
 from maxrl.tasks.base import Example, Task, fault
+from maxrl.verifiers import take_counts
+
+BY_MATH_VERIFY = {accuracy_reward, published_reward}
 
 
 class WrongAnswer(Exception):
@@ -76,7 +79,7 @@ class Rewards:
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
-        if not 0 <= timeout < math.inf:
+        if timeout and not 0.001 <= timeout <= 1e9:
             raise UsageError(f"--reward-timeout {timeout} must be seconds, or 0 for no limit")
 
     def judge(self, examples: list[Example], rollouts) -> Tensor:
@@ -146,8 +149,8 @@ class Rewards:
         return metrics(distributed.all_reduce(sums))
 
     def faults(self) -> dict[str, float]:
-        """Return what went wrong in the verifiers of a task; reward functions have none."""
-        return {}
+        """Return what went wrong in math-verify since the last call, on this rank, by metric."""
+        return take_counts() if BY_MATH_VERIFY & set(self.functions.values()) else {}
 
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
@@ -332,6 +335,8 @@ def checked(result: Any, size: int) -> list[float]:
         raise WrongAnswer(f"{len(result)} rewards for {size} completions")
     values = []
     for i, value in enumerate(result):
+        if isinstance(value, str):
+            raise WrongAnswer(f"{value!r} for completion {i} instead of a number or None")
         number = math.nan if value is None else float(value)
         if value is not None and not abs(number) <= torch.finfo(torch.float32).max:
             raise WrongAnswer(f"{value} for completion {i} instead of a finite number or None")

@@ -10,7 +10,8 @@ from maxrl.verifiers import last_boxed, readable_batch, verify_math_batch, verif
 
 Completions = list[str] | list[list[dict]]  # texts or chat messages
 Column = list | None
-FORMULA = re.compile(r"\$([^$]+)\$")
+# Not of amounts of money: no blank within, beside the dollars, and no digit behind them.
+FORMULA = re.compile(r"\$(?!\s)([^$]+)(?<!\s)\$(?!\d)")
 
 
 def accuracy_reward(
@@ -39,7 +40,6 @@ def verdicts(judge: Callable, completions: Completions, references: Column) -> l
     """
     if not references:
         raise ValueError("the data has no column 'answer' and no 'solution'")
-    golds = []
     golds = [reference("" if value is None else str(value)) for value in references]
     rewards = judge(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
@@ -53,9 +53,9 @@ def reference(text: str) -> str:
     if formulas:
         return formulas[-1]
     words = text.split()
-    # math-verify would read letters as variables. A single word may be an answer.
-    sentence = len(words) > 1 and all(word.strip(".,:;!?").isalpha() for word in words)
-    return "" if sentence else text
+    # math-verify would read letters as variables. A single word may be an answer, or its unit.
+    plain = [word for word in words if len(word) > 1 and word.strip(".,:;!?").isalpha()]
+    return "" if len(plain) > 1 else text
 
 
 def format_reward(completions: Completions) -> list[float]:

@@ -11,13 +11,15 @@ def opening(run, task, policy) -> list[str]:
     cfg = run.cfg
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     rollouts = " + ".join(map(str, cfg.rounds))
+    world = distributed.world_size()
+    ranks = f" on {world} ranks" if world > 1 else ""
     precision = "bfloat16" if policy.autocast else "float32"
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} "
-        "rollouts",
+        f"rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
-        f"  device   {policy.device} in {precision}, {distributed.world_size()} ranks",
+        f"  device   {policy.device} in {precision}",
         f"  prompts  {len(task):,} of {cfg.task}",
         f"  rewards  {', '.join(cfg.reward) or 'of the task'}",
         f"  writes   {run.path}{since}",

@@ -1,6 +1,7 @@
 """What a task is: prompts, and a verdict on each response."""
 
 import random
+import shlex
 import textwrap
 import traceback
 import zlib
@@ -205,7 +206,8 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
             f"there is no complete data set in {folder}: in a clone of the repository, "
             f"run python -m {command}"
         )
-    fix = f"python -m {command} --out {folder} --overwrite (and the options that info.json names)"
+    again = f"python -m {command} --out {shlex.quote(str(folder))} --overwrite"
+    fix = f"{again} (and the options that info.json names)"
     return folder, read_info(folder, starts, fix)
 
 

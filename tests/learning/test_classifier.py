@@ -442,6 +442,29 @@ def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
     refused(shell("eval.py", "run", "--temperature", 0.5), "exact", "--temperature")
 
 
+def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, monkeypatch):
+    """The forward of a bad image has moved the running averages by then: the run could not even
+    evaluate any more.
+    """
+    rollout, calls = ClassifierPolicy.rollout, []
+
+    def spoilt(self, examples, *arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            examples.images = examples.images.float().fill_(float("nan"))
+        return rollout(self, examples, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassifierPolicy, "rollout", spoilt)
+        code, said = shell(
+            "train.py", "glyphs", "--steps", 3, "--save-every", 1, "--eval-every", 3, "--out", "run"
+        )
+    assert code == 0 and "is not finite: no update" in said, said
+    assert [row["skipped_updates"] for row in metrics("run")] == [0, 1, 0]
+    one, two, three = (Path(f"run/step-00000{i}/model.safetensors").read_bytes() for i in (1, 2, 3))
+    assert one == two != three
+
+
 def test_noise_is_that_of_independent_draws():
     """Put in order, numbers of one rollout are uniform, those of two independent."""
     drawn = torch.stack(

@@ -131,7 +131,8 @@ def test_the_noise_and_rows_of_the_rare_side():
     alike, own, plain = (
         noise[key] for key in (("maxrl_rare", 31), ("maxrl_rare", 32), ("maxrl", 31))
     )
-    assert f"is {alike} at the order 31 of `maxrl`, which has {plain}, and {own} at 32" in page
+    same = f"{alike} with `maxrl_rare` at the same order"
+    assert f"is {plain} with `maxrl` (order 31), {same} and {own} at order 32" in page
 
 
 # --- what rounds sample

@@ -97,8 +97,9 @@ def test_accuracy_by_math_verify():
     texts = [r"\boxed{\frac13}"] * len(golds)
     assert accuracy(texts, answer=golds) == [1] * 5 + [0] * 3 + [None] * 5
     # A sentence has no answer but in its formulas; a word may be one.
-    sentences = ["There is none.", "So $a = 3$ and $x = 4$.", "none"]
-    assert accuracy([r"\boxed{4}"] * 3, solution=sentences) == [None, 1, 0]
+    money = "He had $20, spent $5, so he has $15 left."
+    sentences = ["There is none.", "So $a = 3$ and $x = 4$.", "none", money]
+    assert accuracy([r"\boxed{4}"] * 4, solution=sentences) == [None, 1, 0, None]
     assert verifiers.readable_batch([gold or "" for gold in golds]) == readable
     assert verifiers.readable_batch([" " * verifiers.LONGEST_BOX + "1"]) == [False]
     published = READY["published_reward"]

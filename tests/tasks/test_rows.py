@@ -235,5 +235,5 @@ def test_other_data_of_the_same_name_has_another_checksum():
 def test_a_folder_of_save_to_disk_is_named(tmp_path):
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "set")
-    with pytest.raises(FileNotFoundError, match="save_to_disk"):
+    with pytest.raises(FileNotFoundError, match="was written by save_to_disk"):
         prompts(str(tmp_path / "set"))

@@ -51,11 +51,15 @@ def download(source: Source, folder: Path) -> Path:
     if file.exists() and source.sha256 in ("", checksum(file)):
         return file
     by_hand = f"fetch {source.url} by hand and name the file with --source"
+    before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(30)  # seconds without an answer
     try:
         temporary, _ = urllib.request.urlretrieve(source.url)
     except (OSError, HTTPException) as error:
         refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
+    finally:
+        # A socket of another purpose would be one that does not block.
+        socket.setdefaulttimeout(before)
     if source.sha256 not in ("", checksum(temporary)):
         refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
     folder.mkdir(parents=True, exist_ok=True)

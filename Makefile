@@ -45,7 +45,7 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
-proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 20 seconds
+proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds
 	$(py) -m pytest tests/proofs
 
 test: $(test)  ## the proofs and oracles, in two processes, at most four minutes on two cores

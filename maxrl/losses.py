@@ -15,8 +15,7 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks; those of a prompt with n < N responses count N / n
-                  times
+    tokens        response tokens over all ranks, N / n times those of a prompt with n < N rollouts
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or

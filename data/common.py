@@ -5,12 +5,12 @@ files. It is written last: without it there is no set.
 """
 
 import argparse
-import itertools
 import re
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ PARTS = re.compile(
     r"info\.json|tokenizer(_config)?\.json"
     r"|(train|validation|test|\d{4})(-\d{5,})?\.(bin|npy|jsonl)"
 )
-AT_ONCE = 16  # jobs per worker whose results are in memory together
+AHEAD = 8  # jobs per worker that may be finished before their results are used
 progress = partial(tqdm, unit_scale=True, disable=None)  # shows a bar only in a terminal
 
 
@@ -95,13 +95,28 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
     if workers == 1:
         yield from map(function, jobs)
         return
-    jobs = iter(jobs)
-    # Ctrl-C reaches all processes of a terminal, and only this one has a sentence for it.
+    # Ctrl-C takes effect between two jobs, because an exception inside the pool's own code can make
+    # it hang. It reaches all processes of a terminal; workers inherit this handler, which only
+    # notes the signal, and then ignore it.
+    stops: list[bool] = []
+    before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
     ignore = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore) as pool:
-        # Not all jobs at once, whose results might be more than memory holds.
-        while some := list(itertools.islice(jobs, AT_ONCE * workers)):
-            yield from pool.map(function, some)
+    pool = ProcessPoolExecutor(workers, initializer=signal.signal, initargs=ignore)
+    waiting: deque[Future] = deque()
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(function, job))
+            if stops:
+                raise KeyboardInterrupt
+            if len(waiting) > AHEAD * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+            if stops:
+                raise KeyboardInterrupt
+    finally:
+        pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
 
 def holds(folder: Path, request: dict) -> bool:

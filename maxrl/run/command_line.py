@@ -20,16 +20,6 @@ from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 from maxrl.trl.options import hints
 
-# The first field of each group of --help.
-GROUPS = {
-    "task": "what is learned",
-    "estimator": "the estimator",
-    "optimizer": "the optimizer",
-    "seed": "the machine",
-    "eval_every": "evaluation and files",
-}
-
-
 # What the paper's code and TRL's trainer call these options; maxrl/trl has those of GRPOConfig.
 ELSEWHERE = {
     "group-size": "rollouts",

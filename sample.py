@@ -7,8 +7,6 @@
 
 import argparse
 import itertools
-import os
-import re
 import sys
 
 import torch
@@ -30,16 +28,10 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def side_by_side(left: str, right: str) -> str:
-    """Return two texts next to each other, aligned by the longest visible line of `left`."""
+    """Return two texts next to each other, aligned by the longest line of `left`."""
     rows = list(itertools.zip_longest(left.split("\n"), right.split("\n"), fillvalue=""))
-    widths = [len(plain(line)) for line, _ in rows]
-    lines = [a + " " * (max(widths) - width + 4) + b for (a, b), width in zip(rows, widths)]
-    return "\n".join(lines)
-
-
-def plain(text: str) -> str:
-    """Return the text without its ANSI colours."""
-    return re.sub(r"\x1b\[[^m]*m?", "", text)
+    width = max(len(line) for line, _ in rows) + 4
+    return "\n".join(f"{a:{width}}{b}" for a, b in rows)
 
 
 def main(arguments: list[str]):
@@ -52,7 +44,6 @@ def main(arguments: list[str]):
     indices = range(len(task) if args.both else min(args.prompts, len(task)))
     policy = setup.start_policy(args, task, None, None, device)
     policy.model.eval()
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     options = {"seed": args.seed, "temperature": args.temperature}
     if not task.classes:
         options |= {"top_k": args.top_k, "top_p": args.top_p}
@@ -68,13 +59,11 @@ def main(arguments: list[str]):
         texts = []
         for chosen in (right, ~right):
             text = rollouts.text(0, int(chosen.long().argmax()))
-            texts.append(task.show(text, task[index], colour) if chosen.any() else "")
+            texts.append(task.show(text, task[index]) if chosen.any() else "")
         print(side_by_side(*texts), end="\n\n")
         shown += 1
         if shown == args.prompts:
             return
-    if args.both:
-        print(f"only {shown} prompts have right and wrong rollouts among {args.samples}")
 
 
 if __name__ == "__main__":

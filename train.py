@@ -50,16 +50,16 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger(run, first_step)
-    logger.say(*banner.opening(run, task, policy))
-    plan = Plan(cfg, len(task), distributed.rank(), distributed.world_size())
+    logger.say(*banner.opening(run, policy))
+    plan = Plan(cfg, len(task))
     batches = prefetched(task, plan, cfg.workers, first_step)
-    sample = way_of_sampling(cfg.estimator, cfg.rounds)
+    sample = way_of_sampling(cfg)
     for step in range(first_step, cfg.steps):  # Algorithm 1
         clock = Clock()
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
-        sampled = sample(policy, judge, examples, cfg.rounds, step, plan.mine, clock)
+        sampled = sample(policy, judge, examples, step, plan.mine, clock)
         logger.show(examples, sampled)
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
@@ -71,7 +71,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
         for group_ids in minibatches(cfg, len(advantages), step):
             result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
             updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
-        stats |= means(cfg, policy.unit, updates)
+        stats |= means(cfg, policy.items, updates)
         clock.lap("backward")
 
         # The rest is bookkeeping, on every rank because sums over ranks are collectives.
@@ -88,7 +88,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
 
 def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
-    # It can happen that no prompt of this rank has a verdict: it joins the update with 0 groups.
+    # A rank none of whose prompts has a verdict joins the update with 0 groups.
     if len(rewards) == 0:
         return rewards
     return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))
@@ -109,11 +109,11 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
     norm = float(sharding.unsharded(total))
 
     # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
-    finite = math.isfinite(norm) and math.isfinite(stats["loss"])
+    finite = math.isfinite(norm + stats["loss"])
     if not finite:
         policy.restore_buffers()
-    # Without a verdict on any group nothing may move, but weight decay and momentum would.
-    if finite and stats[policy.unit]:
+    # Without any verdict the weights must stay, but weight decay and momentum would move them.
+    elif stats[policy.items]:
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))

@@ -65,29 +65,21 @@ def make_parser(name: str, description: str | None, out: str) -> argparse.Argume
     return parser
 
 
-def at_least(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
-    """A type for argparse: a number that is not below a limit."""
-
-    def number(text: str) -> float:
-        value = kind(text)
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
-        return value
-
-    return number
-
-
-def add_numbers(
-    parser: argparse.ArgumentParser, options: Mapping[str, tuple[float, float, str]]
-) -> None:
-    """Add an option for each {name: (default, least value, meaning)}, of the default's type."""
-    for name, (default, least, meaning) in options.items():
+def parse_numbers(
+    parser: argparse.ArgumentParser,
+    options: Mapping[str, tuple[int, int, str]],
+    words: list[str] | None,
+) -> argparse.Namespace:
+    """Parse the command line with an option for each {name: (default, least value, meaning)}."""
+    for name, (default, _, meaning) in options.items():
         parser.add_argument(
-            f"--{name}",
-            type=at_least(type(default), least),
-            default=default,
-            help=f"{meaning} (default %(default)s)",
+            f"--{name}", type=int, default=default, help=f"{meaning} (default %(default)s)"
         )
+    args = parser.parse_args(words)
+    for name, (_, least, _) in options.items():
+        if getattr(args, name) < least:
+            refuse(f"--{name} must be at least {least}, got {getattr(args, name)}")
+    return args
 
 
 def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:

@@ -7,8 +7,6 @@ import argparse
 import hashlib
 import json
 import os
-import shutil
-import socket
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -51,21 +49,18 @@ def download(source: Source, folder: Path) -> Path:
     if file.exists() and source.sha256 in ("", checksum(file)):
         return file
     by_hand = f"fetch {source.url} by hand and name the file with --source"
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)  # seconds without an answer
     try:
-        temporary, _ = urllib.request.urlretrieve(source.url)
+        # The limit is on the seconds without an answer.
+        with urllib.request.urlopen(source.url, timeout=30) as answer:
+            data = answer.read()
     except (OSError, HTTPException) as error:
         refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
-    finally:
-        # A socket of another purpose would be one that does not block.
-        socket.setdefaulttimeout(before)
-    if source.sha256 not in ("", checksum(temporary)):
+    if source.sha256 not in ("", hashlib.sha256(data).hexdigest()):
         refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
     folder.mkdir(parents=True, exist_ok=True)
-    # What was moved to another disk in part has another name.
+    # Half a file has another name.
     part = file.with_name(f"{file.name}.incomplete")
-    shutil.move(temporary, part)
+    part.write_bytes(data)
     os.replace(part, file)
     return file
 
@@ -103,8 +98,7 @@ def to_jsonl(rows: Iterable[dict]) -> str:
 
 
 def write_texts(args: argparse.Namespace, name: str, info: dict, texts: dict[str, str]) -> None:
-    """Make the data set of the files {file name: text} in --out, without those that are empty."""
-    texts = {file: text for file, text in texts.items() if text}
+    """Make the data set of the files {file name: text} in --out."""
     sums = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in texts.items()}
 
     def write(new: Path) -> None:

@@ -34,10 +34,7 @@ def main():
         sys.exit()
     else:
         print(__doc__)
-        if name in ("-h", "--help"):
-            sys.exit()
-        print(f"maxrl: there is no command {name}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(0 if name in ("-h", "--help") else 2)
     os.execv(sys.executable, [sys.executable, *program, *words])
 
 

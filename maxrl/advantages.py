@@ -8,9 +8,9 @@ w(p) says which prompts an estimator cares about.
     reinforcement       p - 1, its first term alone      weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
-N rollouts give at most order T = N (Theorem 2). Where K = 0, Algorithm 1 does nothing and Eq. (10)
-pushes all rollouts down. Among centred rewards that push contributes (1-p)^(N-1) grad p, the last
-term of w_N, so Algorithm 1 has order N - 1.
+N rollouts give at most order T = N (Theorem 2). Where K = 0, Eq. (10) pushes all rollouts down and
+Algorithm 1 does nothing. The push contributes (1-p)^(N-1) grad p, the last term of w_N, which
+Algorithm 1 lacks: its order is N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r
@@ -45,6 +45,7 @@ names an option that is an int from 1 to N, rounds=True admits rounds. Every one
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from maxrl.registry import ADVANTAGES, RewardError, estimator
@@ -59,10 +60,15 @@ def rl_weight(p: Tensor, **_) -> Tensor:
     return torch.ones_like(p)
 
 
+def _mean(rewards: Tensor) -> Tensor:
+    """The mean of each group (P, 1): K / N."""
+    return rewards.mean(dim=1, keepdim=True)
+
+
 def _centered(rewards: Tensor) -> Tensor:
     """r - mean (P, N), exactly 0 for groups of equal rewards."""
     # The mean of seven rewards of 0.1 is not quite 0.1: GRPO would divide that rounding by 1e-6.
-    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)
+    mean = _mean(rewards)  # (P, 1)
     lowest, highest = rewards.aminmax(dim=1, keepdim=True)  # (P, 1) each
     differ = lowest < highest  # (P, 1)
     return (rewards - mean) * differ  # (P, N)
@@ -135,7 +141,7 @@ def maxrl(rewards: Tensor) -> Tensor:
     # One rollout has no group to compare with: its order is 1, which is REINFORCE.
     if rewards.shape[1] == 1:
         return rewards
-    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    mean = _mean(rewards)  # (P, 1)
     advantages = _centered(rewards) / mean  # (P, N)  Algorithm 1, line 8
     # K = 0 gave 0 / 0 here. Without a success there is nothing to learn from.
     return torch.where(mean > 0, advantages, 0.0)  # (P, N)
@@ -152,14 +158,14 @@ def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
     # c_N = N / K, so the two branches agree. The second one also takes fractional rewards.
     if order is not None:
         return rewards * _c(rewards, order)  # (P, N)
-    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    mean = _mean(rewards)  # (P, 1)
     return torch.where(mean > 0, rewards / mean, 0.0)  # (P, N)  Eq. (9)
 
 
 @estimator(takes="unit", limit=maxrl_weight, group=True)
 def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
-    mean = rewards.mean(dim=1, keepdim=True)  # (P, 1)  K / N
+    mean = _mean(rewards)  # (P, 1)
     advantages = _centered(rewards) / mean  # (P, N)  N r / K - 1
     # What Eq. (10) subtracts averages to 0 over *all* groups: those with K = 0 keep their -1.
     return torch.where(mean > 0, advantages, -1.0)  # (P, N)  Eq. (10)
@@ -175,9 +181,9 @@ def maxrl_order(rewards: Tensor, order: int) -> Tensor:
 
     order  T, 1 <= T <= N
     """
-    others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
-    baseline = others / max(rewards.shape[1] - 1, 1)  # (P, N)  their mean
-    advantages = rewards - baseline  # (P, N)
+    N = rewards.shape[1]
+    mean = _of_others(rewards) / max(N - 1, 1)  # (P, N)
+    advantages = rewards - mean  # (P, N)
     return advantages * _c(rewards, order)
 
 
@@ -188,14 +194,14 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
     The majority is 1 if more than half of the other rollouts succeed, else 0.
 
     Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
-    the rarer outcome of a group has an advantage: its K successes below one half, its N - K
-    failures above, all rollouts at K = N/2 or (N+1)/2. The others are not trained on.
+    the rarer outcome of a group has an advantage: its successes if K < N/2, its failures if
+    K > (N+1)/2, all rollouts between. The others are not trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """
     N = rewards.shape[1]
-    others = rewards.sum(dim=1, keepdim=True) - rewards  # (P, N)  their successes
-    majority = (others > (N - 1) / 2).to(rewards)  # (P, N)  b_i
+    most = _of_others(rewards) > (N - 1) / 2  # (P, N)
+    majority = most.to(rewards)  # (P, N)
     advantages = rewards - majority  # (P, N)
     return advantages * _c(rewards, order or N)
 
@@ -210,11 +216,15 @@ def _c(rewards: Tensor, order: int) -> Tensor:
     return c[_failures(rewards)]  # (P, N)
 
 
+def _of_others(values: Tensor) -> Tensor:
+    """The sum of a group's values without that of the rollout itself, (P, N)."""
+    total = values.sum(dim=1, keepdim=True)  # (P, 1)
+    return total - values  # (P, N)
+
+
 def _failures(rewards: Tensor) -> Tensor:
     """f_i (P, N), the number of failures among the other N - 1 rollouts."""
-    failed = 1 - rewards  # (P, N)
-    others = failed.sum(dim=1, keepdim=True) - failed  # (P, N)
-    return others.long()
+    return _of_others(1 - rewards).long()
 
 
 def _all_fail(rewards: Tensor, order: int) -> Tensor:
@@ -226,7 +236,7 @@ def _all_fail(rewards: Tensor, order: int) -> Tensor:
     k = count[: order - 1]  # (order - 1,)
     ratios = (f - k) / (count[-1] - k)  # (N, order - 1)
     terms = ratios.cumprod(dim=1)  # (N, order - 1)  k >= 1
-    return torch.nn.functional.pad(terms, (1, 0), value=1)  # (N, order)  and 1 for k = 0
+    return F.pad(terms, (1, 0), value=1)  # (N, order)  and 1 for k = 0
 
 
 # -------------------------------- what the paper compares with ------------------------------------
@@ -249,11 +259,7 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
 
 
 @estimator(takes="any", limit=False, group=True)
-def differential_smoothing(
-    rewards: Tensor,
-    mean_log_probs: Tensor,
-    gamma: float = 0.05,
-) -> Tensor:
+def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float = 0.05) -> Tensor:
     """GRPO's A_i, minus gamma l_i for a success and plus gamma l_i for the others.
 
     Gai et al. 2025; gamma: App. E.2.
@@ -261,16 +267,12 @@ def differential_smoothing(
     mean_log_probs  l_i (P, N), mean log-probability of the response's tokens when it was sampled
     gamma           how much likelihood counts
     """
-    if not isinstance(mean_log_probs, Tensor) or mean_log_probs.shape != rewards.shape:
-        raise TypeError(
-            "differential_smoothing takes mean_log_probs of the rewards' shape "
-            f"{tuple(rewards.shape)}; use a tensor, one per rollout"
-        )
+    if getattr(mean_log_probs, "shape", None) != rewards.shape:
+        raise ValueError("differential_smoothing takes mean_log_probs (P, N), one per rollout")
     # l_i <= 0: the less likely it was, the more a success gains and a failure loses.
     sign = torch.where(rewards == 1, -1.0, 1.0)  # (P, N)
     smoothing = sign * gamma * mean_log_probs.to(rewards)  # (P, N)
-    advantages = grpo(rewards, ddof=0)  # (P, N)
-    return advantages + smoothing
+    return grpo(rewards, ddof=0) + smoothing  # (P, N)
 
 
 @estimator(takes="any", limit=False)

@@ -13,8 +13,7 @@
         checksums.json, of all other files
 
 With --lora-rank a checkpoint is a PEFT adapter instead (adapter_config.json and
-adapter_model.safetensors, without the base model) and the files for --resume; with --lora-merge it
-is the merged model, and its folder lora/ holds the adapter.
+adapter_model.safetensors, without the base model) and the files for --resume.
 
 transformers reads the tokenizer of a vocabulary of words, such as the maze's, with
 PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model's tokenizer for
@@ -31,22 +30,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from maxrl.config import Config, misfit
+from maxrl.config import Config
 from maxrl.io.files import CHECKSUMS, first_problem, publish, read_json, write_json, write_text
 from maxrl.io.hub_files import base_name, end_tokens, find, weight_files  # noqa: F401
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
-from maxrl.models.lora import from_adapter, has_lora, lora_state, merged_state
+from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.resnet import ResNet
 from maxrl.models.transformer import Transformer
 from maxrl.parallel import sharding
 
-TIED = ("lm_head.weight", "model.embed_tokens.weight")  # one tensor if tie_word_embeddings
-# The optimizer's state of each parameter.
-STATE = {
-    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
-    torch.optim.SGD: ("momentum_buffer",),
-}
+# One tensor if tie_word_embeddings.
+HEAD = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
 
 
@@ -115,10 +111,8 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
                     state[name] = as_float32(tensor).clone()
         tied = getattr(model.config, "tie_word_embeddings", False)
         if tied:
-            # The files may have either name, or both; as for transformers the embedding counts.
-            for name, other in (TIED, reversed(TIED)):
-                if other in state:
-                    state.setdefault(name, state[other])
+            # As for transformers, the embedding counts.
+            state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
         model.load_state_dict(state, assign=True)
         if tied:
             model.lm_head.weight = model.model.embed_tokens.weight
@@ -128,11 +122,10 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a safetensors file, which are mapped into memory and not yet read."""
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"there is no file {file} (other formats are not read: a pickle can run code)"
-        )
+    """Return the tensors of a safetensors file, which are mapped into memory and not yet read.
+
+    Other formats are not read: a pickle can run code.
+    """
     try:
         return load_file(file)
     except SafetensorError as error:
@@ -146,11 +139,8 @@ def one_line(error: Exception) -> str:
 
 def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     """Do what `load_model` does for a PEFT directory."""
-    base = base_of(path)
     try:
-        if (find(base) / "adapter_config.json").exists():
-            raise ValueError(f"{path} is a LoRA adapter of {base}, which is an adapter too")
-        model, _, stop = load_model(base)
+        model, _, stop = load_model(base_of(path))
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or "
@@ -159,7 +149,7 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     tensors = read_tensors(path / "adapter_model.safetensors")
     try:
         from_adapter(model, read_json(path / "adapter_config.json"), tensors)
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
     return model, load_tokenizer(path), stop
 
@@ -187,43 +177,34 @@ def save(
     optimizer: Any = None,
     state: dict | None = None,
     metrics: str | None = None,
-    merge: bool = False,
 ) -> None:
     """Write a checkpoint directory in float32 that transformers loads as it is.
 
-    model: a model with LoRA is written as its adapter, or, with `merge`, as the merged model with
-        a folder lora/ for the adapter and what resuming needs.
+    model: a model with LoRA is written as its adapter alone.
     tokenizer: None for a classifier.
     optimizer, state, metrics: what resuming needs; state becomes state.json.
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
-    appears complete or not at all. FileExistsError if `path` exists. Of a model that is divided
+    appears complete or not at all. OSError if `path` exists. Of a model that is divided
     among the ranks, save what sharding.Gathered.state returns.
     """
     path = Path(path)
-    if path.exists():
-        raise FileExistsError(f"{path} exists: nothing is overwritten")
     temporary = path.with_name(path.name + ".incomplete")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    adapted = has_lora(model)
-    training = temporary / "lora" if adapted and merge else temporary
-    training.mkdir(exist_ok=True)
     try:
-        if merge or not adapted:
-            index = optimizer is not None and not adapted
-            write_model(temporary, model, tokenizer, stop_tokens, index)
-        if adapted:
-            write_json(training / "adapter_config.json", model.adapter_config)
-            write_tensors(training / "adapter_model.safetensors", lora_state(model))
+        if has_lora(model):
+            write_json(temporary / "adapter_config.json", model.adapter_config)
+            write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
+        else:
+            write_model(temporary, model, tokenizer, stop_tokens)
         if recipe is not None:
-            for folder in {temporary, training}:
-                write_json(folder / "recipe.json", recipe)
+            write_json(temporary / "recipe.json", recipe)
         if optimizer is not None:
-            save_file(optimizer_tensors(model, optimizer), training / "optimizer.safetensors")
-            write_json(training / "state.json", state)
+            save_file(optimizer_tensors(model, optimizer), temporary / "optimizer.safetensors")
+            write_json(temporary / "state.json", state)
         if metrics is not None:
-            write_text(training / "metrics.jsonl", metrics)
+            write_text(temporary / "metrics.jsonl", metrics)
         publish(temporary, path)
     except BaseException:
         # A full disk gets its space back.
@@ -236,27 +217,23 @@ def write_model(
     model: Transformer | ResNet,
     tokenizer: Tokenizer | None,
     stop_tokens: Collection[int],
-    index: bool,
 ) -> None:
-    """Write the files of a checkpoint that are not for resuming; index: of the weights as well."""
+    """Write the files of a checkpoint that are not for resuming."""
     config = model.config.to_hf()
     if isinstance(model, Transformer) and tokenizer is not None:
         generation = model.generation_config or {"do_sample": True, "temperature": 1.0}
-        if set(end_tokens(generation)) != set(stop_tokens):
-            generation = generation | {"eos_token_id": sorted(stop_tokens)}
-        if not set() < set(end_tokens(config)) <= set(stop_tokens):
-            config["eos_token_id"] = sorted(stop_tokens)
-        write_json(directory / "generation_config.json", generation)
+        ends = {"eos_token_id": sorted(stop_tokens)} if stop_tokens else {}
+        config |= ends
+        write_json(directory / "generation_config.json", generation | ends)
         tokenizer.save(directory)
     write_json(directory / "config.json", config)
-    weights = merged_state(model)
+    weights = model.state_dict()
     if config.get("tie_word_embeddings"):
-        del weights[TIED[0]]
+        del weights[HEAD]
     write_tensors(directory / "model.safetensors", weights)
-    if index:
-        # Without an index vLLM takes every *.safetensors file of a directory for weights.
-        files = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
-        write_json(directory / "model.safetensors.index.json", files)
+    # Without an index vLLM takes every *.safetensors file of a directory for weights.
+    files = {"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}
+    write_json(directory / "model.safetensors.index.json", files)
 
 
 def write_tensors(file: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -290,23 +267,11 @@ def load_optimizer(
 ) -> None:
     """Give an optimizer the state in a checkpoint, on the devices of the parameters.
 
-    FileNotFoundError without optimizer.safetensors; ValueError if it is damaged or belongs to
-    another model or optimizer.
+    FileNotFoundError without optimizer.safetensors; ValueError if it is damaged.
     """
-    file = Path(path) / "optimizer.safetensors"
-    tensors = read_tensors(file)
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    expected = {
-        f"{name}.{key}": torch.Size() if key == "step" else parameter.shape
-        for name, parameter in trained.items()
-        for key in STATE[type(optimizer)]
-    }
-    # SGD without momentum has no state.
-    if tensors and {name: tensor.shape for name, tensor in tensors.items()} != expected:
-        raise ValueError(f"{file} does not belong to this model and optimizer")
-    for full_name, value in tensors.items():
+    for full_name, value in read_tensors(Path(path) / "optimizer.safetensors").items():
         name, _, key = full_name.rpartition(".")
-        parameter = trained[name]
+        parameter = model.get_parameter(name)
         if key == "step":
             # Fused Adam counts on the parameter's device, and each rank has the count.
             value = value.to(parameter.device)
@@ -319,13 +284,11 @@ def recorded(directory: str | Path) -> dict:
     """Return the recipe in recipe.json of a run or checkpoint, by the fields of Config.
 
     A field that it lacks has its default. FileNotFoundError without the file, ValueError if it
-    holds no recipe or a value that a field cannot have.
+    holds no recipe.
     """
     file = Path(directory) / "recipe.json"
     recipe = read_json(file).get("config")
     if not isinstance(recipe, dict):
         raise ValueError(f"{file} holds no recipe")
-    if wrong := misfit(recipe):
-        raise ValueError(f"{file} has {wrong}")
     default = Config().to_dict()
     return default | {name: value for name, value in recipe.items() if name in default}

@@ -36,14 +36,6 @@ class Draws:
         """The name of class j drawn for image i."""
         return self.classes[self.drawn[i, j]]
 
-    def row(self, i: int, j: int) -> dict:
-        """A rollout for people to look at."""
-        return {
-            "label": self.classes[self.labels[i]],
-            "drawn": self.text(i, j),
-            "logits": self.logits[i].tolist(),
-        }
-
     def statistics(self) -> dict[str, float]:
         """Return exact means over the images of all ranks, which must all call this.
 
@@ -114,7 +106,7 @@ class ClassifierPolicy:
     workers   processes that read images for an evaluation
     """
 
-    unit = "images"
+    items = "images"
     tokenizer = None
     stop_tokens = ()
 

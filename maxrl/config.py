@@ -11,7 +11,6 @@ import json
 import math
 import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,10 +73,6 @@ class Config:
     lora_projections: tuple[str, ...] = language_option(
         PROJECTIONS, "Projections of every layer that have an adapter.", choices=PROJECTIONS
     )
-    lora_merge: bool = free_language_option(
-        False,
-        "Checkpoints hold the merged model, with the adapter in lora/, instead of the adapter.",
-    )
     # the estimator
     estimator: str = option(
         "maxrl",
@@ -113,7 +108,7 @@ class Config:
         choices=("stop", "drop"),
     )
     reward_timeout: float = free_option(
-        0.0, "Seconds that one call of a reward function may take (0: no limit)."
+        0.0, "Seconds that one call of a reward function may take (0: no limit).", most=1e9
     )
     allow_fractional: bool = option(
         False, "Accepts rewards between 0 and 1 in MaxRL, whose order then no longer holds."
@@ -174,7 +169,7 @@ class Config:
     )
     warmup_steps: int = option(0, "Steps over which the learning rate increases linearly.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.", most=1)
     weight_decay: float = option(
         0.01, "AdamW's decoupled weight decay or SGD's L2 penalty, on all parameters."
     )
@@ -277,13 +272,13 @@ class Config:
             len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas),
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
-        refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
             refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
-        for name in ("lora_alpha", "lora_projections", "lora_merge"):
-            changed = getattr(self, name) != getattr(Config, name) and not self.lora_rank
-            refuse_if(changed, f"--{dashed(name)} means nothing without --lora-rank")
+        refuse_if(
+            self.lora_alpha != Config.lora_alpha and not self.lora_rank,
+            "--lora-alpha means nothing without --lora-rank",
+        )
         several = self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus
         refuse_if(
             several and self.estimator == "supervised",
@@ -298,10 +293,7 @@ class Config:
             stop and not (self.eval_every and 1 in self.eval_k),
             f"--stop-at-pass {stop} needs --eval-every above 0 and 1 among --eval-k",
         )
-        refuse_if(
-            self.eval_every and not self.eval_prompts,
-            "--eval-prompts 0 must be above 0 where --eval-every is",
-        )
+        refuse_if(self.eval_every and not self.eval_prompts, "--eval-prompts 0 must be above 0")
         refuse_if(
             self.eval_every and 0 < self.eval_samples < most,
             f"--eval-k {most} needs at least as many --eval-samples, not {self.eval_samples}",
@@ -344,9 +336,9 @@ def check_option(field: dataclasses.Field, value: Any):
     """Raise UsageError for a value that the option cannot have, whatever the others are."""
     about = field.metadata
     option = f"--{dashed(field.name)}"
+    refuse_if(not holds(field.type, value), f"{option} cannot be {value!r:.40}")
     if isinstance(value, int | float):
-        unbounded = isinstance(value, float) and not math.isfinite(value)
-        refuse_if(unbounded, f"{option} {value} must be finite")
+        refuse_if(not math.isfinite(value), f"{option} {value} must be finite")
         check_least(field.name, value, about["least"])
     for item in value if isinstance(value, tuple) else (value,):
         if about["above"] is not None:
@@ -354,27 +346,15 @@ def check_option(field: dataclasses.Field, value: Any):
         if about["most"] is not None:
             refuse_if(item > about["most"], f"{option} {item} must be at most {about['most']}")
         if about["choices"]:
-            said = repr(item) if isinstance(value, tuple) else item
             known = ", ".join(about["choices"])
-            refuse_if(item not in about["choices"], f"{option} {said} is not one of {known}")
-
-
-def misfit(fields: Mapping[str, Any]) -> str:
-    """Return a sentence about the first of these fields, read from JSON, that is not of its type.
-
-    The sentence is empty if all of them are.
-    """
-    for name, kind in typing.get_type_hints(Config).items():
-        if name in fields and not holds(kind, fields[name]):
-            return f"{name} = {repr(fields[name])[:40]}, which is no value of this field"
-    return ""
+            refuse_if(item not in about["choices"], f"{option} {item} is not one of {known}")
 
 
 def holds(kind: Any, value: Any) -> bool:
-    """Return whether a value read from JSON may stand in a field of type `kind`."""
+    """Return whether a field of type `kind` may have the value."""
     if isinstance(kind, types.UnionType):
         return any(holds(one, value) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
-        return isinstance(value, list) and all(holds(item, part) for part in value)
+        return isinstance(value, tuple) and all(holds(item, part) for part in value)
     return type(value) is kind or kind is float and type(value) is int

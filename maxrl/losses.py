@@ -1,6 +1,6 @@
 """From advantages to a loss: token log-probabilities, entropy, normaliser, policy gradient.
 
-Letters: E numbers of a hidden state; a micro-batch has M rows for each of G groups.
+Letters: E hidden size, V vocabulary, N rollouts of L tokens.
 """
 
 import torch
@@ -15,7 +15,7 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks, N / n times those of a prompt with n < N rollouts
+    tokens        response tokens over all ranks; a prompt with n < N rollouts counts N / n times
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
@@ -121,7 +121,7 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Mask before exp: padding has log-prob 0 in one of the two only, and the exp may be infinite.
+    # Mask before exp: rows that are not run have a log-prob in the old one only.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

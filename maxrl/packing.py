@@ -54,9 +54,7 @@ def rectangles(
             waiting += [(group_ids[:g], columns), (group_ids[g:], columns)]
         else:
             m = columns.start + 1 + middle(between_columns == best)
-            left = slice(columns.start, m)
-            right = slice(m, columns.stop)
-            waiting += [(group_ids, left), (group_ids, right)]
+            waiting += [(group_ids, slice(columns.start, m)), (group_ids, slice(m, columns.stop))]
 
 
 def cuts(
@@ -75,17 +73,17 @@ def cuts(
     G, M = lengths.shape
     longest = lengths[:, 0]
     counts = (lengths > 0).sum(1)  # (G,)
-    first = padded(prompts, longest, counts)  # (G,)
-    last = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]  # (G,)
-    between_groups = cost(first[:-1]) + cost(last[1:])
+    before = padded(prompts, longest, counts)  # (G,)
+    after = padded(prompts[::-1], longest[::-1], counts[::-1])[::-1]  # (G,)
+    between_groups = cost(before[:-1]) + cost(after[1:])
 
     # A prompt is run once for the rows of its group, and again for those that are cut off.
     left = np.arange(1, M)
     longest = lengths.max(0)  # (M,)
-    first = prompts.max() + left * longest[0]
-    last = prompts.max() + (M - left) * longest[1:]
+    before = prompts.max() + left * longest[0]
+    after = prompts.max() + (M - left) * longest[1:]
     cut_off = (lengths[:, 1:] > 0).sum(0)  # (M - 1,) groups with such rows
-    between_columns = cost(G * first) + cost(cut_off * last)
+    between_columns = cost(G * before) + cost(cut_off * after)
     whole = G * (prompts.max() + M * longest[0])
     # A rectangle beyond the budget must be cut, unless it is a single row.
     if whole > budget and G * M > 1:
@@ -117,7 +115,7 @@ def micro_batches(
     group_ids: Iterable[int],
     budget: int,
     device: torch.device | str = "cpu",
-    live: torch.Tensor | None = None,
+    trained: torch.Tensor | None = None,
 ) -> Iterator[MicroBatch]:
     """Cut groups into MicroBatches whose cost follows the tokens to run.
 
@@ -125,14 +123,14 @@ def micro_batches(
     group_ids  which of the P_local to cut
     budget     the most padded tokens of a micro-batch, unless it is a single row
     device     where the micro-batches go
-    live       (P_local, N) bool, the rows to run (default: all)
+    trained    (P_local, N) bool, the rows to run (default: all)
 
     Yields MicroBatches that together hold every row to run once.
     """
     # A row that is not run has length 0, so that the cut is a matter of lengths alone.
     lengths = rollouts.lengths
-    if live is not None:
-        lengths = lengths * live.to(lengths.device)
+    if trained is not None:
+        lengths = lengths * trained.to(lengths.device)
     ids = np.array(list(group_ids), dtype=int)
     cut = lengths.numpy()[ids]  # (G, N)
     # Sort by length so that rows that are cut together need little padding.
@@ -147,18 +145,16 @@ def micro_batch(
     rollouts: Rollouts,
     group_ids: np.ndarray,
     columns: np.ndarray,
-    device: torch.device | str = "cpu",
-    lengths: torch.Tensor | None = None,
+    device: torch.device | str,
+    lengths: torch.Tensor,
 ) -> MicroBatch:
     """Return the MicroBatch of G groups of this rank's rollouts.
 
     group_ids  (G,), which of the P_local
     columns    (G, M), which of the N rollouts of each
     device     where it goes
-    lengths    (P_local, N), 0 for a row that is not run (default: those of the rollouts)
+    lengths    (P_local, N), 0 for a row that is not run
     """
-    if lengths is None:
-        lengths = rollouts.lengths
     N = lengths.shape[1]
     row_ids = torch.from_numpy(group_ids[:, None] * N + columns)  # (G, M)
     lengths = lengths.flatten()[row_ids]  # (G, M)
@@ -174,8 +170,8 @@ def micro_batch(
     prompts = [rollouts.prompts[g] for g in group_ids]
     prefix, prefix_lengths, last = split(prompts, "cpu")
     # Nothing is predicted from the last target.
-    first = last[:, None, None].expand(*row_ids.shape, 1)  # (G, M, 1)
-    inputs = torch.cat([first, targets[..., :-1]], -1)  # (G, M, L)
+    prompt_end = last[:, None, None].expand(*row_ids.shape, 1)  # (G, M, 1)
+    inputs = torch.cat([prompt_end, targets[..., :-1]], -1)  # (G, M, L)
     batch = MicroBatch(row_ids, prefix, prefix_lengths, inputs, targets, mask, token_index)
     for name, values in vars(batch).items():
         if name != "prefix_lengths":

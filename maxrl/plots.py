@@ -36,8 +36,6 @@ STYLE = {
     "pkpo": ("PKPO", "#d4a017"),
     "differential_smoothing": ("differential smoothing", "#c2558f"),
 }
-# Colours that no method has, for the user's own estimators.
-OWN = ("C9", "C5", "C7", "C6")
 # Two runs of one method differ in their dashes.
 DASHES = ("-", "--")
 WINDOW = 9  # points of a running mean
@@ -236,7 +234,7 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     p = 1 / (1 + np.exp(-np.linspace(-reach, reach, 400)))
     for ax, scale in zip(axes, ("log", "linear")):
         for place, name in enumerate(names):
-            style = {"color": colour(name) or OWN[place % 4], "label": called(Path(name).name)}
+            style = {"color": colour(name) or f"C{place}", "label": called(Path(name).name)}
             try:
                 rule = find(name)
                 ax.plot(p, weight(rule, p, rollouts=rollouts), **style)

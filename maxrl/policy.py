@@ -8,7 +8,6 @@ micro-batch has M of the rows of G groups.
 """
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
@@ -63,23 +62,23 @@ class SequencePolicy:
     Raises ValueError if there are no stop tokens.
     """
 
-    unit = "tokens"  # what throughput is counted in: a key of what backward returns
+    items = "tokens"  # what throughput is counted in: a key of what backward returns
 
-    model: Transformer  # with `shard` it must still be on the CPU
+    model: Transformer  # with `shard` on the CPU: no GPU need hold all of it
     tokenizer: Tokenizer
     stop_tokens: Sequence[int]  # ids that end a response
     _: KW_ONLY
     max_tokens: int  # the longest response
     seed: int = 0  # of the noise that tokens are drawn with
     aggregation: str = "token"  # what the loss is divided by, see losses.normaliser
-    micro_batch_tokens: int = 32768  # the most padded tokens of a training forward
-    wave_rows: int = 4096  # the most rollouts sampled at once, but always whole groups
+    micro_batch_tokens: int = 32768  # the most tokens of a training forward, with padding
+    wave_rows: int = 4096  # the most rollouts sampled at once, rounded to whole groups
     autocast: bool = False  # matrix products of forwards in bfloat16
     clip: tuple[float, float] = (0.2, 0.2)  # (low, high) distance of the importance ratio from 1
     entropy_bonus: float = 0.0  # weight of the entropy, aggregated as the loss is
     beta: float = 0.0  # weight of the KL divergence from the reference, aggregated as the loss is
     reference: Transformer | None = None  # for beta; it is frozen here
-    kv_memory_gb: float = 0.0  # GiB that sampling may use, in place of wave_rows; 0: no limit
+    kv_memory_gb: float = 0.0  # GiB that sampling may use; 0: wave_rows is the limit
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
     shard: bool = False  # divide the model among the ranks (FSDP2)
 
@@ -88,10 +87,8 @@ class SequencePolicy:
             raise ValueError("the policy has no stop tokens: no response would ever end")
         self.stop_tokens = list(self.stop_tokens)
         self.model.gradient_checkpointing = self.gradient_checkpointing
-        # How many rollouts fit at once; an out-of-memory error lowers it.
-        self.rows_in_memory = sys.maxsize
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
-        # Before sharding, which adds hooks to the modules: the copy must not have them.
+        # Before sharding, whose hooks the gathered copy must not have.
         self.gathered = sharding.Gathered(self.model) if self.shard else None
         self.module = TokenLogProbs(self.model)
         if self.shard:
@@ -110,7 +107,7 @@ class SequencePolicy:
     def unsharded_model(self) -> Transformer:
         """Return the model for what needs no gradient; all ranks must call this.
 
-        Ranks sample to different lengths, so each of them needs a whole copy of a sharded model.
+        Ranks sample to different lengths, so each has a whole copy of a sharded model.
         """
         if self.gathered is None:
             return self.model
@@ -128,7 +125,7 @@ class SequencePolicy:
         step: int = 0,
         indices: Sequence[int] | None = None,
         seed: int | None = None,
-        first: int = 0,
+        earlier: int = 0,
         **sampling,
     ) -> Rollouts:
         """Sample N = `num_rollouts` responses to each of P_local examples.
@@ -136,7 +133,7 @@ class SequencePolicy:
         step      of the run; every step has noise of its own
         indices   P_local positions of the prompts in the batch of all ranks (default: 0, 1, ...)
         seed      in place of the policy's
-        first     how many responses to each example were sampled before, with earlier noise
+        earlier   how many responses to each example were sampled before: their noise is skipped
         sampling  temperature, top_k, top_p of drawing.distribution (default: those of training)
 
         Raises PromptError for a prompt that the model cannot answer.
@@ -149,23 +146,24 @@ class SequencePolicy:
 
         def sample(part: slice, columns: slice) -> Samples:
             # Noise is drawn for the whole group, so that it is the same however a group is split.
-            uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, first)
+            uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, earlier)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
-            M = uniforms.shape[1]
-            limits = self.max_tokens, self.stop_tokens
             with self.precision():
-                return generate(model, prompts[part], M, *limits, uniforms, budget, **sampling)
+                return generate(
+                    model, prompts[part], uniforms, self.stop_tokens, budget, **sampling
+                )
 
-        max_rows = max(1, self.wave_rows // num_rollouts) * num_rollouts
+        max_rows = self.max_rows(len(prompts), num_rollouts)
+        samples = in_waves(sample, len(prompts), num_rollouts, max_rows)
+        return Rollouts(prompts, tokenizer=self.tokenizer, **vars(samples))
+
+    def max_rows(self, num_prompts: int, num_rollouts: int) -> int:
+        """Return how many rollouts are sampled at once, if there is memory for them."""
         # With a memory budget all rows start together: most end early and free their share.
         if self.kv_memory_gb:
-            max_rows = len(prompts) * num_rollouts
-        max_rows = min(max_rows, self.rows_in_memory)
-        samples, fitting = in_waves(sample, len(prompts), num_rollouts, max_rows)
-        # A size that did not fit once is not tried again in every step.
-        if fitting < max_rows:
-            self.rows_in_memory = fitting
-        return Rollouts(prompts, tokenizer=self.tokenizer, **vars(samples))
+            return num_prompts * num_rollouts
+        groups = max(1, self.wave_rows // num_rollouts)
+        return groups * num_rollouts
 
     def demonstrate(self, examples: Sequence[Any]) -> Rollouts:
         """Return the reference answers of the examples as rollouts, N = 1.
@@ -227,9 +225,8 @@ class SequencePolicy:
 
         Returns statistics over all ranks, which must all call this.
         """
-        # Every rank's whole copy, on its device, is of weights that are about to change.
-        if self.gathered:
-            self.gathered.drop()
+        # The copy for sampling is of weights that are about to change.
+        self.free_copies()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.
         counts = distributed.all_reduce(rollouts.counts(group_ids))
@@ -246,13 +243,18 @@ class SequencePolicy:
                 (loss * distributed.world_size()).backward()
             stats.add("loss", loss)
         stats.over_ranks()
-        # Autocast has left unsharded bfloat16 copies of a LoRA model's frozen weights: free them.
-        if self.gathered:
-            drop_casts(self.model)
+        # Autocast has left unsharded bfloat16 copies of a LoRA model's frozen weights.
+        self.free_copies()
         result = stats.statistics(counts["tokens"])
         if self.beta:
             result["kl"] = stats.mean("kl")
         return result | {"tokens": counts["tokens"]}
+
+    def free_copies(self) -> None:
+        """Free what a rank holds of a sharded model besides its part."""
+        if self.gathered:
+            self.gathered.drop()
+            drop_casts(self.model)
 
     def batches(
         self, rollouts: Rollouts, group_ids: list[int], advantages: Tensor
@@ -264,8 +266,8 @@ class SequencePolicy:
         """
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)
-        live = (advantages != 0) | everything  # (P_local, N)
-        cut = micro_batches(rollouts, group_ids, self.micro_batch_tokens, self.device, live)
+        trained = (advantages != 0) | everything  # (P_local, N)
+        cut = micro_batches(rollouts, group_ids, self.micro_batch_tokens, self.device, trained)
         batches: list[MicroBatch | None] = list(cut)
         # Ranks wait for each other in every forward of fully_shard and in DDP's last backward.
         most = distributed.all_reduce({"batches": len(batches)}, "max")

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from maxrl import rng
 from maxrl.config import Config
 from maxrl.errors import FAULTS, UsageError
+from maxrl.parallel import distributed
 from maxrl.rewards.functions import kind
 from maxrl.tasks.base import Task, fault
 
@@ -58,13 +59,13 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
 class Plan:
     """Which prompts this rank gets at each step, and the seeds of what is random in them."""
 
-    def __init__(self, cfg: Config, size: int, rank: int, world: int):
+    def __init__(self, cfg: Config, size: int):
         self.cfg = cfg
         self.size = size
-        self.mine = range(rank, cfg.prompts, world)  # positions in the batch
+        # Positions in the batch.
+        self.mine = range(distributed.rank(), cfg.prompts, distributed.world_size())
         # RL after a warm-up does not begin with the prompts of the warm-up.
-        first = cfg.estimator == "supervised" or not cfg.init
-        self.order = 2 * cfg.seed + first
+        self.order = 2 * cfg.seed + (cfg.estimator == "supervised" or not cfg.init)
 
     def __len__(self) -> int:
         return self.cfg.steps

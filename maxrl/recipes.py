@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from maxrl import checkpoint
-from maxrl.config import Config, misfit
-from maxrl.errors import FAULTS, UsageError
+from maxrl.config import Config
+from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
 from maxrl.laptop_recipes import (
     SMALL,
@@ -25,10 +25,6 @@ from maxrl.laptop_recipes import (
     images_laptop,
     maze9_laptop,
     maze9_laptop_sft,
-    reverse_text,
-    reverse_text_sft,
-    subset_sum,
-    subset_sum_sft,
 )
 
 
@@ -255,10 +251,6 @@ RECIPES: dict[str, Callable[[], Config]] = {
         polaris_qwen3_4b,
         gsm8k_laptop_sft,
         gsm8k_laptop,
-        subset_sum_sft,
-        subset_sum,
-        reverse_text_sft,
-        reverse_text,
         prompts,
     )
 }
@@ -273,9 +265,7 @@ def repeated(file: str) -> Config:
     """Return the recipe in a run's recipe.json, for a new run in another directory."""
     try:
         fields = checkpoint.recorded(Path(file).parent)
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {file}") from None
-    except ValueError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from None
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return replace(Config(**fields), out="", resume="no")
@@ -290,25 +280,10 @@ def find_recipe(name: str) -> Callable[[], Config]:
         cfg = repeated(name)
         return lambda: cfg
     if ":" in name:
-        return own_recipe(name)
+        return imported(name, "recipe")
     if name not in RECIPES:
         raise UsageError(
             f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "
             "RUN/recipe.json"
         )
     return RECIPES[name]
-
-
-def own_recipe(name: str) -> Callable[[], Config]:
-    """Return the user's function FILE.py:NAME; raise UsageError if it does not make a Config."""
-    recipe = imported(name, "recipe")
-    try:
-        made = recipe()
-        wrong = misfit(made.to_dict()) if isinstance(made, Config) else "no maxrl.config.Config"
-    except UsageError:
-        raise
-    except FAULTS as error:
-        raise UsageError(f"recipe {name} raised {type(error).__name__}: {error}") from None
-    if wrong:
-        raise UsageError(f"recipe {name} returns {wrong}")
-    return recipe

@@ -23,7 +23,6 @@ def estimator(
     takes: str,
     limit=None,
     group: bool = False,
-    name: str = "",
     rounds: bool = False,
     count: str = "",
     registry=ADVANTAGES,
@@ -35,7 +34,6 @@ def estimator(
     limit     its weight w(p) for many rollouts; None if it is not known here, False if it has no
               weight because it depends on more than r_i and K
     group     whether it compares a rollout with others, so that N = 1 is refused
-    name      in ADVANTAGES (default: the formula's)
     rounds    whether its weight from N rollouts is w_N for every N and a group without a success
               gets exactly 0, so that prompts may be sampled in rounds (maxrl/rounds.py)
     count     its option that is an int from 1 to N; with it, rewards must be binary
@@ -46,8 +44,9 @@ def estimator(
     """
 
     def register(formula):
-        called = name or formula.__name__
-        known = options_of(called, formula)
+        called = formula.__name__
+        _, *options = inspect.signature(formula).parameters.values()
+        known = {option.name: option.default is option.empty for option in options}
         if takes == "unit":
             known["allow_fractional"] = False
 
@@ -72,20 +71,6 @@ def estimator(
         return checked
 
     return register
-
-
-def options_of(name: str, formula) -> dict[str, bool]:
-    """Return the options of a formula, each with whether it is required."""
-    _, *parameters = inspect.signature(formula).parameters.values()
-    known = {}  # name -> required
-    for parameter in parameters:
-        if parameter.kind == parameter.VAR_KEYWORD:
-            raise TypeError(
-                f"the estimator {name} takes **options: name each of them, "
-                "so that a misspelt one is refused"
-            )
-        known[parameter.name] = parameter.default is parameter.empty
-    return known
 
 
 def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
@@ -155,17 +140,13 @@ def own(name: str, formula):
 def check_shape(name: str, rewards, group: bool) -> Tensor:
     """Return the rewards (P, N) without gradient, in float32 or float64.
 
-    TypeError or ValueError for anything else, and for N = 1 if `group`.
+    ValueError for anything else, and for N = 1 if `group`.
     """
-    if not isinstance(rewards, Tensor) or rewards.is_complex():
-        kind = getattr(rewards, "dtype", type(rewards).__name__)
-        raise TypeError(
-            f"{name} takes rewards as a real (P, N) tensor, not {kind}; use torch.tensor(rewards)"
-        )
-    if rewards.ndim != 2 or rewards.numel() == 0:
+    shape = tuple(getattr(rewards, "shape", ()))
+    if not isinstance(rewards, Tensor) or len(shape) != 2 or 0 in shape:
         raise ValueError(
-            f"{name} takes rewards of shape (P, N), one row of N >= 1 rollouts per prompt, "
-            f"not {tuple(rewards.shape)}; use rewards.view(P, N)"
+            f"{name} takes rewards as a tensor (P, N), one row of N >= 1 rollouts per prompt, not "
+            f"{type(rewards).__name__} {shape}; use torch.tensor(rewards).view(P, N)"
         )
     if group and rewards.shape[1] == 1:
         raise ValueError(f"{name} needs at least 2 rollouts per prompt, got N = 1; use reinforce")
@@ -181,17 +162,12 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
         if key not in known:
             instead = ", ".join(known) or "no option at all"
             raise TypeError(f"{name} takes no option {key!r} (got {value!r}); use {instead}")
-        if key == count and value is not None:
-            if type(value) is not int:
-                raise TypeError(
-                    f"{name} takes an int as {key}, not {value!r}; use {key}=T with 1 <= T <= N"
-                )
-            if not 1 <= value <= (rollouts or value):
-                top = f" <= N = {rollouts}" if rollouts else ""
-                raise ValueError(
-                    f"{name} got {key}={value} but needs 1 <= {key}{top}; "
-                    f"choose {key} from this range"
-                )
+        counted = key == count and value is not None
+        if counted and (type(value) is not int or not 1 <= value <= (rollouts or value)):
+            raise ValueError(
+                f"{name} got {key}={value} but needs an int, 1 <= {key} <= N = "
+                f"{rollouts or 'any'}; choose {key} from this range"
+            )
     for key, required in known.items():
         if required and options.get(key) is None:
             raise TypeError(
@@ -202,10 +178,6 @@ def check_options(name: str, known: dict, options: dict, count: str, rollouts=No
 def check_sizes(rule, sizes: tuple, options: dict) -> None:
     """ValueError unless an estimator takes rounds of these sizes; all take a single round."""
     name = rule.__name__
-    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
-        raise ValueError(
-            f"{name} got rollouts={sizes!r}; use an int of at least 1, or the sizes of rounds"
-        )
     if len(sizes) == 1:
         return
     if not rule.rounds:

@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from string import Template
 from typing import Any
 
@@ -88,27 +87,15 @@ def overview(run: Run) -> dict:
         "recipe": run.options.get("recipe"),
         "estimator": run.options.get("estimator"),
         "steps": f"{last['step'] + 1} of {run.options.get('steps')}",
-        "reward of the last step": last.get("reward"),
     }
 
 
-def evaluation(run: Run) -> dict:
-    """The metrics of the last evaluation."""
+def metrics(run: Run) -> dict:
+    """The last value of each metric."""
     last: dict = {}
     for row in run.rows:
-        found = {key: row[key] for key in row if key.startswith("eval/")}
-        last = found or last
+        last |= row
     return last
-
-
-def speed(run: Run) -> dict:
-    """Means over the steps of times, speeds and memory."""
-    means = {}
-    for key in run.rows[-1]:
-        if key.startswith(("seconds", "memory/")) or key.endswith("_per_second"):
-            values = [row[key] for row in run.rows if row.get(key) is not None]
-            means[key] = fmean(values) if values else None
-    return means
 
 
 def options(runs: list[Run]) -> str:
@@ -179,9 +166,8 @@ def page(runs: list[Run]) -> str:
         paths=" ".join(safe(run.path) for run in runs),
         overview=table("The runs", runs, overview),
         curves=curves(runs),
-        evaluation=table("The last evaluation", runs, evaluation),
+        metrics=table("The last value of each metric", runs, metrics),
         samples=samples(runs),
-        times=table("Mean of a step; evaluations are not in it", runs, speed),
         options=options(runs),
     )
 

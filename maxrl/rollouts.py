@@ -28,9 +28,9 @@ class Rollouts:
     """
 
     prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
-    tokens: torch.Tensor  # (P_local, N, L), right-padded, the end token included
+    tokens: torch.Tensor  # (P_local, N, L), right-padded, the stop token included
     lengths: torch.Tensor  # (P_local, N)
-    finished: torch.Tensor  # (P_local, N) bool: has an end token
+    finished: torch.Tensor  # (P_local, N) bool: has a stop token
     tokenizer: Tokenizer
     log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
     entropies: torch.Tensor | None = None  # (P_local, N, L), nats
@@ -49,11 +49,11 @@ class Rollouts:
         return self.log_probs.sum(-1).cpu() / self.lengths
 
     def text(self, i: int, j: int) -> str:
-        """Response j to prompt i, with its end token."""
+        """Response j to prompt i, with its stop token."""
         return self.tokenizer.decode(self.response(i, j))
 
     def completion(self, i: int, j: int) -> str:
-        """What reward functions read: the response without its end and other special tokens."""
+        """What reward functions read: the response without its stop and other special tokens."""
         ids = self.response(i, j)
         # Not every stop token is a special token: a maze ends with a word.
         if self.finished[i, j]:
@@ -65,10 +65,9 @@ class Rollouts:
         length = self.lengths[i, j]
         return self.tokens[i, j, :length].tolist()
 
-    def row(self, i: int, j: int) -> dict:
-        """Rollout j of prompt i as text, for samples.jsonl."""
-        prompt = self.tokenizer.decode(self.prompts[i].tolist())
-        return {"prompt": prompt, "response": self.text(i, j)}
+    def prompt_text(self, i: int) -> str:
+        """Prompt i, with its special tokens."""
+        return self.tokenizer.decode(self.prompts[i].tolist())
 
     def select(self, keep: torch.Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""
@@ -79,15 +78,15 @@ class Rollouts:
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return Rollouts(**chosen)
 
-    def row_scale(self) -> torch.Tensor:
-        """(P_local, 1): N / m for groups with m responses, so that every prompt counts once."""
+    def group_scale(self) -> torch.Tensor:
+        """(P_local, 1): N / n for groups with n responses, so that every prompt counts once."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
-        """Count the rollouts and tokens of some groups; "scaled" are tokens times row_scale()."""
+        """Count the rollouts and tokens of some groups; "scaled" are tokens times group_scale()."""
         lengths = self.lengths[group_ids]  # (groups, N)
-        scaled = lengths * self.row_scale()[group_ids]
+        scaled = lengths * self.group_scale()[group_ids]
         return {
             "rollouts": lengths.numel(),
             "tokens": int(lengths.sum()),
@@ -95,7 +94,7 @@ class Rollouts:
         }
 
     def statistics(self) -> dict[str, float]:
-        """Return metrics of lengths and entropy over all ranks, which must all call this."""
+        """Return metrics of lengths and entropy, of all ranks together; no response is missing."""
         lengths = self.lengths.double()  # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
@@ -122,7 +121,7 @@ def with_verdict(rollouts: Any, rewards: torch.Tensor) -> tuple[Any, torch.Tenso
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier
-    rewards   (P_local, N), NaN where a reward function gave no verdict
+    rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
     """
     judged = rewards.isfinite().any(1)  # (P_local,)
     # The usual case, in which nothing is copied.
@@ -148,7 +147,7 @@ class MicroBatch:
     token_index: torch.Tensor  # (tokens,): indices of the mask's true elements, flattened
 
     def select(self, values: torch.Tensor | None) -> Any:
-        """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None of None.
+        """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None for None.
 
         values  (P_local, N) or (P_local, N, at least L), on the device
         """
@@ -161,7 +160,7 @@ class MicroBatch:
         return part[..., :L]
 
     def spread(self, values: torch.Tensor | None) -> torch.Tensor | None:
-        """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None of None."""
+        """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None for None."""
         if values is None:
             return None
         zeros = values.new_zeros(self.mask.numel())

@@ -1,24 +1,26 @@
 """Rounds: a prompt is sampled until a round of rollouts has a success, and trained on that round.
 
-A round of m rollouts that is reached has the expected gradient w_m(p) grad p (Theorem 2), and 0 if
+A round of n rollouts that is reached has the expected gradient w_n(p) grad p (Theorem 2), and 0 if
 it has no success, so that earlier rounds need no training. Round j is reached with probability
-(1-p)^(m_1 + ... + m_{j-1}), and the sum telescopes:
+(1-p)^(n_1 + ... + n_{j-1}), and the sum telescopes:
 
-    sum_j (1-p)^(m_1 + ... + m_{j-1}) w_{m_j}(p) = w_{m_1 + ... + m_R}(p)
+    sum_j (1-p)^(n_1 + ... + n_{j-1}) w_{n_j}(p) = w_{n_1 + ... + n_R}(p)
 
-The order is that of all rounds together, and an easy prompt costs m_1 rollouts. This holds for
-estimators with weight w_m from m rollouts, for every m, that give exactly 0 to a group without a
+The order is that of all rounds together, and an easy prompt costs n_1 rollouts. This holds for
+estimators with weight w_n from n rollouts, for every n, that give exactly 0 to a group without a
 success: `rounds=True` at their `@estimator` line. Reinforce-Ada (arXiv 2510.04996) samples in
 rounds too, until a prompt has enough signal.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from maxrl.config import Config
 from maxrl.rollouts import Rollouts
 
 Judge = Callable[[Any, Any], torch.Tensor]  # judge(examples, rollouts): rewards (P_local, N)
@@ -33,18 +35,19 @@ class Sampled:
     """
 
     first: Any  # the Rollouts of the first round, P_local prompts in their order
-    first_rewards: torch.Tensor  # (P_local, m_1)
+    first_rewards: torch.Tensor  # (P_local, n_1)
     rollouts: Any  # of each prompt the last round that it had, in any order of the prompts
     rewards: torch.Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
-    counts: torch.Tensor  # (P_local,) how many rollouts each prompt had in all its rounds
-    rounds: torch.Tensor  # (P_local,) how many rounds
+    num_rollouts: torch.Tensor  # (P_local,) how many each prompt had in all its rounds
+    num_rounds: torch.Tensor  # (P_local,)
 
 
-def way_of_sampling(estimator: str, sizes: Sizes) -> Callable[..., Sampled]:
-    """Return how a step samples: demonstrated, at_once or in_rounds, with the same arguments."""
-    if estimator == "supervised":
+def way_of_sampling(cfg: Config) -> Callable[..., Sampled]:
+    """Return how a step samples: demonstrated, or else at_once or in_rounds of the recipe."""
+    if cfg.estimator == "supervised":
         return demonstrated
-    return at_once if len(sizes) == 1 else in_rounds
+    sample = at_once if len(cfg.rounds) == 1 else in_rounds
+    return partial(sample, cfg.rounds)
 
 
 def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
@@ -54,7 +57,7 @@ def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
 
 
 def demonstrated(
-    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+    policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
 ) -> Sampled:
     """Return the reference answers of P_local examples as the only round, of one rollout each."""
     answers = policy.demonstrate(examples)
@@ -63,7 +66,7 @@ def demonstrated(
 
 
 def at_once(
-    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+    sizes: Sizes, policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
 ) -> Sampled:
     """Sample N rollouts of every prompt, sizes being (N,)."""
     rollouts = policy.rollout(examples, sizes[0], step=step, indices=indices)
@@ -72,14 +75,14 @@ def at_once(
 
 
 def in_rounds(
-    policy: Any, judge: Judge, examples: Any, sizes: Sizes, step: int, indices: Sizes, clock: Any
+    sizes: Sizes, policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
 ) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts until one has a success.
 
+    sizes     (n_1, ..., n_R)
     policy    makes the rollouts
     judge     judge(examples, rollouts) gives the rewards of a round
     examples  P_local
-    sizes     (m_1, ..., m_R)
     step      of the run; with indices, P_local positions in the batch of all ranks, it decides
               the noise
     clock     takes the time of rollouts and rewards
@@ -87,8 +90,8 @@ def in_rounds(
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
     waiting = torch.arange(len(examples))  # (P_local,)
-    counts = torch.zeros(len(examples))
-    rounds = torch.zeros(len(examples))
+    num_rollouts = torch.zeros(len(examples))
+    num_rounds = torch.zeros(len(examples))
     ended = []
     rewards = []
     drawn = 0
@@ -97,15 +100,15 @@ def in_rounds(
         positions = [indices[i] for i in waiting]
         # The next rollouts of each prompt's stream of noise: all rounds together draw what one
         # group of their sum would have drawn.
-        rollouts = policy.rollout(some, size, step=step, indices=positions, first=drawn)
+        rollouts = policy.rollout(some, size, step=step, indices=positions, earlier=drawn)
         clock.lap("rollout")
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         clock.lap("reward")
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size
-        counts[waiting] += size
-        rounds[waiting] += 1
+        num_rollouts[waiting] += size
+        num_rounds[waiting] += 1
         failed = unsolved(verdicts) & (drawn < sum(sizes))  # (waiting,)
         ended.append(rollouts.select(~failed))
         rewards.append(F.pad(verdicts[~failed], (0, max(sizes) - size), value=torch.nan))
@@ -113,7 +116,7 @@ def in_rounds(
         if len(waiting) == 0:
             break
     rollouts = joined(ended, max(sizes))
-    return Sampled(*first, rollouts, torch.cat(rewards), counts, rounds)
+    return Sampled(*first, rollouts, torch.cat(rewards), num_rollouts, num_rounds)
 
 
 def joined(parts: list[Rollouts], N: int) -> Rollouts:
@@ -138,5 +141,5 @@ def numbers(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def unsolved(rewards: torch.Tensor) -> torch.Tensor:
-    """Which groups of rewards (P, m) have verdicts and no success, (P,)."""
+    """Which groups of rewards (P, n) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)

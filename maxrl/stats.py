@@ -67,7 +67,7 @@ class UpdateStats:
 
     def total(self, batch: MicroBatch, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""
-        scale = self.rollouts.row_scale().expand_as(self.rollouts.lengths)  # (P_local, N)
+        scale = self.rollouts.group_scale().expand_as(self.rollouts.lengths)  # (P_local, N)
         scale = batch.select(scale.to(batch.mask.device, non_blocking=True))  # (G, M)
         return (values * scale[..., None].to(values)).sum()
 

@@ -23,9 +23,9 @@ from maxrl.parallel import distributed
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.trl.inputs import adapter, address, check_newest, name_of, several, start
+from maxrl.trl.inputs import adapter, address, name_of, several, start
 from maxrl.trl.log import history, means, underscored
-from maxrl.trl.options import ABSENT, MaxRLConfig, in_trl_words
+from maxrl.trl.options import ABSENT, MaxRLConfig
 from maxrl.trl.recipe import recipe
 
 # What train() returns, as in transformers.
@@ -47,7 +47,6 @@ class MaxRLTrainer:
     here.
     """
 
-    @in_trl_words()
     def __init__(
         self,
         model: Any,
@@ -128,19 +127,19 @@ class MaxRLTrainer:
             )
         return self.policy
 
-    @in_trl_words()
-    def train(self, resume_from_checkpoint: bool | str | None = None) -> TrainOutput:
+    def train(self, resume_from_checkpoint: bool | None = None) -> TrainOutput:
         """Train, and return the number of updates, the mean loss and the last metrics.
 
-        resume_from_checkpoint  True or the newest checkpoint, to resume from it
+        resume_from_checkpoint  True to resume from the newest checkpoint
 
         A signal ends the process, after a checkpoint, with the exit code of train.py.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if resume not in (None, False, True):
+            raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
         cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.executed(script("train"))
         with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
-            check_newest(resume, run.resumed)
             policy = self.started(run.resumed)
             optimizer = build.make_optimizer(cfg, policy.model)
             loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
@@ -160,7 +159,6 @@ class MaxRLTrainer:
         self.state.epoch = final["epoch"]
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
-    @in_trl_words()
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k of the eval_dataset, which log_history gets too."""
         if self.validation is None:
@@ -185,11 +183,10 @@ class MaxRLTrainer:
         if self.cfg.shard:
             model = policy.gathered.gather("cpu" if main else "meta")
         if main:
-            merge = self.cfg.lora_merge
             # Complete before anything is replaced.
             with tempfile.TemporaryDirectory(dir=folder) as temporary:
                 new = Path(temporary) / "model"
-                checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens, merge=merge)
+                checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens)
                 # An adapter's directory has none by itself.
                 policy.tokenizer.save(new)
                 shutil.copytree(new, folder, dirs_exist_ok=True)

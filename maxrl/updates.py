@@ -10,11 +10,11 @@ from maxrl.config import Config
 from maxrl.parallel import distributed
 
 
-def means(cfg: Config, unit: str, updates: list[dict]) -> dict[str, float]:
+def means(cfg: Config, items: str, updates: list[dict]) -> dict[str, float]:
     """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
     result = {}
     for name in updates[0]:
-        count = cfg.passes if name == unit else len(updates)
+        count = cfg.passes if name == items else len(updates)
         result[name] = sum(stats[name] for stats in updates) / count
     return result
 

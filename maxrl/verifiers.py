@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from typing import Any
 
 from maxrl.io.sandbox import Pool, SandboxError, TooSlow
 
@@ -211,16 +210,15 @@ def _processes() -> int:
 
 
 POOL = Pool("math-verify", "maxrl.rewards.latex", (["boxed", "1/2", "0.5"], True), _processes())
-_READ: dict[str, str | None] = {}  # what the last verify_published_batch read in the responses
 
 
-def _found(verdict: str, nothing: Any, asked: Sequence[tuple[str, ...]]) -> dict:
+def _found(verdict: str, asked: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], bool]:
     """Return {texts: verdict} by a function of maxrl/rewards/latex.py, several at a time.
 
-    The verdict is `nothing` if the answer is too long or there is no result.
+    The verdict is False if the answer is too long or there is no result.
     """
 
-    def ask(texts: tuple[str, ...]) -> Any:
+    def ask(texts: tuple[str, ...]) -> bool:
         try:
             return POOL.ask(SECONDS, verdict, *texts)
         except SandboxError as error:
@@ -228,12 +226,12 @@ def _found(verdict: str, nothing: Any, asked: Sequence[tuple[str, ...]]) -> dict
                 f"math-verify has no result for a comparison ({error}), which counts as unequal",
                 stacklevel=2,
             )
-            return nothing
+            return False
 
     short = [texts for texts in dict.fromkeys(asked) if len(texts[-1]) <= LONGEST_BOX]
     with ThreadPoolExecutor(POOL.size) as threads:
         found = list(threads.map(ask, short))
-    return dict.fromkeys(asked, nothing) | dict(zip(short, found))
+    return dict.fromkeys(asked, False) | dict(zip(short, found))
 
 
 def take_counts() -> dict[str, float]:
@@ -258,7 +256,7 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     for response, answer in zip(responses, answers, strict=True):
         pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
     unsure = [(box, gold) for box, gold in pairs if box and gold and box != gold]
-    verdicts = _found("boxed", False, unsure)
+    verdicts = _found("boxed", unsure)
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
 
 
@@ -278,17 +276,15 @@ def verify_math(response: str, answer: str) -> float:
 
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Return whether math-verify reads a value in each answer: not in "", "B. 4" or "\frac{"."""
-    found = _found("readable", False, [(answer,) for answer in answers])
+    found = _found("readable", [(answer,) for answer in answers])
     return [found[(answer,)] for answer in answers]
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
     """Return verify_published of each pair, several at a time, as verify_math_batch."""
     pairs = list(zip(responses, answers, strict=True))
-    found = _found("published", (False, None), pairs)
-    _READ.clear()
-    _READ.update((response, read) for (response, _), (_, read) in found.items())
-    return [float(found[pair][0]) for pair in pairs]
+    found = _found("published", pairs)
+    return [float(found[pair]) for pair in pairs]
 
 
 def verify_published(response: str, answer: str) -> float:
@@ -300,13 +296,6 @@ def verify_published(response: str, answer: str) -> float:
     verify_math, where the published code limits the time on the clock.
     """
     return verify_published_batch([response], [answer])[0]
-
-
-def read_published(response: str) -> str | None:
-    """Return the answer that verify_published reads in a response, a number by its value."""
-    if response not in _READ:
-        verify_published_batch([response], [""])
-    return _READ[response]
 
 
 SAME = [

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from maxrl.metrics import times_fewer
 from maxrl.plots import over_steps, smooth
 from maxrl.run import table
+from results.fewer import times_fewer
 from results.panels import (
     MAZE9,
     MAZE17,

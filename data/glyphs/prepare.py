@@ -17,11 +17,11 @@ import numpy as np
 
 from data.common import (
     SPLITS,
-    add_numbers,
     make_parser,
     make_set,
     one_line_errors,
     parallel,
+    parse_numbers,
     progress,
 )
 from maxrl.tasks.base import DATA
@@ -128,8 +128,7 @@ def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> Non
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("glyphs", __doc__, "data/glyphs/CLASSESxSIZE")
-    add_numbers(parser, OPTIONS)
-    args = parser.parse_args(words)
+    args = parse_numbers(parser, OPTIONS, words)
     counts = {split: getattr(args, split) for split in SPLITS}
     info = {
         "encoding": "raw",

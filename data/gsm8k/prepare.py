@@ -9,25 +9,18 @@ stands before it, without the calculator's <<48/2=24>>.
                                                        converts copies, JSONL or parquet
     python -m data.gsm8k.prepare --platinum            GSM8K-Platinum, 1,209 corrected questions,
                                                        as the test set
-
---validation N holds out N training questions, chosen by --seed; the paper trains on all of them.
 """
 
-import random
 import re
 from dataclasses import replace
 
-from data.common import add_numbers, make_parser, one_line_errors, refuse
+from data.common import make_parser, one_line_errors, refuse
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
 
 AUTHORS = (
     "https://raw.githubusercontent.com/openai/grade-school-math/"
     "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data"
 )
-HELD_OUT = {
-    "validation": (0, 0, "training questions held out"),
-    "seed": (0, 0, "which of them"),
-}
 
 
 def split_answer(row: dict) -> dict:
@@ -66,24 +59,15 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--source", help="the training set (default: download)")
     parser.add_argument("--test", help="the test set (default: download)")
     parser.add_argument("--platinum", action="store_true", help="the test set is GSM8K-Platinum")
-    add_numbers(parser, HELD_OUT)
     args = parser.parse_args(words)
     folder = args.out or HERE / "gsm8k"
     train = read_source(TRAIN, args.source, folder)
     test = read_source(PLATINUM if args.platinum else TEST, args.test, folder)
-    if args.validation >= len(train):
-        refuse(f"--validation must be less than the {len(train)} training questions")
-    held_out = set(random.Random(args.seed).sample(range(len(train)), args.validation))
-    splits = {
-        "train": [row for i, row in enumerate(train) if i not in held_out],
-        "validation": [train[i] for i in sorted(held_out)],
-        "test": test,
-    }
     info = {
         "test": "GSM8K-Platinum" if args.platinum else "GSM8K",
-        "counts": {split: len(rows) for split, rows in splits.items()},
+        "counts": {"train": len(train), "validation": 0, "test": len(test)},
     }
-    texts = {f"{split}.jsonl": to_jsonl(rows) for split, rows in splits.items()}
+    texts = {"train.jsonl": to_jsonl(train), "test.jsonl": to_jsonl(test)}
     write_texts(args, "gsm8k", info, texts)
 
 

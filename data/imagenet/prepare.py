@@ -30,11 +30,11 @@ from pathlib import Path
 import numpy as np
 
 from data.common import (
-    add_numbers,
     make_parser,
     make_set,
     one_line_errors,
     parallel,
+    parse_numbers,
     progress,
     refuse,
 )
@@ -164,8 +164,7 @@ def write(
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("imagenet", __doc__, "data/imagenet/SIZE")
     parser.add_argument("--source", type=Path, required=True, help="directory of images, see above")
-    add_numbers(parser, OPTIONS)
-    args = parser.parse_args(words)
+    args = parse_numbers(parser, OPTIONS, words)
     pillow()  # if it is missing, say so before the listing, which may take minutes
     if any(args.source.glob("*.parquet")) or any(args.source.glob("data/*.parquet")):
         classes, files, counts, splits = from_parquet(args.source)

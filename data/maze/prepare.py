@@ -15,22 +15,23 @@ import numpy as np
 
 from data.common import (
     SPLITS,
-    add_numbers,
-    at_least,
     make_parser,
     make_set,
     one_line_errors,
     parallel,
+    parse_numbers,
     progress,
     refuse,
 )
-from maxrl.tasks.maze import DIRECTORY, USUAL, generate
+from maxrl.tasks.base import DATA
+from maxrl.tasks.maze import generate
 
 OPTIONS = {
     "size": (17, 5, "squares on a side, odd"),
-    "test": (USUAL["test"], 0, "test mazes"),
-    "validation": (USUAL["validation"], 0, "validation mazes"),
-    "seed": (USUAL["seed"], 0, "decides the mazes"),
+    "train": (0, 0, "training mazes, 0 for 1,000,000, of 9x9 70,000"),
+    "test": (256, 0, "test mazes"),
+    "validation": (256, 0, "validation mazes"),
+    "seed": (0, 0, "decides the mazes"),
     "workers": (os.cpu_count() or 1, 1, "processes"),
 }
 VERSION = 1  # of the generator: another stream is another version
@@ -69,9 +70,7 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
-    parser.add_argument("--train", type=at_least(int, 1), help="mazes (1000000, of 9x9 70000)")
-    add_numbers(parser, OPTIONS)
-    args = parser.parse_args(words)
+    args = parse_numbers(parser, OPTIONS, words)
     if args.size % 2 == 0:
         refuse(f"the size of a maze is odd, got --size {args.size}")
     if not args.train:
@@ -87,7 +86,7 @@ def main(words: list[str] | None = None) -> None:
         for split, part in zip(counts, np.split(rows, ends[:-1])):
             np.save(new / f"{split}.npy", part, allow_pickle=False)
 
-    folder = args.out or DIRECTORY / f"{args.size}x{args.size}"
+    folder = args.out or DATA / "maze" / f"{args.size}x{args.size}"
     if make_set(folder, request, args, write):
         print(f"wrote {total:,} mazes of {args.size}x{args.size} to {folder}")
 

@@ -22,8 +22,8 @@ POOL = Pool("jinja2", __name__, (["{{ messages }}", {"messages": "a"}], "a"))
 def render(template: str, **variables: Any) -> str:
     """Return the text that a template makes of `messages` and whatever else it reads.
 
-    Raises ValueError, with one sentence, if the template raises an error, exceeds a limit or needs
-    an underscored attribute, and if a variable is not what JSON can hold.
+    The variables are what JSON can hold. Raises ValueError, with one sentence, if the template
+    raises an error, exceeds a limit or needs an underscored attribute.
     """
     import jinja2
 
@@ -33,9 +33,7 @@ def render(template: str, **variables: Any) -> str:
         )
     try:
         return POOL.ask(SECONDS, template, variables)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"chat messages must be what JSON can hold: {error}") from None
-    except SandboxError as error:
+    except (SandboxError, TypeError, RecursionError) as error:
         raise ValueError(f"the chat template cannot be rendered: {error}") from None
 
 
@@ -65,19 +63,6 @@ def compiled(template: str):
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return jinja2.nodes.Scope(body, lineno=line)
 
-    class Namespace(jinja2.utils.Namespace):
-        """A namespace without underscored attributes, which could reach Python's own."""
-
-        def __init__(self, /, *args, **kwargs):
-            super().__init__()
-            for name, value in dict(*args, **kwargs).items():
-                self[name] = value
-
-        def __setitem__(self, name, value):
-            if str(name).startswith("_"):
-                raise jinja2.exceptions.SecurityError(f"a namespace takes no attribute {name!r}")
-            super().__setitem__(name, value)
-
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
 
@@ -87,7 +72,6 @@ def compiled(template: str):
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     environment.globals |= {
         "raise_exception": raise_exception,
-        "namespace": Namespace,
         "strftime_now": lambda form: datetime.now().strftime(form),
     }
     return environment.from_string(template)

@@ -60,11 +60,10 @@ def publish(temporary: Path, path: Path) -> None:
     )
     sums = {name: checksum(temporary / name) for name in files}
     (temporary / CHECKSUMS).write_text(json_text(sums))
-    mask = os.umask(0)
-    os.umask(mask)
-    for file in [*temporary.rglob("*"), temporary]:
+    for name in files:
         # safetensors creates files that only their owner can read.
-        os.chmod(file, (0o777 if file.is_dir() else 0o666) & ~mask)
+        shutil.copymode(temporary / CHECKSUMS, temporary / name)
+    for file in [*temporary.rglob("*"), temporary]:
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)
@@ -105,19 +104,13 @@ def remove(directory: Path) -> None:
     """Remove a directory under another name, so that one half removed never passes for damaged."""
     gone = directory.with_name(directory.name + ".removed")
     os.rename(directory, gone)
-    if gone.is_symlink():
-        gone.unlink()
     # What a network file system cannot remove yet is removed at the next start.
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def read_json(path: str | Path) -> dict:
     """Read the object in a JSON file; FileNotFoundError, or DataError for any other content."""
-    path = Path(path)
-    # A directory or a device is no file either.
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    value = parse(path.read_bytes(), str(path))
+    value = parse(Path(path).read_bytes(), str(path))
     if not isinstance(value, dict):
         raise DataError(f"{path} is {value!r:.40}, not an object")
     return value
@@ -151,7 +144,7 @@ def json_lines(path: Path) -> list[tuple[dict, str]]:
             if line.endswith("\n"):
                 row = json.loads(line)
                 if type(row["step"]) is not int or row["step"] < 0:
-                    raise ValueError(row["step"])
+                    raise ValueError
                 rows.append((row, line))
         except (ValueError, TypeError, LookupError, RecursionError):
             warnings.warn(f"{path}, line {number}, cannot be read and is left out", stacklevel=2)

@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from maxrl.io.files import read_json
-
 # Folders are left, and a second copy of Mistral's weights.
 NOT_HUB_FILES = ["*/*", "consolidated*"]
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
@@ -94,11 +92,11 @@ def data_files(name: str, split: str) -> list[Path]:
         pattern = f"{folder}/*.parquet"
         root = download(owner, pattern, None, repo_type="dataset", revision="refs/convert/parquet")
     files = sorted(root.glob(f"{folder}/*.parquet"))
-    folders = sorted({f"{name}/{file.parent.relative_to(root).as_posix()}" for file in files})
+    folders = sorted({f"{name}/{file.parent.relative_to(root)}" for file in files})
     if len(folders) != 1:
-        one = f"name one of {', '.join(folders)}" if folders else "name a file"
         raise FileNotFoundError(
-            f"{name} has {len(folders)} folders {folder} of parquet files: {one}"
+            f"{name} must have one folder {folder} of parquet files: name a file, or one of "
+            f"{', '.join(folders) or 'the folders that it has'}"
         )
     return files
 
@@ -112,10 +110,5 @@ def end_tokens(config: dict) -> list:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return a checkpoint's safetensors files: one, or the shards that its index names."""
-    index = path / "model.safetensors.index.json"
-    if (path / "model.safetensors").is_file() or not index.is_file():
-        return [path / "model.safetensors"]
-    # The names alone: an index from elsewhere must not lead out of the directory.
-    names = {Path(str(name)).name for name in read_json(index).get("weight_map", {}).values()}
-    return [path / name for name in sorted(names)]
+    """Return a checkpoint's safetensors files: model.safetensors, or its shards."""
+    return sorted(path.glob("model*.safetensors")) or [path / "model.safetensors"]

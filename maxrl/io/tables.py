@@ -11,8 +11,8 @@ from maxrl.io.files import DataError, parse
 def read_table(file: Path) -> Iterator[tuple[dict, str]]:
     """Yield the rows of a file, each with its place: {"prompt": ...}, "FILE, line 3".
 
-    The formats are recognised by their first bytes. Blank lines are skipped. FileNotFoundError if
-    there is no such file, DataError for what cannot be read.
+    The formats are recognised by their first bytes. Blank lines are skipped.
+    FileNotFoundError if there is no such file, DataError for what cannot be read.
     """
     if not file.is_file():
         raise FileNotFoundError(f"there is no file {file}")

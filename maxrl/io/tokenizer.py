@@ -68,15 +68,14 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}")
+        content = file.read_bytes()
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
         files = {
             name: (directory / name).read_bytes() for name in CARRIED if (directory / name).exists()
         }
         try:
-            backend = tokenizers.Tokenizer.from_buffer(files[file.name])
+            backend = tokenizers.Tokenizer.from_buffer(content)
         # The library raises Exception itself.
         except Exception as error:
             raise ValueError(f"{file} is no tokenizer: {error!s:.100}") from None
@@ -113,17 +112,10 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja text, from chat_template.jinja or else tokenizer_config.json.
-
-        Of several templates it is the one named "default".
-        """
+        """The Jinja text, from chat_template.jinja or else tokenizer_config.json."""
         if "chat_template.jinja" in self.files:
             return self.files["chat_template.jinja"].decode()
-        template = self.config.get("chat_template")
-        if isinstance(template, list):
-            named = {entry["name"]: entry["template"] for entry in template}
-            template = named.get("default")
-        return template
+        return self.config.get("chat_template")
 
     def render(self, messages: list[dict]) -> str:
         """Render chat messages [{"role": ..., "content": ...}, ...] with the chat template.

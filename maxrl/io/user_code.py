@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -18,12 +17,11 @@ used = False  # whether any was imported: it may have threads, open files and ex
 def executed(file: Path) -> ModuleType:
     """Return a file as a module; it is run once, however many of its functions are named."""
     name = f"user_{file.stem}"
-    loader = importlib.machinery.SourceFileLoader(name, str(file))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look there
-    loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

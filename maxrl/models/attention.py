@@ -18,29 +18,30 @@ from torch import Tensor
 
 from maxrl.models.cpu import attend_by_products
 
+KV = tuple[Tensor, Tensor]  # keys and values
 KEYS = 1024  # the most keys for which attention weights of all pairs are kept
 
 
-def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:
-    """Which of [Lp prefix slots | L own tokens] each own token attends to.
+def prefix_mask(lengths: Tensor, Lp: int, L: int, device: Any = "cpu") -> Tensor:
+    """Which of [Lp prefix tokens | L own tokens] each own token attends to.
 
-    lengths  (G,), the filled slots of each prefix, on the host
+    lengths  (G,), of each prefix without its padding, on the host
     device   where the mask goes
 
     Returns a bool (G, 1, L, Lp + L), or a CausalBias if all prefixes are full.
     """
     if (lengths == Lp).all():
         # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper
-        # left, and the first own token would see slot 0 only. The import loads much of torch.
+        # left, and the first own token would see one token only. The import loads much of torch.
         from torch.nn.attention.bias import causal_lower_right
 
         return causal_lower_right(L, Lp + L)
-    G = len(lengths)
-    filled = torch.arange(Lp) < lengths.view(G, 1, 1)
-    filled = filled.expand(G, L, Lp)
-    own = torch.ones(L, L, dtype=torch.bool).tril()
-    own = own.expand(G, L, L)
-    mask = torch.cat([filled, own], -1)
+    # Columns 0 to Lp - 1 are the prefix; own token t is column Lp + t.
+    column = torch.arange(Lp + L)
+    own = torch.arange(Lp, Lp + L).view(1, L, 1)
+    unpadded = column < lengths.view(-1, 1, 1)  # (G, 1, Lp + L)
+    earlier = (column >= Lp) & (column <= own)  # (1, L, Lp + L)
+    mask = unpadded | earlier
     return mask.unsqueeze(1).to(device)
 
 
@@ -62,7 +63,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    prefix_kv: tuple[Tensor, Tensor] | None = None,
+    prefix_kv: KV | None = None,
     mask: Any = None,
 ) -> Tensor:
     """Causal attention of rows to [their group's prefix | themselves], in training.
@@ -76,8 +77,11 @@ def attend(
     """
     # On a CPU the flash kernel's backward is no faster in bfloat16 than in float32, while matrix
     # products are. Over many keys the attention weights would take too much memory.
-    keys = q.shape[2] + (prefix_kv[0].shape[2] if prefix_kv else 0)
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and keys <= KEYS:
+    low_on_cpu = q.device.type == "cpu" and q.dtype == torch.bfloat16
+    keys = k.shape[2]
+    if prefix_kv is not None:
+        keys += prefix_kv[0].shape[2]
+    if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
     attention = F.scaled_dot_product_attention
     if prefix_kv is None:

@@ -1,4 +1,4 @@
-"""A Linear whose float32 products oneDNN computes where torch's usual library is slow."""
+"""Two forms for CPUs, each about 1.3 times as fast in training (results/bench.md)."""
 
 import functools
 from pathlib import Path

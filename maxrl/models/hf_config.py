@@ -31,13 +31,10 @@ FAMILIES = {
 # as absent.
 IMPLEMENTED: dict[str, tuple] = {
     "hidden_act": ("silu",),
-    "attention_dropout": (0,),
     "mlp_bias": (False,),
     "use_sliding_window": (False,),
     "partial_rotary_factor": (1,),
-    "num_experts": (0,),
     "quantization_config": (),
-    "dual_chunk_attention_config": (),
     # At this level it would override the one inside rope_scaling.
     "original_max_position_embeddings": (),
 }

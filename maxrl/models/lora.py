@@ -84,11 +84,6 @@ class LoRALinear(Frozen):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
 
-    @torch.no_grad()
-    def merged(self) -> torch.Tensor:
-        """Return the weight (out, in) of a plain Linear that computes the same."""
-        return self.weight + self.scale * (self.lora_B.weight @ self.lora_A.weight)
-
 
 def add_lora(
     model: Any,
@@ -124,15 +119,8 @@ def add_lora(
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base,
         "r": rank,
-        "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        "lora_alpha": alpha,
         "target_modules": list(projections),
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "use_rslora": False,
-        "use_dora": False,
-        "init_lora_weights": True,
-        "inference_mode": True,
     }
     return model
 
@@ -169,17 +157,14 @@ def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> 
     config: its parsed adapter_config.json.
     tensors: of its file, by their names there.
 
-    ValueError if it is not a plain LoRA of projections of this model; a RuntimeError of torch for
-    tensors of the wrong shape.
+    ValueError if it is not a plain LoRA of projections of this model, KeyError for one without r or
+    lora_alpha; a RuntimeError of torch for tensors of the wrong shape.
     """
     for key, value in config.items():
         if key not in READ and value and value not in IMPLEMENTED.get(key, ()):
             raise ValueError(
                 f"adapter_config.json asks for {key} = {value!r:.40}, which is not implemented"
             )
-    for key in ("peft_type", "r", "lora_alpha"):
-        if not config.get(key):
-            raise ValueError(f"adapter_config.json lacks {key}")
     given = {name.removeprefix(PEFT_PREFIX): tensor for name, tensor in tensors.items()}
     A = ".lora_A.weight"
     projections = [name.removesuffix(A) for name in given if name.endswith(A)]
@@ -194,20 +179,12 @@ def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> 
     model.adapter_config = dict(config)
 
 
-def merged_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the state_dict of the plain model that computes the same."""
-    state = {name: tensor for name, tensor in model.state_dict().items() if ".lora_" not in name}
-    for name, module in model.named_modules():
-        if isinstance(module, LoRALinear):
-            state[f"{name}.weight"] = module.merged()
-    return state
-
-
+@torch.no_grad()
 def merge(model: nn.Module) -> nn.Module:
     """Add the adapters to the weights, in place: the plain model again, and all of it trainable."""
     for name, module in list(model.named_modules()):
         if isinstance(module, LoRALinear):
-            module.weight.data.copy_(module.merged())
+            module.weight += module.scale * (module.lora_B.weight @ module.lora_A.weight)
         if isinstance(module, Frozen):
             plain = Linear(module.in_features, module.out_features, device="meta")
             plain.weight = module.weight

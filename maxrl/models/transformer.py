@@ -17,35 +17,29 @@ Letters of this file:
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from maxrl.models.attention import attend, prefix_mask
+from maxrl.models.attention import KV, attend, prefix_mask
 from maxrl.models.cache import Cache
 from maxrl.models.cpu import Linear
 from maxrl.models.hf_config import FAMILIES, TransformerConfig
 from maxrl.models.rope import Rotation, rotate, rotate_newest
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(nn.RMSNorm):
     """x / sqrt(mean(x^2) + eps) * weight, over the last dimension.
 
     x  (..., size), of any floating-point type
     Returns (..., size), of the weight's type, or of autocast's if that is on.
     """
 
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight
-        x = F.rms_norm(x.to(weight.dtype), weight.shape, weight, self.eps)
+        x = super().forward(x.to(self.weight.dtype))
         # One cast here serves all matrix products that read the result, where autocast would cast
         # once for each of them.
         device = x.device.type
@@ -101,7 +95,7 @@ class Attention(nn.Module):
         q = self.q_norm(q).transpose(-3, -2)
         return rotate(q, rotation)
 
-    def keys_values(self, h: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
+    def keys_values(self, h: Tensor, rotation: Rotation) -> KV:
         """Return the rotated keys and the values of h, both (..., Hk, L, D)."""
         k = self.heads(self.k_proj(h))
         k = self.k_norm(k).transpose(-3, -2)
@@ -118,8 +112,8 @@ class Attention(nn.Module):
         q = self.q_norm(self.heads(self.q_proj(h)))
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
-        # One kernel for all heads: launching a small kernel takes as long as running it. v is not
-        # rotated.
+        # One kernel for all heads: launching a small kernel takes as long as running it.
+        # Of these rotate_newest leaves v as it is.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)
@@ -165,7 +159,7 @@ class Layer(nn.Module):
         attended = attend(q, k, v, prefix_kv, mask)
         return self.finish(x, attended), prefix
 
-    def encode(self, x: Tensor, rotation: Rotation) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
+    def encode(self, x: Tensor, rotation: Rotation) -> tuple[Tensor | None, KV]:
         """The layer for prefixes x (G, Lp, E) alone.
 
         Returns their states after it, None after the last layer, and their keys and values in it,
@@ -233,8 +227,8 @@ class Transformer(nn.Module):
             self.lm_head.weight = self.model.embed_tokens.weight
 
     @property
-    def layers(self) -> list[Layer]:
-        return cast(list[Layer], list(self.model.layers))
+    def layers(self) -> Any:
+        return self.model.layers
 
     def forward(
         self,
@@ -254,28 +248,27 @@ class Transformer(nn.Module):
         mask = prefix_x = prefix_rotation = None
         if prefix is not None and prefix_lengths is not None and prefix.shape[1]:
             # A row's own tokens follow the last token of their prefix, not its padding.
-            starts = prefix_lengths[:, None]
-            positions = positions + starts.to(device, non_blocking=True)
+            starts = prefix_lengths.to(device, non_blocking=True)
+            positions = positions + starts[:, None]
             mask = prefix_mask(prefix_lengths, prefix.shape[1], L, device)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice
         x = self.model.embed_tokens(tokens).flatten(0, 1)  # (G M, L, E)
-        # Without a backward there are no activations to save.
-        recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for layer in self.layers:
-            arguments = (x, prefix_x, rotation, prefix_rotation, mask)
-            if recompute:
-                # Nothing in a layer is random, so no generator state has to be kept.
-                x, prefix_x = checkpoint(
-                    layer, *arguments, use_reentrant=False, preserve_rng_state=False
-                )
-            else:
-                x, prefix_x = layer(*arguments)
+            x, prefix_x = self.run(layer, x, prefix_x, rotation, prefix_rotation, mask)
         x = self.model.norm(x)
         return x.unflatten(0, (G, M))  # (G, M, L, E)
 
-    def encode(self, prefix: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def run(self, layer: Layer, *arguments: Any) -> Any:
+        """Return layer(*arguments), which the backward computes again with checkpointing."""
+        # Without a backward there are no activations to save.
+        if not (self.gradient_checkpointing and torch.is_grad_enabled()):
+            return layer(*arguments)
+        # Nothing in a layer is random, so no generator state has to be kept.
+        return checkpoint(layer, *arguments, use_reentrant=False, preserve_rng_state=False)
+
+    def encode(self, prefix: Tensor) -> list[KV]:
         """Keys and values of the prefixes (G, Lp) in every layer, pairs of (G, Hk, Lp, D).
 
         Prefixes are right-padded; no position attends to a later one, so padding has no effect.

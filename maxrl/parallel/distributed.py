@@ -22,8 +22,10 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group of torchrun, if any; return rank, world size and device."""
     gpu = None
-    if device != "cpu":
-        spare_memory()
+    if device != "cpu" and "PYTORCH_ALLOC_CONF" not in os.environ:
+        # Caches of ever new sizes would leave gaps. This must come before the first CUDA call, and
+        # a setting of the user's stays.
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
@@ -44,15 +46,6 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
     return rank(), world_size(), gpu or torch.device("cpu")
-
-
-def spare_memory() -> None:
-    """Let CUDA's allocator grow segments, because caches of ever new sizes would leave gaps.
-
-    This must come before the first CUDA call. A setting of the user's stays.
-    """
-    if "PYTORCH_ALLOC_CONF" not in os.environ:
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def end_with_launcher() -> None:
@@ -87,13 +80,8 @@ def from_main(value: Any) -> Any:
     """Return the main rank's value on all ranks."""
     values = [value]
     if dist.is_initialized():
-        dist.broadcast_object_list(values, 0, device=group_device())
+        dist.broadcast_object_list(values, 0)
     return values[0]
-
-
-def group_device() -> torch.device:
-    """Return the device of the tensors that the ranks exchange."""
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
@@ -102,7 +90,8 @@ def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
         return numbers
     names = sorted(numbers)
     values = torch.tensor([numbers[name] for name in names], dtype=torch.float64)
-    values = values.to(group_device())
+    # NCCL exchanges tensors of the GPU alone.
+    values = values.to("cuda" if dist.get_backend() == "nccl" else "cpu")
     dist.all_reduce(values, getattr(dist.ReduceOp, op.upper()))
     return dict(zip(names, values.tolist()))
 
@@ -171,9 +160,6 @@ def in_buckets(module: torch.nn.Module) -> bool:
 def synchronised(module: Any, now: bool) -> AbstractContextManager:
     """Return the context of a forward and its backward; DDP averages gradients only if `now`.
 
-    fully_shard averages within a node after every backward, because whole gradients would pile up
-    until the last one; between nodes it averages only if `now`.
+    fully_shard averages after every backward, because whole gradients would pile up until the last.
     """
-    if hasattr(module, "set_requires_all_reduce"):
-        module.set_requires_all_reduce(now)
     return contextlib.nullcontext() if now or not in_buckets(module) else module.no_sync()

@@ -1,7 +1,6 @@
 """A model divided among the ranks (FSDP2), and unsharded copies of it."""
 
 import copy
-import os
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from maxrl.parallel.distributed import rank, world_size
+from maxrl.parallel.distributed import rank
 
 
 def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
@@ -21,9 +20,7 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
 
     A block is gathered only while it runs forward or backward, and the rest of the module from its
     forward to the end of its backward, so that a device holds its slices and one block. Gradients
-    are averaged over the ranks. With several nodes of several ranks every node has a whole model,
-    divided among its own ranks; between nodes there is one all-reduce of the slices' gradients in a
-    step (distributed.synchronised).
+    are averaged over the ranks.
 
     Weights are gathered in float32: MixedPrecisionPolicy's param_dtype would also round norms and
     embeddings, which autocast leaves alone.
@@ -39,8 +36,7 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
     if not dist.is_initialized():
         raise ValueError("sharding a model needs a process group: start with torchrun")
     kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    sizes = mesh_sizes()
-    mesh = init_device_mesh(kind, sizes, mesh_dim_names=("nodes", "ranks")[-len(sizes) :])
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
     for parameter in module.parameters():
         full = parameter.detach().to(kind)
         dist.broadcast(full, 0)
@@ -51,15 +47,6 @@ def fully_sharded(module: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
     for part in (*blocks, module):
         fully_shard(part, mesh=mesh, mp_policy=numbers)
     return module
-
-
-def mesh_sizes() -> tuple[int, ...]:
-    """Return (nodes, ranks of a node), or (ranks,) for one node; all nodes have equally many."""
-    world = world_size()
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    if 1 < local < world and world % local == 0:
-        return world // local, local
-    return (world,)
 
 
 class Gathered:

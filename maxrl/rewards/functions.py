@@ -12,12 +12,12 @@ its group (maxrl/README.md says what that changes).
 """
 
 import asyncio
+import copy
 import faulthandler
 import inspect
 import json
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Rewards:
     no_verdict  what is left out with a rollout that has no verdict: "group" or "rollout"
     """
 
-    judges = "the reward function"  # the subject of error messages
+    subject = "the reward function"  # of error messages
 
     def __init__(
         self,
@@ -79,10 +79,8 @@ class Rewards:
         if not all(map(math.isfinite, self.weights)) or not any(self.weights):
             given = ", ".join(map(str, self.weights))
             raise UsageError(f"reward weights must be finite numbers and not all 0, not {given}")
-        if timeout and not 0.001 <= timeout <= 1e9:
-            raise UsageError(f"--reward-timeout {timeout} must be seconds, or 0 for no limit")
 
-    def judge(self, examples: list[Example], rollouts) -> Tensor:
+    def __call__(self, examples: list[Example], rollouts) -> Tensor:
         """Return the rewards (P_local, N) of rollouts, on their device; NaN without a verdict."""
         P, N = rollouts.lengths.shape
         self.failed_calls = 0.0
@@ -155,10 +153,12 @@ class Rewards:
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
-        arguments = own(self.arguments(name, function, batch))
+        taken = self.taken(name, function, batch)
 
         def run() -> list[float]:
-            result = function(**arguments)
+            # Copies, because a function may write into what it gets.
+            copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
+            result = function(**copies)
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
             return checked(result, size)
@@ -166,19 +166,19 @@ class Rewards:
         values = self.attempt(name, run, lambda: batch)
         return [math.nan] * size if values is None else values
 
-    def arguments(self, name: str, function: Callable, batch: dict) -> dict:
+    def taken(self, name: str, function: Callable, batch: dict) -> dict:
         """Return what a function takes of the batch; UsageError if it needs something else."""
-        parameters = inspect.signature(function).parameters.values()
-        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        for parameter in named:
-            if parameter.name not in batch and parameter.default is parameter.empty:
-                raise UsageError(
-                    f"the reward function {name} takes {parameter.name!r}, which the data does not "
-                    f"have; there are {', '.join(sorted(batch))}"
-                )
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            return batch
-        return {p.name: batch[p.name] for p in named if p.name in batch}
+        signature = inspect.signature(function)
+        kinds = {parameter.kind for parameter in signature.parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            batch = {column: batch[column] for column in batch if column in signature.parameters}
+        try:
+            signature.bind(**batch)
+        except TypeError as error:
+            raise UsageError(
+                f"the reward function {name}: {error}; the data has {', '.join(sorted(batch))}"
+            ) from None
+        return batch
 
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.
@@ -200,7 +200,7 @@ class Rewards:
             faulthandler.cancel_dump_traceback_later()
         self.failed_calls += 1
         file = self.save(name, error, batch())
-        said = f"{self.judges} {name} {error}; its batch is in {file}"
+        said = f"{self.subject} {name} {error}; its batch is in {file}"
         if self.errors == "stop":
             raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
         warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)
@@ -220,7 +220,7 @@ class Rewards:
 class Verdicts(Rewards):
     """A task's own rewards, whose failures are treated as those of reward functions."""
 
-    judges = "the task"
+    subject = "the task"
 
     def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
         # The method as it is now: setup.py puts this judge in its place.
@@ -228,7 +228,7 @@ class Verdicts(Rewards):
         super().__init__([self.rewards], errors=errors, directory=directory)
         self.task = task
 
-    def judge(self, examples: list[Example], rollouts) -> Tensor:
+    def __call__(self, examples: list[Example], rollouts) -> Tensor:
         """Return the task's rewards (P_local, N); NaN if it fails and errors are dropped."""
         lengths = rollouts.lengths
         P, N = lengths.shape
@@ -257,9 +257,8 @@ class Verdicts(Rewards):
 
 
 def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
-    """Return the functions by name; the second one of a name is called name_2."""
+    """Return the functions by name, a second one of a name as name_2."""
     result: dict[str, Callable] = {}
-    seen: Counter[str] = Counter()
     for function in functions:
         if isinstance(function, str):
             if ":" not in function and function not in READY:
@@ -269,8 +268,9 @@ def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
                 )
             function = READY.get(function) or imported(function, "--reward")
         name = getattr(function, "__name__", type(function).__name__)
-        seen[name] += 1
-        result[f"{name}_{seen[name]}" if seen[name] > 1 else name] = function
+        while name in result:
+            name += "_2"
+        result[name] = function
     return result
 
 
@@ -278,15 +278,6 @@ def kind(task: Task) -> type[Task]:
     """Return the class of a task, also of one behind `Within`."""
     inner: Task = getattr(task, "task", task)
     return type(inner)
-
-
-def own(value: Any) -> Any:
-    """Copy lists and dictionaries at all depths, so that a function may write into its copy."""
-    if isinstance(value, dict):
-        return {key: own(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [own(inner) for inner in value]
-    return value
 
 
 def probe(task: Task, errors: str = "stop"):

@@ -5,10 +5,9 @@ interrupt a long operation in C. Here it runs without that limit, in a process t
 """
 
 from collections.abc import Callable
-from typing import Any
 
 
-def work(verdict: str, *texts: str) -> Any:
+def work(verdict: str, *texts: str) -> bool:
     """Answer a request: one of the functions below, by name."""
     verdicts: dict[str, Callable] = {
         "boxed": boxed,
@@ -39,12 +38,8 @@ def parse_box(text: str, **mode: str) -> list:
     return math_verify.parse(rf"\boxed{{{text}}}", [latex], parsing_timeout=None, **mode)
 
 
-def published(response: str, answer: str) -> tuple[bool, str | None]:
-    """Return the verdict of the published code, and what it reads in the response.
-
-    The verdict is that of math_verify.metric.math_metric with the answer in a box. A number is
-    returned by its value, so that a majority vote counts equal ones together.
-    """
+def published(response: str, answer: str) -> bool:
+    """Return the verdict of math_verify.metric.math_metric, with the answer in a box."""
     import math_verify
 
     latex = math_verify.LatexExtractionConfig()
@@ -53,19 +48,8 @@ def published(response: str, answer: str) -> tuple[bool, str | None]:
     gold = math_verify.parse(rf"\boxed{{{answer}}}", (latex,), parsing_timeout=None)
     try:
         # math_metric writes the values as well, and fails over a number of 4,300 digits.
-        texts = [str(value) for value in (*gold, *read)]
-        right = bool(gold) and bool(math_verify.verify(gold, read, 6, timeout_seconds=None))
-        if not read:
-            return right, None
-        if getattr(read[0], "is_number", False):
-            return right, decimal(str(read[0].doit().evalf(30)))
-        return right, texts[len(gold)]
+        for value in (*gold, *read):
+            str(value)
+        return bool(gold) and bool(math_verify.verify(gold, read, 6, timeout_seconds=None))
     except Exception:  # as the published code, which counts whatever fails as wrong
-        return False, None
-
-
-def decimal(value: str) -> str:
-    """Write a number without the zeros at its end."""
-    if "." not in value or "e" in value:
-        return value
-    return value.rstrip("0").rstrip(".")
+        return False

@@ -33,15 +33,15 @@ def published_reward(
     return verdicts(verify_published_batch, completions, answer or solution)
 
 
-def verdicts(judge: Callable, completions: Completions, references: Column) -> list[float | None]:
-    """Return judge(texts, references), None for a reference that cannot be read.
+def verdicts(compare: Callable, completions: Completions, references: Column) -> list[float | None]:
+    """Return compare(texts, references), None for a reference that cannot be read.
 
     ValueError without references.
     """
     if not references:
         raise ValueError("the data has no column 'answer' and no 'solution'")
     golds = [reference("" if value is None else str(value)) for value in references]
-    rewards = judge(texts(completions), golds)
+    rewards = compare(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 

@@ -6,8 +6,8 @@ from maxrl.parallel import distributed
 from maxrl.run.cli import module
 
 
-def opening(run, task, policy) -> list[str]:
-    """What is trained, on what, judged by whom, and where the results go."""
+def opening(run, policy) -> list[str]:
+    """What is trained, where, and where the results go."""
     cfg = run.cfg
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     rollouts = " + ".join(map(str, cfg.rounds))
@@ -20,15 +20,12 @@ def opening(run, task, policy) -> list[str]:
         f"rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
-        f"  prompts  {len(task):,} of {cfg.task}",
-        f"  rewards  {', '.join(cfg.reward) or 'of the task'}",
         f"  writes   {run.path}{since}",
     ]
 
 
 def closing(run) -> list[str]:
     """What was written, or why nothing was, and the next command."""
-    cfg = run.cfg
     latest = run.path / "latest"
     if not latest.exists():
         return ["there was no step to do"]
@@ -39,8 +36,8 @@ def closing(run) -> list[str]:
             "train(resume_from_checkpoint=True)"
         ]
     lines = []
-    if cfg.stop_at_pass:
+    if run.cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
-        lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
+        lines.append(f"pass@1 {reached} --stop-at-pass {run.cfg.stop_at_pass}")
     report = shlex.join([*module("report"), str(run.path)])
     return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]

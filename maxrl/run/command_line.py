@@ -4,14 +4,13 @@ import argparse
 import dataclasses
 import inspect
 import shlex
-import typing
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import LANGUAGE, Config
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
@@ -42,10 +41,9 @@ GROUPS = {
 def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     """Return a parser of the fields of Config; its result has only the options that were given.
 
-    config   the values that --help shows; options that mean nothing to its kind of model are hidden
+    config   the values that --help shows
     options  of Parser
     """
-    hidden = LANGUAGE if config.task == "images" else ()
     parser = Parser(
         prog,
         inner=("task", "estimator"),
@@ -59,8 +57,8 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
         if name in GROUPS:
             group = parser.add_argument_group(GROUPS[name])
         if not isinstance(getattr(config, name), dict):
-            about = argparse.SUPPRESS if name in hidden else f.metadata["help"]
-            add_field(group, parser.read, name, about, typed(getattr(config, name)) or '""')
+            value = typed(getattr(config, name)) or '""'
+            add_field(group, parser.read, name, f.metadata["help"], value)
     return parser
 
 
@@ -71,7 +69,7 @@ def add_field(group, read, name: str, about: str, metavar: str | None = None):
     read     turns a type and a text into a value
     about    for --help, in which `metavar` stands for the value
     """
-    kind = typing.get_type_hints(Config)[name]
+    kind = Config.__dataclass_fields__[name].type
     # A switch alone is true, and --resume alone is yes.
     alone = "true" if kind is bool else "yes" if name == "resume" else None
     group.add_argument(
@@ -85,15 +83,6 @@ def add_field(group, read, name: str, about: str, metavar: str | None = None):
         metavar=metavar,
         help=about,
     )
-
-
-def with_overrides(config: Config, arguments: list[str]) -> Config:
-    """Return `config` with `--field value` or `--field=value` pairs applied.
-
-    `--task.size 9` and `--estimator.order 4` reach into task_options and estimator_options. Raises
-    UsageError for what is no option and for values that cannot be.
-    """
-    return overridden(config, vars(option_parser(config).parse_options(arguments)))
 
 
 def overridden(config: Config, given: Mapping[str, Any]) -> Config:
@@ -152,7 +141,11 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
         refuse_code(name, recipe(), given)
     cfg = overridden(recipe(), given)
     if ":" in cfg.estimator:
-        add_estimator(cfg.estimator)
+        # An estimator of the user's own, FILE.py:NAME.
+        try:
+            ADVANTAGES[cfg.estimator] = find(cfg.estimator)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"--estimator {cfg.estimator}: {error}") from None
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
 
 
@@ -209,11 +202,3 @@ def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
         raise UsageError(
             f"{recipe} names code that would be run: add {shlex.join(code)} if you trust it"
         )
-
-
-def add_estimator(name: str):
-    """Register an estimator of the user's own, FILE.py:NAME."""
-    try:
-        ADVANTAGES[name] = find(name)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"--estimator {name}: {error}") from None

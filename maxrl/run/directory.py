@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import os
 import platform
-import re
 import shlex
 import shutil
 import signal
@@ -22,7 +21,7 @@ import torch
 
 from maxrl import checkpoint
 from maxrl.config import FREE_ON_RESUME, Config
-from maxrl.errors import UsageError
+from maxrl.errors import RunError, UsageError
 from maxrl.io import files
 from maxrl.parallel import distributed
 from maxrl.run.cli import DISK_FULL, disk_full, say
@@ -41,7 +40,7 @@ class Run:
     resumed  the checkpoint to resume from, or None
     steps    the number of steps before that checkpoint
     reached  whether pass@1 has reached --stop-at-pass
-    stopped  whether a signal has asked the run to stop; known after due()
+    stopped  whether a signal has asked the run to stop; known after ends()
     skipped  the number of consecutive steps, up to the last one, without a finite gradient
     """
 
@@ -66,20 +65,17 @@ class Run:
             self.data["validation"] = validation.digest
         self.main = distributed.rank() == 0
         self.old_handlers: dict = {}
-        self.earlier: list[str] = []  # the commands of the earlier starts of this run
 
     def __enter__(self) -> "Run":
         found = ""
-        refusal: tuple = ()
         if self.main:
             try:
                 found = str(self.acquire() or "")
             except (UsageError, ValueError, OSError) as error:
                 self.release()
-                refusal = (str(error), DISK_FULL if disk_full(error) else UsageError.code)
-        found, refusal = distributed.from_main([found, refusal])
-        if refusal:
-            raise UsageError(*refusal)
+                code = DISK_FULL if disk_full(error) else UsageError.code
+                raise RunError(str(error), code) from None
+        found = distributed.from_main(found)
         self.resumed = Path(found) if found else None
         return self
 
@@ -108,9 +104,7 @@ class Run:
             return None
         checkpoint.set_latest(run, found.name)
         self.prune()
-        # A merged LoRA checkpoint keeps what resuming needs in a folder of its own.
-        lora = found / "lora"
-        return lora if lora.exists() else found
+        return found
 
     def check_same(self, folder: Path):
         """Refuse to resume with another recipe, or other data, than folder/recipe.json records."""
@@ -120,9 +114,8 @@ class Run:
         new = self.cfg.to_dict()
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
-                why = ", on which the learning rate depends" if name == "steps" else ""
                 raise UsageError(
-                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}{why}: "
+                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
                     "start another run with --out DIR"
                 )
         data = self.data | old["data"]
@@ -133,7 +126,6 @@ class Run:
                 f"{self.path} was started with other data of the same name: put them back, or "
                 "start another run with --out DIR"
             )
-        self.earlier = [*old["earlier"], old["command"]]
 
     def restore(self, policy, optimizer) -> int:
         """Give the optimizer its state back; return the step to continue with."""
@@ -163,7 +155,6 @@ class Run:
             "config": self.cfg.to_dict(),
             "examples": self.examples,
             "data": self.data,
-            "earlier": self.earlier,
         }
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
@@ -192,15 +183,9 @@ class Run:
             os._exit(128 + number)
 
     def ends(self, step: int, metrics: dict[str, float], policy, optimizer, logger) -> bool:
-        """Save after this step if that is due, and return whether the run ends here."""
-        if self.due(step, metrics):
-            self.save(policy, optimizer, step, logger)
-        return self.reached or self.stopped
+        """Save after this step if that is due, and return whether the run ends here.
 
-    def due(self, step: int, metrics: dict[str, float]) -> bool:
-        """Whether to save after this step.
-
-        All ranks agree on this, on whether to stop, and on whether pass@1 has been reached.
+        All ranks agree on both.
         """
         self.reached = 0 < self.cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = self.reached or step + 1 == self.cfg.steps
@@ -214,7 +199,9 @@ class Run:
         )
         self.stopped = bool(asked["stop"]) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
-        return bool(finished or every or asked["stop"] or asked["save"])
+        if finished or every or asked["stop"] or asked["save"]:
+            self.save(policy, optimizer, step, logger)
+        return self.reached or self.stopped
 
     def save(self, policy, optimizer, step: int, logger):
         """Save a checkpoint after `step`, point `latest` to it, and remove the oldest ones."""
@@ -237,7 +224,6 @@ class Run:
                 recipe=self.record,
                 state=state,
                 metrics=logger.history(),
-                merge=self.cfg.lora_merge,
                 **whole,
             )
             checkpoint.set_latest(self.path, name)
@@ -281,8 +267,8 @@ class Run:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, the oldest first."""
-    found = [path for path in run.glob("step-*") if re.fullmatch(r"step-\d{6,}", path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    found = [path for path in run.glob("step-*") if path.name[5:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[5:]))
 
 
 def newest_intact(run: Path) -> Path | None:

@@ -4,8 +4,8 @@ Further options, such as --shard true or --gradient-checkpointing true, may foll
 
 With p parameters every rank always holds 4 p bytes of weights, 4 p of gradients (in the buckets of
 DDP), 8 p of Adam's state (4 p for SGD) and 4 p for the reference model of a KL penalty. With
---shard true the first three are divided over the GPUs of a node, NODE of them. The larger of two
-moments is added; the fused optimizer step needs nothing of its own:
+--shard true the first three are divided over all GPUs. The larger of two moments is added; the
+fused optimizer step needs nothing of its own:
 
     sampling  2 p for the bfloat16 weights (float32 and sharded: 4 p, gathered), the keys and values
               of the prompts, 24 bytes of noise and results for each token that a row may get, and
@@ -43,7 +43,7 @@ from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.files import read_json
-from maxrl.io.hub_files import find, on_hub
+from maxrl.io.hub_files import download, find, on_hub
 from maxrl.losses import CHUNK
 from maxrl.models.lora import add_lora
 from maxrl.models.transformer import FAMILIES, Transformer, TransformerConfig
@@ -51,60 +51,30 @@ from maxrl.run.setup import check_estimation
 from maxrl.sampling.memory import cache_bytes
 
 PROMPT = 256  # tokens of a prompt, assumed
-NODE = 8  # GPUs
-
-# Sizes from the config.json of models that a recipe names by their hub id.
-QWEN3 = dict(
-    model_type="qwen3",
-    vocab_size=151936,
-    num_hidden_layers=28,
-    num_attention_heads=16,
-    num_key_value_heads=8,
-    head_dim=128,
-    max_position_embeddings=32768,
-    rope_theta=1e6,
-    tie_word_embeddings=True,
-)
-PUBLISHED = {
-    "HuggingFaceTB/SmolLM2-360M-Instruct": dict(
-        model_type="llama",
-        vocab_size=49152,
-        hidden_size=960,
-        intermediate_size=2560,
-        num_hidden_layers=32,
-        num_attention_heads=15,
-        num_key_value_heads=5,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        rope_theta=1e5,
-        tie_word_embeddings=True,
-    ),
-    "Qwen/Qwen3-1.7B-Base": QWEN3 | dict(hidden_size=2048, intermediate_size=6144),
-    "Qwen/Qwen3-4B-Base": QWEN3
-    | dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
-}
 
 
 def shape(cfg: Config) -> Transformer:
     """Return the recipe's model on the meta device, where it has sizes and no weights.
 
-    The sizes are those of a local --init, of a known hub id, or of cfg.model. Raises UsageError if
-    there are none, and for a classifier.
+    The sizes are those in the config.json of --init, which is fetched from the hub if need be, or
+    else those of cfg.model. Raises UsageError if there are none, and for a classifier.
     """
-    config = PUBLISHED.get(cfg.init, cfg.model)
+    config = cfg.model
     try:
-        if cfg.init and not on_hub(cfg.init):
+        if on_hub(cfg.init):
+            config = read_json(download(cfg.init, "config.json") / "config.json")
+        elif cfg.init:
             # Not there if the checkpoint is not made yet, or is an adapter.
             with contextlib.suppress(FileNotFoundError):
                 config = read_json(find(cfg.init) / "config.json")
         if not config:
             raise UsageError(
                 f"the sizes of {cfg.init or 'a model without --init'} are not known: name a "
-                f"directory with a config.json as --init, or one of {', '.join(PUBLISHED)}"
+                "directory with a config.json, or a hub id, as --init"
             )
         with torch.device("meta"), Uninitialised():
             return Transformer(TransformerConfig.from_hf(config))
-    except ValueError as error:
+    except (FileNotFoundError, ValueError) as error:
         raise UsageError(f"--dry-run of {cfg.init or 'this model'}: {error}") from None
 
 
@@ -140,7 +110,7 @@ def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
     if cfg.lora_rank:
         add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections)
     p = parameters(model)
-    share = min(gpus, NODE) if cfg.shard else 1
+    share = gpus if cfg.shard else 1
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     reference = p * bool(cfg.beta)
     always = {

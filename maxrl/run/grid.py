@@ -1,19 +1,18 @@
 """A product of options: one run after another, or several at a time.
 
-    python train.py subset_sum_sft
-    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2
-    python -m maxrl.grid subset_sum --estimator maxrl,grpo --seed 0,1,2 --parallel 2
+    python train.py maze9_laptop_sft
+    python -m maxrl.grid maze9_laptop --estimator maxrl,grpo --seed 0,1,2
+    python -m maxrl.grid maze9_laptop --estimator maxrl,grpo --seed 0,1,2 --parallel 2
 
 The first line makes the model that the runs start from, and the second one makes six runs in
-runs/subset_sum-grid. The third one makes them two at a time.
+runs/maze9_laptop-grid. The third one makes them two at a time.
 
 The options are train.py's. An option with commas has several values, and every combination is a
-run. An option that is a list anyway, such as --clip 0.2,0.3, has one value; --rollouts 16,8+8+16
-has two, of which the second one is three rounds. The grid's own options:
+run. An option that is a list anyway, such as --clip 0.2,0.3, has one value; --reward a --reward b
+has two. The grid's own options:
 
     --out DIR       directory of the runs (runs/RECIPE-grid)
-    --parallel N    make N runs at a time: each on a GPU of its own, or without GPUs on its share of
-                    the CPU cores
+    --parallel N    make N runs at a time, each on one of the GPUs and its share of the CPU cores
 
 A failed run does not end the others, and Ctrl-C ends all of them. The same command again does
 nothing for finished runs, resumes interrupted ones and retries failed ones. What each run prints is
@@ -27,7 +26,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ import torch
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, parse, typed
+from maxrl.io.arguments import check_least, dashed, parse, typed
 from maxrl.recipes import find_recipe
 from maxrl.run import cli
 from maxrl.run.command_line import default_directory, option_parser, overridden
@@ -45,17 +43,15 @@ from maxrl.run.setup import check_estimation
 
 TRAIN = [sys.executable, "-m", "maxrl", "train"]
 PAUSE = 0.1  # seconds between two looks at the runs
+# What the exit codes of a run mean, if it has not failed.
+OUTCOMES = {0: "done", STOPPED: "stopped by a signal; the same command resumes it"}
 
 
 def values_of(kind: Any, text: str) -> list:
     """Return the values that an option of type `kind` has in a grid."""
     if typing.get_origin(kind) is tuple:
         return [parse(kind, text)]
-    values = text.split(",")
-    # A comma separates values, so that the rounds of --rollouts are separated by "+".
-    if isinstance(kind, types.UnionType):
-        values = [value.replace("+", ",") for value in values]
-    return [parse(kind, value) for value in values]
+    return [parse(kind, value) for value in text.split(",")]
 
 
 def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
@@ -79,34 +75,28 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
 def name_of(swept: dict[str, Any]) -> str:
     """Return {option}={value} of all swept options, or "run" if there are none."""
     parts = [f"{key}={typed(value)}" for key, value in swept.items()]
-    # Rounds have commas; slashes and the like may not be in the name of a file.
-    return re.sub(r"[^\w.+=-]", "_", "-".join(parts).replace(",", "+")) or "run"
+    # Slashes and the like may not be in the name of a file.
+    return re.sub(r"[^\w.+=-]", "_", "-".join(parts)) or "run"
 
 
-def slots_of(parallel: int, on_cpu: bool) -> list[dict[str, str]]:
+def slots_of(parallel: int) -> list[dict[str, str]]:
     """Return the environment variables of each of the runs that go on at the same time.
 
-    on_cpu  whether the runs leave the GPUs alone
-
-    Raises UsageError if there are fewer GPUs than runs.
+    Several runs share the CPU cores and, if there are GPUs, have one each.
     """
-    if parallel < 1:
-        raise UsageError(f"--parallel {parallel}: at least one run at a time")
+    check_least("parallel", parallel, 1)
     if parallel == 1:
         return [{}]
-    gpus = 0 if on_cpu else torch.cuda.device_count()
+    # Processes that use all cores each would wait for one another.
+    threads = max(1, (os.cpu_count() or 1) // parallel)
+    slot = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+    gpus = torch.cuda.device_count()
     if not gpus:
-        # Processes that use all cores each would wait for one another.
-        threads = max(1, (os.cpu_count() or 1) // parallel)
-        return [{"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}] * parallel
-    if parallel > gpus:
-        raise UsageError(
-            f"--parallel {parallel}: {gpus} GPUs are visible, and every run needs one of its own"
-        )
+        return [slot] * parallel
     # The names of the GPUs that this process may use, if somebody has chosen them.
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = given.split(",") if given else map(str, range(gpus))
-    return [{"CUDA_VISIBLE_DEVICES": name.strip()} for name in names][:parallel]
+    given = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(gpus)))
+    names = given.split(",")
+    return [slot | {"CUDA_VISIBLE_DEVICES": names[i % len(names)].strip()} for i in range(parallel)]
 
 
 def start(words: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen:
@@ -157,19 +147,13 @@ def run_all(
             stopped = stopped or codes[name] == STOPPED
             del running[name]
             free.append(slot)
-            cli.say(f"{name}: {outcome(codes[name])}")
+            outcome = OUTCOMES.get(codes[name], f"failed with code {code}, and its log says why")
+            cli.say(f"{name}: {outcome}")
     done = list(codes.values()).count(0)
     cli.say(f"{done} of {len(runs)} runs are done")
     if waiting or STOPPED in codes.values():
         return STOPPED
     return int(done < len(runs))
-
-
-def outcome(code: int) -> str:
-    """Say what the exit code of a run means."""
-    if code == STOPPED:
-        return "stopped by a signal; the same command resumes it"
-    return f"failed with code {code}, and its log says why" if code else "done"
 
 
 def main(arguments: list[str]) -> int:
@@ -185,12 +169,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parallel", type=int, default=1)
     options = vars(parser.parse_options(arguments))
     recipe = options.pop("recipe")
-    slots = slots_of(options.pop("parallel"), options.get("device") == ["cpu"])
+    slots = slots_of(options.pop("parallel"))
     usual = f"{default_directory(recipe, 'supervised')}-grid"
     folder = Path(",".join(options.pop("out", [])) or usual)
-    if "reward" in options:
-        # Functions that are named one by one are one value.
-        options["reward"] = [sum(options["reward"], ())]
     return run_all(recipe, product(recipe, options), folder, slots)
 
 

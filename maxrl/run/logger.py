@@ -39,7 +39,6 @@ WARNINGS = {
         "--no-verdict rollout leaves out that rollout alone",
     ),
 }
-BARREN = 10  # steps without any success before a warning
 LINES = 10  # seconds between two lines
 
 
@@ -60,7 +59,7 @@ class Clock:
         """Seconds, tokens or images per second (stats has their number), and peak memory."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
-        rate = {f"{policy.unit}_per_second": stats[policy.unit] / total}
+        rate = {f"{policy.items}_per_second": stats[policy.items] / total}
         return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
@@ -78,9 +77,9 @@ def step_metrics(sampled, verdicts) -> dict[str, float]:
     last = sums(sampled.rewards)
     counts = distributed.all_reduce(
         {
-            "rollouts": float(sampled.counts.sum()),
-            "rounds": float(sampled.rounds.sum()),
-            "prompts": len(sampled.counts),
+            "rollouts": float(sampled.num_rollouts.sum()),
+            "rounds": float(sampled.num_rounds.sum()),
+            "prompts": len(sampled.num_rollouts),
             "unsolved": last["frac_reward_zero_mean"],
             "judged": last["groups"],
         }
@@ -117,7 +116,6 @@ class Logger:
         ]
         self.shown: dict[str, str] = {}
         self.warned: set[str] = set()
-        self.barren = 0  # consecutive steps without any success
         self.first = first_step
         self.began = self.last_line = time.monotonic()
 
@@ -128,7 +126,7 @@ class Logger:
         return self.file.read()
 
     def show(self, examples, sampled):
-        """Write the step's line of samples.jsonl if it is due. All ranks must call this."""
+        """Write the step's line of samples.jsonl if it is due."""
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
 
     def log(self, step: int, metrics: dict[str, float]):
@@ -153,20 +151,11 @@ class Logger:
             self.say(self.line(step + 1))
 
     def warn(self, metrics: dict[str, float]):
-        """Say what spoils a run without an error."""
+        """Say once what spoils a run without an error."""
         for name, (limit, sentence) in WARNINGS.items():
-            if metrics.get(name, 0) > limit:
-                self.warn_once(sentence)
-        self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
-        if self.barren == BARREN:
-            self.warn_once(
-                f"{BARREN} steps without a success: look at responses with --show-every 1"
-            )
-
-    def warn_once(self, sentence: str):
-        if sentence not in self.warned:
-            self.warned.add(sentence)
-            self.say(f"warning: {sentence}")
+            if metrics.get(name, 0) > limit and name not in self.warned:
+                self.warned.add(name)
+                self.say(f"warning: {sentence}")
 
     def line(self, done: int) -> str:
         """A step as one line, with the mean time of a step and the time left."""

@@ -13,7 +13,6 @@ import torch
 
 from maxrl.errors import FAULTS
 from maxrl.io import files
-from maxrl.parallel import distributed
 from maxrl.rewards.functions import kind
 from maxrl.tasks.base import Task
 
@@ -22,29 +21,26 @@ PROMPTS = 2  # of a line
 
 
 def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
-    """Append the line of a step if it is due. All ranks must call this.
+    """Append the line of a step if it is due, with prompts of rank 0.
 
     rewards (P_local, N) are NaN where there is no verdict.
     """
-    if run.task.classes or not run.cfg.shows(step):
+    if run.task.classes or not run.main or not run.cfg.shows(step):
         return
     rewards = rewards.cpu()
-    line: dict = {"step": step, "rollouts": rewards.shape[1], "successes": histogram(rewards)}
-    if not run.main:
-        return
+    line: dict = {"step": step, "rollouts": rewards.shape[1], "prompts": []}
     best = rewards.nan_to_num(-torch.inf).argmax(1).tolist()
     worst = rewards.nan_to_num(torch.inf).argmin(1).tolist()
     # Prompts with different rewards have more to show, and come first.
     order = sorted(
         range(len(examples)), key=lambda i: not rewards[i, best[i]] > rewards[i, worst[i]]
     )
-    line["prompts"] = []
     for i in order[:PROMPTS]:
         # A single rollout if all have the same reward.
         chosen = dict.fromkeys([best[i], worst[i]])
         line["prompts"].append(
             {
-                "prompt": rollouts.row(i, 0)["prompt"],
+                "prompt": rollouts.prompt_text(i),
                 "answer": str(examples[i].columns.get("answer", examples[i].answer)),
                 "right": int((rewards[i] == 1).sum()),
                 "responses": [
@@ -53,7 +49,6 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
                 ],
             }
         )
-    run.path.mkdir(parents=True, exist_ok=True)
     with open(run.path / NAME, "a") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()
@@ -68,17 +63,6 @@ def cut(folder: Path, step: int):
         files.write_text(file, "".join(kept))
 
 
-def histogram(rewards: torch.Tensor) -> dict[int, int]:
-    """{K: the number of prompts of all ranks with K successes}, for rewards (P_local, N).
-
-    Prompts with a rollout that has no verdict are left out.
-    """
-    judged = rewards[rewards.isfinite().all(1)]
-    counts = torch.bincount((judged == 1).sum(1), minlength=rewards.shape[1] + 1).tolist()
-    summed = distributed.all_reduce({str(successes): n for successes, n in enumerate(counts)})
-    return {int(successes): int(n) for successes, n in summed.items() if n}
-
-
 def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> dict:
     """Rollout j of prompt i, with the answer that the verifier reads and a drawing, if any."""
     text = rollouts.text(i, j)
@@ -88,7 +72,7 @@ def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> di
         read = task.final and task.final(task.response(rollouts, i, j))
     with contextlib.suppress(*FAULTS):
         if getattr(kind(task), "show", None) is not Task.show:
-            drawn = task.show(text, example, False)
+            drawn = task.show(text, example)
     return {
         "reward": None if reward != reward else reward,
         "length": int(rollouts.lengths[i, j]),

@@ -33,9 +33,7 @@ from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import NoSplit, Task, Within, finished_only
 
-MOST = 10**8  # examples of a split
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
-Loaded = tuple[torch.nn.Module, Tokenizer | None, list[int]]  # model, tokenizer and stop tokens
 
 
 @dataclass
@@ -78,7 +76,7 @@ def choose_rewards(
         if split is not None:
             # Each split has its own statistics: those of a step follow an evaluation.
             verdicts = copy.copy(own) or Verdicts(split, cfg.reward_errors, cfg.out)
-            rewards = finished_only(verdicts.judge) if cfg.zero_reward_at_limit else verdicts.judge
+            rewards = finished_only(verdicts) if cfg.zero_reward_at_limit else verdicts
             judge = Judge(rewards, verdicts, judge)
     assert judge is not None
     return judge
@@ -116,20 +114,10 @@ def load(cfg: Options, split: str) -> Task:
     """
     try:
         task = load_task(cfg.task, split, **cfg.task_options)
-        if len(task) > MOST:
-            raise UsageError(
-                f"the {split} split of task {cfg.task} says that it has {len(task):,} examples: at "
-                f"most {MOST:,} can be shuffled"
-            )
         if not (cfg.init or cfg.model):
             raise UsageError(
                 f"the recipe has no model for task {cfg.task}: name a checkpoint or a hub id with"
                 " --init"
-            )
-        if not (cfg.init or task.classes or task.tokenizer or task.vocabulary):
-            raise UsageError(
-                f"task {cfg.task} has neither vocabulary nor tokenizer, as a model from scratch "
-                "needs: give it one, or name a checkpoint or a hub id with --init"
             )
         # A generated vocabulary has a million prompts, of one length.
         if not task.classes and (cfg.max_prompt or not task.vocabulary):
@@ -152,6 +140,11 @@ def new_tokenizer(task: Task) -> Tokenizer:
     """Return the tokenizer of a model from scratch."""
     if task.tokenizer:
         return Tokenizer.load(task.tokenizer)
+    if not task.vocabulary:
+        raise ValueError(
+            "a model from scratch needs the task's vocabulary or tokenizer: give it one, or name a "
+            "checkpoint or a hub id with --init"
+        )
     return Tokenizer.from_vocabulary(task.vocabulary)
 
 
@@ -246,7 +239,7 @@ def start_policy(
         raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
-def start_model(cfg: Options, task: Task, resumed: Path | None) -> Loaded:
+def start_model(cfg: Options, task: Task, resumed: Path | None) -> tuple:
     """Return model, tokenizer and stop tokens."""
     tokenizer = None
     stop: list[int] = []
@@ -294,8 +287,7 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     """Return the split that is asked for, with its judge, as it fits checkpoint `path`.
 
     Without --split it is validation, or train if that is the only one named; args.split is set.
-    Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
-    to the task.
+    Raises UsageError if no prompt is left and if nothing can judge.
     """
     args.init = str(path)
     split = args.split or "validation"
@@ -309,11 +301,6 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         task = load(args, split)
     args.split = split
     if task.classes:
-        if {"max_prompt", "max_response"} & args.given.keys() or args.top_k or args.top_p != 1:
-            raise UsageError(
-                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
-                "--top-k and --top-p"
-            )
         return task
     if not args.reward:
         # A missing package or reward function is named before any sampling.

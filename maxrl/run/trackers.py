@@ -1,6 +1,6 @@
 """TensorBoard and Weights & Biases, for --track."""
 
-import json
+import importlib.util
 import os
 import secrets
 from collections.abc import Iterable
@@ -9,7 +9,12 @@ from pathlib import Path
 from maxrl.errors import UsageError
 
 # What TRL calls a metric.
-RENAMED = {"lr": "learning_rate", "seconds": "step_time"}
+RENAMED = {
+    "lr": "learning_rate",
+    "seconds": "step_time",
+    "sampling/logprob_abs_diff/mean": "sampling/sampling_logp_difference/mean",
+    "sampling/logprob_abs_diff/max": "sampling/sampling_logp_difference/max",
+}
 
 
 class TensorBoard:
@@ -18,17 +23,10 @@ class TensorBoard:
     A resumed run repeats the steps after its checkpoint; readers of TensorBoard drop the old ones.
     """
 
-    @staticmethod
-    def package():
+    def __init__(self, run: Path, recipe: dict, first_step: int):
         from torch.utils.tensorboard import SummaryWriter
 
-        return SummaryWriter
-
-    def __init__(self, run: Path, recipe: dict, first_step: int):
-        self.writer = self.package()(str(run / "tensorboard"), purge_step=first_step)
-        # Indented text is code in Markdown.
-        text = json.dumps(recipe, indent=2).replace("\n", "\n    ")
-        self.writer.add_text("recipe", f"    {text}", first_step)
+        self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=first_step)
 
     def log(self, step: int, metrics: dict[str, float]):
         for name, value in prefixed(metrics).items():
@@ -46,19 +44,13 @@ class WandB:
     Without a key (WANDB_API_KEY, or `wandb login`), it stays in RUN/wandb for `wandb sync`.
     """
 
-    @staticmethod
-    def package():
-        # A folder called wandb, which W&B creates, could be imported as a module as well.
+    def __init__(self, run: Path, recipe: dict, first_step: int):
         from wandb import init, login
 
-        return init, login
-
-    def __init__(self, run: Path, recipe: dict, first_step: int):
         file = run / "wandb_id"
         if not file.exists():
             file.write_text(secrets.token_hex(4) + "\n")
         own = os.environ.get
-        init, login = self.package()
         known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
         self.run = init(
             project=own("WANDB_PROJECT", "maxrl"),
@@ -80,11 +72,7 @@ class WandB:
 
 def renamed(metrics: dict[str, float]) -> dict[str, float]:
     """Return the metrics by the names that they have in a run of TRL's, where both log them."""
-    result = {}
-    for name, value in metrics.items():
-        head, slash, tail = RENAMED.get(name, name).partition("logprob_abs_diff/")
-        result[f"{head}sampling_logp_difference/{tail}" if slash else head] = value
-    return result
+    return {RENAMED.get(name, name): value for name, value in metrics.items()}
 
 
 def prefixed(metrics: dict[str, float]) -> dict[str, float]:
@@ -101,7 +89,5 @@ TRACKERS: dict = {"tensorboard": TensorBoard, "wandb": WandB}
 def check_trackers(names: Iterable[str]):
     """Refuse a tracker whose package is not installed."""
     for name in names:
-        try:
-            TRACKERS[name].package()
-        except ImportError:
-            raise UsageError(f'--track {name} needs pip install -e ".[track]"') from None
+        if not importlib.util.find_spec(name):
+            raise UsageError(f'--track {name} needs pip install -e ".[track]"')

@@ -13,18 +13,16 @@ from maxrl.sampling.sampler import Samples
 
 def in_waves(
     sample: Callable[[slice, slice], Samples], num_prompts: int, num_rollouts: int, max_rows: int
-) -> tuple[Samples, int]:
+) -> Samples:
     """Sample P = `num_prompts` groups of N = `num_rollouts` in waves that fit into memory.
 
     sample    sample(prompts, columns), with two slices, returns the Samples of a part
     max_rows  the most rows of a wave
 
-    Returns all Samples, and how many rows there was memory for. After an out-of-memory error waves
-    are half as large, down to slices of a group; the noise rule keeps the rollouts the same. A full
-    budget (CacheFull) halves them as well, but only this time: shorter responses may fit again.
+    After a full budget (CacheFull) or an out-of-memory error waves are half as large, down to
+    slices of a group; the noise rule keeps the rollouts the same.
     """
     waves = []
-    fitting = max_rows
     g = 0
     while g < num_prompts:
         prompts = slice(g, min(g + max(1, max_rows // num_rollouts), num_prompts))
@@ -33,21 +31,14 @@ def in_waves(
         try:
             waves.append(joined([sample(prompts, part) for part in columns], 1))
             g = prompts.stop
-            continue
         except RuntimeError as error:
             full = isinstance(error, CacheFull)
             if max_rows == 1 or not (full or out_of_memory(error)):
                 raise
-        # Not within `except`, where the error still holds the tensors of the call that failed.
-        max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
-        if full:
-            continue
-        fitting = max_rows
-        warnings.warn(
-            f"out of memory in sampling: at most {fitting} rollouts at once from now on",
-            stacklevel=2,
-        )
-    return joined(waves, 0), fitting
+            max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
+            if not full:
+                warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
+    return joined(waves, 0)
 
 
 def out_of_memory(error: RuntimeError) -> bool:
@@ -72,5 +63,5 @@ def cache_bytes(config: TransformerConfig, max_tokens: int, element_size: int) -
     not counted.
     """
     per_token = 2 * config.num_key_value_heads * config.head_dim * element_size
-    slots = -(-max_tokens // Cache.BLOCK) * Cache.BLOCK
-    return config.num_hidden_layers * per_token * slots
+    blocks = -(-max_tokens // Cache.BLOCK)
+    return config.num_hidden_layers * per_token * blocks * Cache.BLOCK

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 class PromptError(ValueError):
@@ -46,9 +47,5 @@ def split(prompts: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor
 def pad(sequences: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor, Tensor]:
     """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
     lengths = torch.tensor([len(s) for s in sequences])
-    shape = len(sequences), int(lengths.max())
-    # Filled on the CPU, for one copy to the device instead of one for each.
-    padded = torch.zeros(shape, dtype=torch.long)
-    for row, sequence in zip(padded, sequences):
-        row[: len(sequence)] = sequence
+    padded = pad_sequence(list(sequences), batch_first=True)
     return padded.to(device), lengths.to(device)

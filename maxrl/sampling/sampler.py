@@ -3,17 +3,17 @@
     generate         noise in, Samples out, in these steps:
       prefill        encode the prompts
       decode_step    draw one more token of every row
-      count_live     find the rows that have ended
-      pack           drop them, so that the cost follows the live rows
+      count_alive    find the rows that have ended
+      pack           drop them, so that the cost follows the rows that are alive
       finish         cut off what rows have drawn after their stop token
 
 Noise rule: the token at a position is the inverse of the cumulative distribution at a uniform
-number that, for a given length limit, depends on (seed, step, prompt index, rollout index,
+number that, for a given length limit, depends on (seed, training step, prompt index, rollout index,
 position) alone. Batching, finished rows and the number of ranks therefore change a rollout only
 through rounding of the logits.
 
-Letters: P prompts, N rollouts of each, L tokens, V vocabulary. Rows that are being sampled are in
-M slots for each of G groups.
+Letters: P prompts, N rollouts of each, L tokens, V vocabulary. What is being sampled has M rows in
+each of G groups.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +29,8 @@ from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
-CHECK_EVERY = 4  # tokens between two looks at which rows are still alive
-SHRINK_AT = 0.75  # pack the live rows together when they fill at most this share of the slots
+CHECK_EVERY = 4  # tokens between two searches for rows that have ended
+SHRINK_AT = 0.75  # drop rows that have ended if at most this share of them all is left
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 
 
@@ -46,15 +46,15 @@ class Samples:
 
 
 @dataclass
-class Slots:
-    """The rows that are being sampled: everything that a step reads and writes.
+class State:
+    """The rows that are being sampled: everything that a decoding step reads and writes.
 
     Rows keep drawing after their stop token until they are dropped.
     """
 
     cache: Cache
     current: torch.Tensor  # (G, M) the newest token of each row, its next input
-    alive: torch.Tensor  # (G, M) bool: had not ended at the last look
+    alive: torch.Tensor  # (G, M) bool: had not ended at the last search
     row_ids: torch.Tensor  # (G, M) which of the P N rollouts each row is
     uniforms: torch.Tensor  # (P N, max_tokens) the noise
     tokens: torch.Tensor  # (P N, max_tokens) the results; a step writes one column
@@ -68,20 +68,20 @@ def noise(
     prompt_indices: Iterable[int],
     num_rollouts: int,
     length: int,
-    first: int = 0,
+    earlier: int = 0,
 ) -> torch.Tensor:
     """Return the uniform numbers that decide each token: (P, N, length) in [0, 1), float64.
 
     prompt_indices  P positions of the prompts in the batch of all ranks
     num_rollouts    N per prompt
     length          the longest response, which decides where the noise of the next rollout begins
-    first           how many rollouts were drawn before: their noise is skipped
+    earlier         how many rollouts were drawn before: their noise is skipped
     """
     draws = []
     for index in prompt_indices:
         # Every prompt has its own generator, so its noise does not depend on its neighbours.
         generator = rng.rollouts(seed, step, int(index))
-        generator.random(first * length)
+        generator.random(earlier * length)
         draws.append(generator.random((num_rollouts, length)))
     return torch.from_numpy(np.stack(draws))
 
@@ -90,85 +90,83 @@ def noise(
 def generate(
     model: Transformer,
     prompts: Sequence[torch.Tensor],
-    num_rollouts: int,
-    max_tokens: int,
-    stop_tokens: Iterable[int],
     uniforms: torch.Tensor,
+    stop_tokens: Iterable[int],
     budget: float = torch.inf,
     watch: Callable[[int], object] | None = None,
     **sampling,
 ) -> Samples:
-    """Sample N = `num_rollouts` responses to every prompt.
+    """Sample N responses of at most max_tokens to every prompt.
 
     prompts      P one-dimensional tensors of at least one token, of any lengths
-    max_tokens   the longest response
-    stop_tokens  ids that end a response
     uniforms     (P, N, max_tokens), see `noise`
+    stop_tokens  ids that end a response
     budget       bytes for the responses' keys and values and a step's logits
     watch        is called every few tokens with the number drawn so far
     sampling     temperature, top_k and top_p as in `distribution`
 
     Raises PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
     """
+    max_tokens = uniforms.shape[2]
     check_prompts(model, prompts, max_tokens)
-    slots = prefill(model, prompts, num_rollouts, uniforms, budget)
-    device = slots.row_ids.device
+    state = prefill(model, prompts, uniforms, budget)
+    device = state.row_ids.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    draw_next = CudaGraph(lambda: decode_step(model, slots, **sampling), device)
+    draw_next = CudaGraph(lambda: decode_step(model, state, **sampling), device)
     for position in range(max_tokens):
-        # Counting the live rows synchronises with the device, so it is done rarely.
+        # Counting synchronises with the device, so it is done rarely.
         if position and position % CHECK_EVERY == 0:
-            live = count_live(slots, stop, position)
-            if not live.any():
+            alive = count_alive(state, stop, position)
+            if not alive.any():
                 break
-            pack(slots, live)
+            pack(state, alive)
             if watch:
                 watch(position)
-        slots.cache.reserve(position + 1)
-        draw_next(slots.cache.own[0].shape)
-    return finish(slots, stop, len(prompts))
+        state.cache.reserve(position + 1)
+        draw_next(state.cache.own[0].shape)
+    return finish(state, stop, len(prompts))
 
 
 def prefill(
     model: Transformer,
     prompts: Sequence[torch.Tensor],
-    num_rollouts: int,
     uniforms: torch.Tensor,
     budget: float = torch.inf,
-) -> Slots:
-    """Encode all prompts and return Slots for all P N rows, before their first token."""
+) -> State:
+    """Encode all prompts and return the State of all P N rows, before their first token."""
     weight = model.lm_head.weight
     device = weight.device
+    N = uniforms.shape[1]
     uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
     # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
     logits = LOGIT_BYTES * len(weight)
-    cache = Cache(model.encode(prefix), prefix_lengths, num_rollouts, budget, logits)
+    cache = Cache(model.encode(prefix), prefix_lengths, N, budget, logits)
     # A copy, because every step writes its tokens into it.
-    current = last[:, None].repeat(1, num_rollouts)  # (P, N)
+    current = last[:, None].repeat(1, N)  # (P, N)
     alive = torch.ones_like(current, dtype=torch.bool)
     row_ids = torch.arange(current.numel(), device=device).view_as(current)
     dtype = torch.promote_types(weight.dtype, torch.float32)
     tokens = torch.zeros_like(uniforms, dtype=torch.long)  # (P N, max_tokens)
     log_probs = tokens.to(dtype)
     entropies = tokens.to(dtype)
-    return Slots(cache, current, alive, row_ids, uniforms, tokens, log_probs, entropies)
+    return State(cache, current, alive, row_ids, uniforms, tokens, log_probs, entropies)
 
 
-def decode_step(model: Transformer, slots: Slots, **sampling) -> None:
+def decode_step(model: Transformer, state: State, **sampling) -> None:
     """Draw one more token of every row; its cache must have room. The host is not waited for."""
-    logits = model.decode(slots.current, slots.cache).to(slots.log_probs.dtype)  # (G, M, V)
+    logits = model.decode(state.current, state.cache).to(state.log_probs.dtype)  # (G, M, V)
     log_probs = distribution(logits, **sampling)  # (G, M, V)
     probabilities = log_probs.exp()
-    rows = slots.row_ids  # (G, M)
-    position = slots.cache.slot  # (1,)
-    drawn = draw(probabilities, slots.uniforms[rows, position])  # (G, M)
-    slots.current.copy_(drawn)
-    slots.tokens[rows, position] = drawn
-    slots.log_probs[rows, position] = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
+    rows = state.row_ids  # (G, M)
+    position = state.cache.slot  # (1,)
+    drawn = draw(probabilities, state.uniforms[rows, position])  # (G, M)
+    state.current.copy_(drawn)
+    state.tokens[rows, position] = drawn
+    state.log_probs[rows, position] = log_probs.gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
     # Tokens outside the nucleus have log-probability -inf, and 0 times -inf would be NaN.
     log_probs.clamp_(min=-1e9)
-    slots.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
+    state.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
 def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
@@ -176,41 +174,41 @@ def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
     return (tokens.unsqueeze(-1) == stop).any(-1)
 
 
-def count_live(slots: Slots, stop: torch.Tensor, position: int) -> torch.Tensor:
-    """Update slots.alive; return the number of live rows of each group (G,), on the host.
+def count_alive(state: State, stop: torch.Tensor, position: int) -> torch.Tensor:
+    """Update state.alive; return the number of such rows of each group (G,), on the host.
 
     stop      (n,) ids that end a response
     position  how many tokens have been drawn
     """
-    newest = slots.tokens[:, position - CHECK_EVERY : position]
-    newest = newest[slots.row_ids]  # (G, M, CHECK_EVERY)
-    slots.alive &= ~is_stop(newest, stop).any(-1)
-    return slots.alive.sum(1).cpu()
+    newest = state.tokens[:, position - CHECK_EVERY : position]
+    newest = newest[state.row_ids]  # (G, M, CHECK_EVERY)
+    state.alive &= ~is_stop(newest, stop).any(-1)
+    return state.alive.sum(1).cpu()
 
 
-def pack(slots: Slots, live: torch.Tensor) -> None:
-    """Pack the live rows together if they fill at most SHRINK_AT of the slots.
+def pack(state: State, alive: torch.Tensor) -> None:
+    """Drop rows that have ended if at most the share SHRINK_AT of all is left.
 
-    live  (G,) the live rows of each group, on the host; not all 0
+    alive  (G,) the number of such rows of each group, on the host; not all 0
     """
-    # The slots form a rectangle, so groups with fewer live rows keep some that have ended.
-    group_ids = live.nonzero().squeeze(1)  # (G',)
-    widest = int(live.max())
-    if widest * len(group_ids) > SHRINK_AT * slots.alive.numel():
+    # The rows form a rectangle, so groups with fewer of them keep some that have ended.
+    group_ids = alive.nonzero().squeeze(1)  # (G',)
+    widest = int(alive.max())
+    if widest * len(group_ids) > SHRINK_AT * state.alive.numel():
         return
-    group_ids = group_ids.to(slots.alive.device)
-    dead = ~slots.alive[group_ids]
-    live_first = dead.long().argsort(dim=1, stable=True)
-    columns = live_first[:, :widest]  # (G', M')
-    slots.cache.select(group_ids, columns)
+    group_ids = group_ids.to(state.alive.device)
+    ended = ~state.alive[group_ids]
+    alive_first = ended.long().argsort(dim=1, stable=True)
+    columns = alive_first[:, :widest]  # (G', M')
+    state.cache.select(group_ids, columns)
     for name in ("current", "alive", "row_ids"):
-        values = getattr(slots, name)[group_ids]
-        setattr(slots, name, values.gather(1, columns))
+        values = getattr(state, name)[group_ids]
+        setattr(state, name, values.gather(1, columns))
 
 
-def finish(slots: Slots, stop: torch.Tensor, num_prompts: int) -> Samples:
-    """Return the Samples (P, N, ...) of the slots, with 0 after the end of each row."""
-    tokens = slots.tokens  # (P N, max_tokens)
+def finish(state: State, stop: torch.Tensor, num_prompts: int) -> Samples:
+    """Return the Samples (P, N, ...) of the state, with 0 after the end of each row."""
+    tokens = state.tokens  # (P N, max_tokens)
     limit = tokens.shape[1]
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
     stops = is_stop(tokens, stop)
@@ -220,7 +218,7 @@ def finish(slots: Slots, stop: torch.Tensor, num_prompts: int) -> Samples:
     beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
     L = int(lengths.max())
     drawn = []
-    for values in (tokens, slots.log_probs, slots.entropies):
+    for values in (tokens, state.log_probs, state.entropies):
         # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
         drawn.append(values[:, :L])

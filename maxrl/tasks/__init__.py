@@ -10,8 +10,6 @@ from maxrl.tasks.images import Images
 from maxrl.tasks.math import Math
 from maxrl.tasks.maze import Maze
 from maxrl.tasks.prompts import Prompts
-from maxrl.tasks.reverse_text import ReverseText
-from maxrl.tasks.subset_sum import SubsetSum
 
 TASKS = {
     "maze": Maze,
@@ -19,8 +17,6 @@ TASKS = {
     "gsm8k": Gsm8k,
     "math": Math,
     "prompts": Prompts,
-    "subset_sum": SubsetSum,
-    "reverse_text": ReverseText,
 }
 
 __all__ = ["TASKS", "Example", "Task", "load_task"]

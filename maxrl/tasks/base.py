@@ -1,10 +1,8 @@
 """What a task is: prompts, and a verdict on each response."""
 
-import random
 import shlex
 import textwrap
 import traceback
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,11 +110,11 @@ class Task:
         """Return one of them: with its end token only if the task names its stop tokens."""
         return (rollouts.text if self.stop_tokens else rollouts.completion)(i, j)
 
-    def show(self, response: str, example: Example, colour: bool) -> str:
+    def show(self, response: str, example: Example) -> str:
         """Return a rollout for people to look at, WIDTH columns wide.
 
         If the task has `final`, the last line says what was read in the response and whether it is
-        right. `colour` allows ANSI escapes.
+        right.
         """
         parts = [wrapped(prompt_text(example.prompt)), "--- response", wrapped(response)]
         if self.final:
@@ -211,48 +209,6 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
     return folder, read_info(folder, starts, fix)
 
 
-def check_verdict(verdict: str) -> str:
-    """Check the option of tasks with BoxedAnswers."""
-    if verdict not in ("boxed", "published"):
-        raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
-    return verdict
-
-
-class Generated(Task):
-    """A task of `size` examples, each a function of seed, split and index alone.
-
-    The splits share no example, because the checksum of a text decides where an example belongs.
-    Within a split an example may occur again.
-    """
-
-    split: str
-    seed: int
-    size: int
-
-    def draw(self, rng: random.Random) -> tuple[str, Any]:
-        """Return a text that identifies an example, and its parts."""
-        raise NotImplementedError
-
-    def example(self, parts: Any) -> Example:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: int) -> Example:
-        if not 0 <= index < self.size:
-            raise IndexError(f"example {index} of {self.size}")
-        rng = random.Random(f"{self.seed} {self.split} {index}")
-        shares = {"train": range(90), "validation": range(90, 95), "test": range(95, 100)}
-        for _ in range(10_000):
-            key, parts = self.draw(rng)
-            if zlib.crc32(key.encode()) % 100 in shares[self.split]:
-                return self.example(parts)
-        raise ValueError(
-            f"there are too few examples of this size for a {self.split} split: make them larger"
-        )
-
-
 class BoxedAnswers(Task):
     """Tasks whose `rows` {"problem", "answer", maybe "solution"} are answered within a box.
 
@@ -266,7 +222,10 @@ class BoxedAnswers(Task):
         """Return the verdict on the last box of each response."""
         raise NotImplementedError
 
-    def read(self, name: str | Path, split: str):
+    def read(self, name: str | Path, split: str, verdict: str):
+        if verdict not in ("boxed", "published"):
+            raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
+        self.verdict = verdict
         self.rows, self.digest = read_rows(
             str(name), split, {"problem": (str, list), "answer": (str,)}
         )
@@ -302,10 +261,8 @@ class BoxedAnswers(Task):
         r"""Return what a majority vote counts.
 
         This is the number in the last box, exactly (0.50 and \frac12 are both 1/2), or else
-        normal(). Under the published verdict it is what math-verify reads in the whole response.
+        normal(), also under the published verdict.
         """
-        if self.verdict == "published":
-            return verifiers.read_published(response)
         number = verifiers.final_number(response)
         return self.normal(response) if number is None else str(number)
 

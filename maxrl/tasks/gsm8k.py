@@ -7,7 +7,7 @@ is that text alone.
 
 from pathlib import Path
 
-from maxrl.tasks.base import BoxedAnswers, Example, check_verdict, open_set
+from maxrl.tasks.base import BoxedAnswers, Example, open_set
 from maxrl.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
@@ -20,14 +20,13 @@ class Gsm8k(BoxedAnswers):
         directory: a path, or one below data/, such as word_problems.
         verdict: "boxed" (verify_number) or "published" (verify_published).
 
-    Without a validation file, which prepare.py does not write by default, validation is the test
-    set, as in the paper's training curves; then nothing may be chosen by it.
+    Without a validation file, which GSM8K has not, validation is the test set, as in the paper's
+    training curves; then nothing may be chosen by it.
     """
 
     def __init__(
         self, split: str = "train", directory: str | Path = "gsm8k", verdict: str = "boxed"
     ):
-        self.verdict = check_verdict(verdict)
         name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
         compared = (f"{split}.", "test.", "tokenizer")
         folder, self.info = open_set(directory, f"data.{name}.prepare", compared)
@@ -37,7 +36,7 @@ class Gsm8k(BoxedAnswers):
             split = "test"
         if split == "test":
             self.source = str(self.info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
-        self.read(folder / f"{split}.jsonl", split)
+        self.read(folder / f"{split}.jsonl", split, verdict)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]

@@ -181,7 +181,7 @@ class Images(Task):
     def verify(self, response: str, example: Example) -> float:
         return float(response == example.answer)
 
-    def show(self, response: str, example: Example, colour: bool) -> str:
+    def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""
         right = response == example.answer
         return f"right: {response}" if right else f"wrong: {response}, not {example.answer}"

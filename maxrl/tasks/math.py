@@ -12,7 +12,7 @@ as Qwen2.5-Math's own template does, is ours: `--task.system ""` leaves it out.
 from pathlib import Path
 
 from maxrl.io.hub_files import FILES
-from maxrl.tasks.base import DATA, BoxedAnswers, Example, check_verdict, open_set
+from maxrl.tasks.base import DATA, BoxedAnswers, Example, open_set
 from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -47,7 +47,6 @@ class Math(BoxedAnswers):
         directory: str | Path = DATA,
         verdict: str = "boxed",
     ):
-        self.verdict = check_verdict(verdict)
         self.source = str({"train": train, "validation": validation, "test": test}[split])
         name = self.source
         if name in SETS:
@@ -61,7 +60,7 @@ class Math(BoxedAnswers):
                 f"file that ends in {', '.join(FILES)}"
             )
         self.system = [{"role": "system", "content": str(system)}] if system else []
-        self.read(name, split)
+        self.read(name, split, verdict)
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]

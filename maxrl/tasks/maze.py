@@ -16,7 +16,7 @@ import torch
 
 from maxrl.io.files import checksum
 from maxrl.rollouts import Rollouts
-from maxrl.tasks.base import DATA, Example, Task, open_set
+from maxrl.tasks.base import Example, Task, open_set
 
 VOCABULARY = (  # ids 0..31, the order of the published checkpoint
     *("<pad>", "<bos>", "<eos>", "<unk>", "GRID_START", "GRID_END", "PATH_START", "DONE"),
@@ -25,8 +25,6 @@ VOCABULARY = (  # ids 0..31, the order of the published checkpoint
 )
 ID = {token: i for i, token in enumerate(VOCABULARY)}
 MOVES = {"UP": (-1, 0), "DOWN": (1, 0), "LEFT": (0, -1), "RIGHT": (0, 1)}  # (row, column)
-USUAL = {"test": 256, "validation": 256, "seed": 0}  # defaults of data/maze/prepare.py
-DIRECTORY = DATA / "maze"
 UNTOUCHED, FRONTIER, CARVED, OUTSIDE = range(4)
 Square = tuple[int, int]  # (row, column)
 
@@ -237,8 +235,8 @@ class Maze(Task):
     def verify(self, response: str, example: Example) -> float:
         return verify(str(example.prompt), response)
 
-    def show(self, response: str, example: Example, colour: bool) -> str:
-        return draw(str(example.prompt), response, colour)
+    def show(self, response: str, example: Example) -> str:
+        return draw(str(example.prompt), response)
 
     def rewards(self, examples: list[Example], rollouts: Rollouts) -> torch.Tensor:
         """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
@@ -250,11 +248,10 @@ class Maze(Task):
         return walk(walls, rollouts.tokens, rollouts.lengths)
 
 
-PLAIN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": ".."}
-COLOURED = PLAIN | {"WALL": "\u2588\u2588", "walked": "\x1b[42m  \x1b[0m"}
+DRAWN = {"WALL": "##", "PATH": "  ", "START": "S ", "GOAL": "G ", "walked": ".."}
 
 
-def draw(prompt: str, response: str, colour: bool) -> str:
+def draw(prompt: str, response: str) -> str:
     """A maze for the terminal: the path walked and the verdict."""
     grid = read_grid(prompt)
     if grid is None:
@@ -265,5 +262,5 @@ def draw(prompt: str, response: str, colour: bool) -> str:
             grid[square] = "walked"
     lines: dict[int, str] = {}
     for (row, _), name in grid.items():
-        lines[row] = lines.get(row, "") + (COLOURED if colour else PLAIN)[name]
+        lines[row] = lines.get(row, "") + DRAWN[name]
     return "\n".join([*lines.values(), f"wrong: {why}" if why else f"right: {len(path) - 1} moves"])

@@ -12,7 +12,7 @@ import torch
 
 from maxrl.errors import UsageError
 from maxrl.io import files, hub_files
-from maxrl.io.tokenizer import ROLES, Tokenizer
+from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.lora import PROJECTIONS
 from maxrl.parallel import distributed
 
@@ -59,27 +59,24 @@ def name_of(model: Any) -> str:
     return getattr(model.config, "_name_or_path", "")
 
 
-def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
-    """Write model and tokenizer into a folder of `out`, unless they are a checkpoint already."""
+def write(model: Any, tokenizer: Any, out: Path) -> Path:
+    """Write model and tokenizer into a folder of `out`; weights on disk are linked."""
     new = out / "initial.incomplete"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     try:
-        on_disk = isinstance(model, str | Path)
         if tokenizer is None:
             if not name_of(model):
                 raise UsageError("a model in memory needs its tokenizer: pass processing_class")
             Tokenizer.load(hub_files.find(name_of(model))).save(new)
         else:
             tokenizer.save_pretrained(new)
-        if not on_disk:
-            model.save_pretrained(new)
-        elif same_tokenizer(hub_files.find(model), new):
-            return model
-        else:
+        if isinstance(model, str | Path):
             source = hub_files.find(model)
             for file in itertools.chain.from_iterable(map(source.glob, WEIGHTS)):
                 (new / file.name).symlink_to(file.resolve())
+        else:
+            model.save_pretrained(new)
         sums = [files.checksum(file) for file in sorted(new.iterdir()) if file.is_file()]
         digest = hashlib.sha256("".join(sums).encode()).hexdigest()
         found = out / f"initial-{digest[:8]}"
@@ -90,15 +87,6 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path | str:
         raise UsageError(str(error)) from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
-
-
-def same_tokenizer(one: Path, other: Path) -> bool:
-    """Tell whether two directories have tokenizers that do the same."""
-    if not (one / "tokenizer.json").exists():
-        return False
-    a, b = Tokenizer.load(one), Tokenizer.load(other)
-    roles = all(a.special(role) == b.special(role) for role in ROLES)
-    return roles and a.chat_template == b.chat_template and a.backend.to_str() == b.backend.to_str()
 
 
 def adapter(config: Any) -> dict[str, Any]:
@@ -152,14 +140,3 @@ def address(function: Callable | str) -> str:
         # A notebook has no file.
         module = getattr(sys.modules[module], "__file__", None) or module
     return f"{module}:{name}"
-
-
-def check_newest(asked: bool | str | Path | None, found: Path | None) -> None:
-    """Raise UsageError if another checkpoint than the newest is asked for."""
-    if isinstance(asked, str | Path) and found:
-        here = found.resolve()
-        if Path(asked).resolve() not in (here, *here.parents):
-            raise UsageError(
-                f"resume_from_checkpoint {asked} is not the newest checkpoint, {found}, from which "
-                "a run resumes: start another run with it as model"
-            )

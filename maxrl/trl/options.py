@@ -3,15 +3,11 @@
 The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has all of them.
 """
 
-import contextlib
 import dataclasses
 import re
-import typing
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 from maxrl.config import Config
@@ -87,22 +83,22 @@ REFUSED = {
     "a signal saves the run before it ends; leave it out": "enable_jit_checkpoint",
 }
 WHY_NOT = {name: sentence for sentence, names in REFUSED.items() for name in names.split()}
-# Values of refused options that ask for nothing; those of the others are None, False, 0 and empty.
-NEUTRAL = {
-    "temperature": (1,),
-    "top_p": (1,),
-    "top_k": (0, -1, None),
-    "repetition_penalty": (1,),
-    "importance_sampling_level": ("token",),
-    "multi_objective_aggregation": ("sum_then_normalize",),
-    "top_entropy_quantile": (1,),
-    "adam_epsilon": (1e-8,),
-    "shuffle_dataset": (True, None),
-    "train_sampling_strategy": ("random",),
-    "dataloader_in_order": (True,),
-    "average_tokens_across_devices": (True,),
-    "include_num_input_tokens_seen": ("no", False),
-}
+# TRL's defaults of refused options ask for nothing; so do None, False, 0 and empty of the others.
+NEUTRAL = dict(
+    temperature=1,
+    top_p=1,
+    top_k=0,
+    repetition_penalty=1,
+    importance_sampling_level="token",
+    multi_objective_aggregation="sum_then_normalize",
+    top_entropy_quantile=1,
+    adam_epsilon=1e-8,
+    shuffle_dataset=True,
+    train_sampling_strategy="random",
+    dataloader_in_order=True,
+    average_tokens_across_devices=True,
+    include_num_input_tokens_seen="no",
+)
 # Options of TRL that may have any value: they change logs, files or speed, or belong to an option
 # that is refused.
 NO_EFFECT = (
@@ -140,16 +136,6 @@ ABSENT = {
     "reward_processing_classes": "a reward is a function; call the reward model in it",
 }
 
-# The least number that an option may be.
-LEAST = {
-    "num_generations": 2,
-    "per_device_train_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "steps_per_generation": 1,
-    "generation_batch_size": 1,
-    "num_iterations": 1,
-}
-
 
 def taken(default: Any, ours: str) -> Any:
     """Return a field of MaxRLConfig: its default, and what it is called in train.py."""
@@ -178,7 +164,7 @@ class MaxRLConfig:
     max_prompt_length: int | None = taken(None, "--max-prompt")
     learning_rate: float = taken(1e-6, "--lr")
     lr_scheduler_type: str = taken("linear", "--schedule")
-    warmup_steps: float = taken(0, "--warmup-steps")
+    warmup_steps: float = taken(0.0, "--warmup-steps")
     warmup_ratio: float = taken(0.0, "--warmup-steps, as a share")
     optim: str = taken("adamw_torch_fused", "--optimizer")
     weight_decay: float = taken(0.0, "--weight-decay")
@@ -201,23 +187,23 @@ class MaxRLConfig:
     full_determinism: bool = taken(False, "--deterministic")
     seed: int = taken(42, "--seed")
     dataloader_num_workers: int = taken(0, "--workers")
-    logging_steps: float = taken(10, "a line of log_history; metrics.jsonl has every step")
+    logging_steps: float = taken(10.0, "a line of log_history; metrics.jsonl has every step")
     log_completions: bool = taken(False, "--show-every logging_steps")
     report_to: None | str | list[str] = taken("none", "--track tensorboard, wandb")
     run_name: str | None = taken(None, "WANDB_NAME in the environment")
     save_strategy: str = taken("steps", "--save-every")
-    save_steps: float = taken(500, "--save-every")
+    save_steps: float = taken(500.0, "--save-every")
     save_total_limit: int | None = taken(None, "--keep")
     eval_strategy: str = taken("no", "--eval-every")
     eval_steps: float | None = taken(None, "--eval-every")
-    eval_delay: float = taken(0, "--eval-from")
+    eval_delay: float = taken(0.0, "--eval-from")
     num_generations_eval: int | None = taken(None, "--eval-samples")
     resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
     def __init__(self, output_dir: str | Path | None = None, **given: Any):
         # A script may read options that it has not given.
         vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
-        vars(self).update({name: values[0] for name, values in NEUTRAL.items()})
+        vars(self).update(NEUTRAL)
         self.output_dir = str(output_dir or "trainer_output")
         for name, value in given.items():
             setattr(self, name, value)
@@ -228,10 +214,11 @@ class MaxRLConfig:
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
         if name not in {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}:
             raise UsageError(f"{name} is an option of neither TRL nor train.py")
-        # The parser of transformers takes `| None` off the types.
-        if name in FIELDS and not (value is None and getattr(type(self), name) is None):
-            check_number(name, value, self.__dataclass_fields__[name].type)
-        super().__setattr__(name, value)
+        default = getattr(type(self), name, None)
+        if isinstance(default, Real) and not isinstance(value, Real):
+            raise UsageError(f"{name} = {value!r:.40} must be a number like its default, {default}")
+        # A number of numpy becomes one of Python.
+        super().__setattr__(name, value.item() if hasattr(value, "item") else value)
 
     @property
     def further(self) -> dict[str, Any]:
@@ -246,42 +233,9 @@ FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields
 OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
-def check_number(name: str, value: Any, kind: Any) -> None:
-    """Raise UsageError if a field of type `kind` needs a number and `value` is none, or too small.
-
-    kind  a type such as `int | None`
-    """
-    kinds = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if int in kinds and not isinstance(value, Integral):
-        raise UsageError(f"{name} = {value!r:.40} must be an integer")
-    if float in kinds and not isinstance(value, Real):
-        raise UsageError(f"{name} = {value!r:.40} must be a number")
-    if name in LEAST and value < LEAST[name]:
-        raise UsageError(f"{name} = {value} must be at least {LEAST[name]}")
-
-
 def asks_nothing(name: str, value: Any) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
-    return value in NEUTRAL[name] if name in NEUTRAL else not value
-
-
-@contextlib.contextmanager
-def in_trl_words() -> Iterator[None]:
-    """Let a UsageError of this block say what MaxRLConfig calls the options that it names."""
-    try:
-        yield
-    except UsageError as error:
-        error.args = (with_names(str(error)),)
-        raise
-
-
-def with_names(sentence: str) -> str:
-    """Return a sentence of train.py, and after it the names in MaxRLConfig of its options."""
-    theirs = {f"--{dashed(name)}": name for name in Config.__dataclass_fields__}
-    # Of several names for one option, the first.
-    theirs |= {option: name for name, option in reversed(OPTIONS.items())}
-    named = [theirs[option] for option in re.findall(r"--[\w-]+", sentence) if option in theirs]
-    return f"{sentence} (in MaxRLConfig: {', '.join(named)})" if named else sentence
+    return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
 
 
 def hints() -> dict[str, str]:

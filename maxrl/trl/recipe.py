@@ -35,6 +35,13 @@ class Arithmetic:
         each = args.gradient_accumulation_steps
         passes = args.num_iterations
         rows = args.per_device_train_batch_size * world
+        batch = args.generation_batch_size or args.steps_per_generation or 1
+        if N < 2 or min(each, passes, rows, batch) < 1:
+            raise UsageError(
+                "num_generations must be at least 2, and per_device_train_batch_size, "
+                "gradient_accumulation_steps, num_iterations, generation_batch_size and "
+                "steps_per_generation at least 1"
+            )
         if args.generation_batch_size and args.steps_per_generation:
             raise UsageError("generation_batch_size and steps_per_generation say the same twice")
         generated = args.generation_batch_size or rows * (args.steps_per_generation or each)

@@ -6,18 +6,20 @@ set -euo pipefail
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=1
 task=$2
+tasks=results/small_tasks/tasks.py
+declare -A class=([subset_sum]=SubsetSum [reverse_text]=ReverseText)
 out=runs/small_tasks/$task
 
 case $1 in
 seed)
     common=(--seed "$3" --save-every-minutes 2 --resume auto)
-    $python train.py "${task}_sft" "${common[@]}" --out "$out/seed$3/base"
+    $python train.py "$tasks:${task}_sft" "${common[@]}" --out "$out/seed$3/base"
     for method in maxrl grpo; do
-        $python train.py "$task" "${common[@]}" --init "$out/seed$3/base" --estimator $method --out "$out/seed$3/$method"
+        $python train.py "$tasks:$task" "${common[@]}" --init "$out/seed$3/base" --estimator $method --out "$out/seed$3/$method"
     done
     ;;
 test)
     $python eval.py base="$out/seed$3/base" grpo="$out/seed$3/grpo" maxrl="$out/seed$3/maxrl" \
-        --split test --prompts 256 --samples 256 --k 1,8,64,256 --json "$out/test-seed$3.json"
+        --task "$tasks:${class[$task]}" --split test --prompts 256 --samples 256 --k 1,8,64,256 --json "$out/test-seed$3.json"
     ;;
 esac

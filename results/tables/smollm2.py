@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.io.files import write_text
-from maxrl.metrics import pass_at_k
+from maxrl.metrics import mean_and_se, pass_at_k
 from maxrl.tasks.base import DATA
 from results.reading import RESULTS
 from results.tables.cells import head, line, with_error
@@ -74,8 +74,26 @@ def trained(study: Path):
         line(file.stem.replace("-", " "), len(rows), f"{hours:.2f}", rollouts, *thirds)
 
 
+def gains(study: Path):
+    """Run minus base by the boxed verdict; the errors are paired over problems."""
+
+    def solved(name: str, k: int) -> np.ndarray:
+        counts = np.array([row["boxed"] for row in read(study / f"{name}-0.6.jsonl")])
+        return pass_at_k(16, counts, k)
+
+    head("run minus base", "pass@1", "pass@8", "pass@16")
+    for file in sorted(study.glob("seed*-0.6.jsonl")):
+        name = file.stem.removesuffix("-0.6")
+        cells = []
+        for k in (1, 8, 16):
+            mean, se = mean_and_se(solved(name, k) - solved("base", k))
+            cells.append(f"{mean:+.3f} ± {se:.3f}")
+        line(name.replace("-", " "), *cells)
+
+
 def main(study: Path):
     samples(study)
+    gains(study)
     trained(study)
 
 

@@ -121,7 +121,7 @@ def rollouts(shape: str, dtype: str, turns: int) -> dict:
 
     def ours():
         with torch.autocast(bench_turns.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
-            samples = generate(model, prompts, N, L, [V - 1], uniforms)
+            samples = generate(model, prompts, uniforms, [V - 1])
         assert torch.equal(samples.lengths.cpu(), lengths)
 
     def end_there(ids, scores):
@@ -268,7 +268,7 @@ def scaling(axis: str, turns: int) -> dict:
 
         def sample(policy=policy, prompts=prompts, N=N, L=L, uniforms=uniforms):
             with policy.precision():
-                generate(model, prompts, N, L, [31], uniforms)
+                generate(model, prompts, uniforms, [31])
 
         def backward(policy=policy, batch=batch, advantages=advantages):
             model.zero_grad()

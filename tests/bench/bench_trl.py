@@ -42,7 +42,7 @@ def our_step(cfg, task, policy):
     def step():
         now = next(steps)
         sampled = at_once(
-            policy, task.rewards, examples, cfg.rounds, now, range(cfg.prompts), Clock()
+            cfg.rounds, policy, task.rewards, examples, now, range(cfg.prompts), Clock()
         )
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))

@@ -59,7 +59,6 @@ def test_a_signal_finishes_the_step_and_saves(run, shell, monkeypatch, number):
     assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
     recipe = json.loads(Path("cut/recipe.json").read_text())
     assert recipe["step"] == 3 and "--resume auto" in recipe["command"]
-    assert len(recipe["earlier"]) == 1 and "--resume" not in recipe["earlier"][0]
 
 
 def test_a_signal_in_the_last_step_is_no_interruption(run, shell, monkeypatch):

@@ -1,6 +1,7 @@
 """What a run saves and resumes from: checkpoints, metrics, data; and infinite gradients."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,10 @@ def test_keep(run, shell):
     assert shell(*run, "--out", "all")[0] == 0 and len(saved("all")) == 5
     assert shell(*run, "--out", "all", "--resume", "auto", "--keep", 3)[0] == 0
     assert len(saved("all")) == 3
+    # A copy that somebody has made is none of them.
+    shutil.copytree("all/step-000005", "all/step-000005-backup1")
+    assert shell(*run, "--out", "all", "--resume", "auto", "--keep", 1)[0] == 0
+    assert {"step-000005", "step-000005-backup1"} == {p.name for p in Path("all").glob("step*")}
 
 
 def test_checkpoints_by_the_clock(run, shell, monkeypatch):

@@ -83,7 +83,7 @@ SCENARIOS = {
     "minibatches": Scenario(
         f"{RL} --save-every 2 --minibatches 2 --passes 2 --beta 0.01 --eval-every 0"
     ),
-    "lora": Scenario(f"{RL} --save-every 3 --lora-rank 2 --lora-merge true --eval-every 0"),
+    "lora": Scenario(f"{RL} --save-every 3 --lora-rank 2 --eval-every 0"),
     "images": Scenario(
         "images_laptop --task.directory ../data/glyphs --task.size 12 --task.augment true "
         "--prompts 16 --rollouts 16 --steps 8 --save-every 3 --workers 1 --eval-every 4 "

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import tiny
 import torch
+from published import PUBLISHED
 
 import train
 from maxrl.advantages import ADVANTAGES
@@ -25,7 +26,6 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
-from maxrl.run import dry_run
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
@@ -200,7 +200,7 @@ def synchronisations() -> dict:
 
     def sample(tokens):
         with learner.precision():
-            generate(model, asked, 8, tokens, [99], noise(0, 0, range(4), 8, tokens))
+            generate(model, asked, noise(0, 0, range(4), 8, tokens), [99])
 
     batch = replace(tiny.rollouts((30, 30, 30, 30), N=8, L=40), log_probs=None)
     found = {}
@@ -241,7 +241,7 @@ def waits(call) -> dict:
 def decoding(name: str, P: int, N: int, L: int) -> dict:
     """Microseconds and kernels of one more token of a published model's size, random weights, and
     the memory."""
-    sizes = dry_run.PUBLISHED[name] if not small else tiny.SIZES
+    sizes = PUBLISHED[name][0] if not small else tiny.SIZES
     model, asked = build(sizes), [Example(text(sized(150, 9)), "")] * P
     peak()
 
@@ -261,11 +261,11 @@ def decoding(name: str, P: int, N: int, L: int) -> dict:
 
 
 def decode_smollm2() -> dict:
-    return decoding("HuggingFaceTB/SmolLM2-360M-Instruct", *sized((32, 128, 50), (2, 2, 8)))
+    return decoding("SmolLM2-360M-Instruct", *sized((32, 128, 50), (2, 2, 8)))
 
 
 def decode_qwen3() -> dict:
-    return decoding("Qwen/Qwen3-1.7B-Base", *sized((8, 16, 200), (2, 2, 8)))
+    return decoding("Qwen3-1.7B-Base", *sized((8, 16, 200), (2, 2, 8)))
 
 
 def maze_model() -> Transformer:

@@ -17,4 +17,4 @@ def judged(rewards, prompts, texts, columns=None, ids=None):
         completion=lambda i, j: texts[i][j],
         response=lambda i, j: ids[i][j] if ids else [0],
     )
-    return rewards.judge(examples, rollouts), rewards.over_ranks()
+    return rewards(examples, rollouts), rewards.over_ranks()

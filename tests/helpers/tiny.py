@@ -154,7 +154,8 @@ def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64)
 def whole(some_rollouts):
     """All rows of all groups as one MicroBatch, in their order."""
     P, N = some_rollouts.lengths.shape
-    return micro_batch(some_rollouts, np.arange(P), np.tile(np.arange(N), (P, 1)))
+    columns = np.tile(np.arange(N), (P, 1))
+    return micro_batch(some_rollouts, np.arange(P), columns, "cpu", some_rollouts.lengths)
 
 
 def gradient(some_policy, some_rollouts, advantages) -> torch.Tensor:

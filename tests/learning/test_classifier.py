@@ -14,6 +14,7 @@ import pytest
 import tiny
 import torch
 import torch.nn.functional as F
+from command_lines import with_overrides
 from runs import die, metrics, refused, timeless, weights
 from safetensors.torch import load_file
 
@@ -24,7 +25,6 @@ from maxrl.errors import UsageError
 from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
-from maxrl.run.command_line import with_overrides
 from maxrl.tasks.images import ImageBatch, Images
 
 LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes

@@ -19,13 +19,13 @@ def test_a_step_asks_the_host_for_nothing(low, family, vocabulary):
     model = tiny.model(torch.float32, model_type=family, head_dim=8, vocab_size=vocabulary)
     for lengths in ((9, 9, 9), (9, 5, 1)):
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
-            slots = prefill(model, tiny.prompts(lengths), 4, noise(0, 0, range(3), 4, 9))
-            slots.cache.reserve(9)
-            decode_step(model, slots)
+            state = prefill(model, tiny.prompts(lengths), noise(0, 0, range(3), 4, 9))
+            state.cache.reserve(9)
+            decode_step(model, state)
             with Questions() as questions:
-                decode_step(model, slots)
+                decode_step(model, state)
         assert not questions.asked
-        assert slots.log_probs[:, 1].all() and not slots.log_probs[:, 2:].any()
+        assert state.log_probs[:, 1].all() and not state.log_probs[:, 2:].any()
 
 
 def distributions(V):

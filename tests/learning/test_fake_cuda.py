@@ -135,14 +135,14 @@ def watch() -> dict:
             config = TransformerConfig.from_hf(tiny.SIZES | {"model_type": family, "head_dim": 8})
             (batch,) = micro_batches(tiny.rollouts(lengths), range(3), 10**6)
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-                slots = prefill(
-                    Transformer(config), tiny.prompts(lengths), 4, noise(0, 0, range(3), 4, 9)
+                state = prefill(
+                    Transformer(config), tiny.prompts(lengths), noise(0, 0, range(3), 4, 9)
                 )
-            slots.cache.reserve(9)
+            state.cache.reserve(9)
             with FakeTensorMode(allow_non_fake_inputs=True), whole_biases():
                 with torch.device("cuda"):
                     model = Transformer(config)
-                batch, slots = fake(batch), fake(slots)
+                batch, state = fake(batch), fake(state)
                 found[f"micro-batch, {family}, {kind}"] = look(
                     lambda: TokenLogProbs(model)(batch, True)
                 )
@@ -152,13 +152,13 @@ def watch() -> dict:
                     )
 
                     def step():
-                        decode_step(model, slots)
+                        decode_step(model, state)
                         return [
-                            slots.current,
-                            slots.tokens,
-                            slots.log_probs,
-                            slots.entropies,
-                            *slots.cache.own,
+                            state.current,
+                            state.tokens,
+                            state.log_probs,
+                            state.entropies,
+                            *state.cache.own,
                         ]
 
                     found[f"step, {family}, {kind}"] = look(step)

@@ -85,7 +85,7 @@ def test_corners_equal_the_plain_loop(lengths, limit):
     """Prompts of one token alone, of which nothing is encoded, and responses of one token."""
     model, prompts = tiny.model(), tiny.prompts(lengths)
     uniforms = noise(0, 0, range(len(lengths)), 3, limit)
-    samples = generate(model, prompts, 3, limit, STOP, uniforms)
+    samples = generate(model, prompts, uniforms, STOP)
     assert responses(samples) == plain_loop(model, prompts, 3, limit, STOP, uniforms)
 
 
@@ -93,7 +93,7 @@ def test_corners_equal_the_plain_loop(lengths, limit):
 def test_tokens_equal_the_plain_loop(options):
     """In float64, so that no rounding of a logit stands between the two."""
     model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 5, 14)
-    samples = generate(model, prompts, 5, 14, STOP, uniforms, **options)
+    samples = generate(model, prompts, uniforms, STOP, **options)
     expected = plain_loop(model, prompts, 5, 14, STOP, uniforms, **options)
     assert responses(samples) == expected
     assert len(set(map(len, expected))) > 3 or options.get("temperature") == 0
@@ -105,7 +105,7 @@ def test_tokens_equal_the_plain_loop(options):
 
 def test_the_end_token_belongs_to_the_response_and_the_limit_adds_none():
     model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 16, 6)
-    samples = generate(model, prompts, 16, 6, STOP, uniforms)
+    samples = generate(model, prompts, uniforms, STOP)
     for row, finished in zip(responses(samples), samples.finished.flatten().tolist()):
         assert not set(row[:-1]) & set(STOP)
         assert finished == (row[-1] in STOP)
@@ -122,7 +122,7 @@ def test_the_end_token_belongs_to_the_response_and_the_limit_adds_none():
 def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
     """Rows packed together at every token, or never: equal samples."""
     model, prompts, uniforms = tiny.model(), tiny.prompts(LENGTHS), noise(3, 1, range(4), 8, 20)
-    expected = generate(model, prompts, 8, 20, STOP, uniforms)
+    expected = generate(model, prompts, uniforms, STOP)
     shapes, decode = [], type(model).decode
     monkeypatch.setattr(
         type(model),
@@ -132,7 +132,7 @@ def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
     monkeypatch.setattr(sampler, "CHECK_EVERY", every)
     monkeypatch.setattr(sampler, "SHRINK_AT", share)
     monkeypatch.setattr(Cache, "BLOCK", block)
-    samples = generate(model, prompts, 8, 20, STOP, uniforms)
+    samples = generate(model, prompts, uniforms, STOP)
     assert (len(set(shapes)) > 1) == (every < 100 and share > 0)
     for name in ("tokens", "lengths", "finished"):
         assert torch.equal(getattr(samples, name), getattr(expected, name)), name
@@ -145,16 +145,16 @@ def test_leaving_rows_change_nothing(every, share, block, monkeypatch):
 def test_waves_and_order_of_prompts_change_nothing():
     """A rollout belongs to (seed, step, index of its prompt), not to its neighbours."""
     model, examples = tiny.model(), tiny.prompts(LENGTHS)
-    together = responses(generate(model, examples, 3, 10, STOP, noise(5, 2, range(4), 3, 10)))
+    together = responses(generate(model, examples, noise(5, 2, range(4), 3, 10), STOP))
     alone = [
         row
         for i, p in enumerate(examples)
-        for row in responses(generate(model, [p], 3, 10, STOP, noise(5, 2, [i], 3, 10)))
+        for row in responses(generate(model, [p], noise(5, 2, [i], 3, 10), STOP))
     ]
     assert alone == together
     order = [2, 0, 3, 1]
     mixed = responses(
-        generate(model, [examples[i] for i in order], 3, 10, STOP, noise(5, 2, order, 3, 10))
+        generate(model, [examples[i] for i in order], noise(5, 2, order, 3, 10), STOP)
     )
     assert [mixed[3 * order.index(i) + j] for i in range(4) for j in range(3)] == together
 
@@ -178,7 +178,7 @@ def test_log_probs_and_entropies_equal_the_training_forward():
     are 65,536 times as coarse, up to eight and in the mean one."""
     model, prompts = tiny.model(torch.float32), tiny.prompts(LENGTHS)
     uniforms = noise(3, 1, range(4), 8, 14)
-    samples = generate(model, prompts, 8, 14, STOP, uniforms)
+    samples = generate(model, prompts, uniforms, STOP)
     log_probs, entropies = by_the_training_forward(model, prompts, samples)
     assert (log_probs < -1).any() and (entropies > 0.5).any()
     largest = float(log_probs.abs().max())
@@ -186,7 +186,7 @@ def test_log_probs_and_entropies_equal_the_training_forward():
     torch.testing.assert_close(samples.log_probs, log_probs, atol=64 * rounding, rtol=0)
     torch.testing.assert_close(samples.entropies, entropies, atol=64 * rounding, rtol=0)
     with torch.autocast("cpu", torch.bfloat16):
-        samples = generate(model, prompts, 8, 14, STOP, uniforms)
+        samples = generate(model, prompts, uniforms, STOP)
         log_probs, _ = by_the_training_forward(model, prompts, samples)
     difference = (samples.log_probs - log_probs).abs()
     print(
@@ -258,7 +258,7 @@ def test_frequencies_equal_probabilities():
     itself.
     """
     model, prompts = tiny.model(), tiny.prompts((6,))
-    samples = generate(model, prompts, 20_000, 1, STOP, noise(7, 0, [0], 20_000, 1))
+    samples = generate(model, prompts, noise(7, 0, [0], 20_000, 1), STOP)
     with torch.no_grad():
         p = model.lm_head(model(prompts[0][None, None])[0, 0, -1]).softmax(-1)
     expected, counts = 20_000 * p, samples.tokens.flatten().bincount(minlength=32)
@@ -331,11 +331,9 @@ def test_greedy_and_low_precision():
 def test_refusals():
     model, uniforms = tiny.model(), noise(0, 0, range(2), 2, 100)
     with pytest.raises(ValueError, match="prompt without tokens"):
-        generate(
-            model, [torch.tensor([], dtype=torch.long), torch.tensor([1])], 2, 5, STOP, uniforms
-        )
+        generate(model, [torch.tensor([], dtype=torch.long), torch.tensor([1])], uniforms, STOP)
     with pytest.raises(
         ValueError, match="prompt of 30 tokens and a response of up to 99 exceed the model's 128"
     ):
-        generate(model, tiny.prompts((30, 3)), 2, 99, STOP, uniforms)
-    generate(model, tiny.prompts((28, 3)), 2, 100, STOP, uniforms)
+        generate(model, tiny.prompts((30, 3)), uniforms[..., :99], STOP)
+    generate(model, tiny.prompts((28, 3)), uniforms, STOP)

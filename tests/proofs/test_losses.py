@@ -78,7 +78,9 @@ def direction(model, rollouts, advantages, mean):
     policy = tiny.policy(model, micro_batch_tokens=1)
     model.zero_grad(set_to_none=True)
     for group in range(len(advantages)):
-        batch = micro_batch(rollouts, np.array([group]), np.arange(4)[None])
+        batch = micro_batch(
+            rollouts, np.array([group]), np.arange(4)[None], "cpu", rollouts.lengths
+        )
         log_probs, mask = policy.module(batch)[0][0], batch.mask[0]  # (N, L)
         (-mean(advantages[group][:, None] * log_probs * mask, mask, rollouts)).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])

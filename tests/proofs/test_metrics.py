@@ -15,9 +15,8 @@ from maxrl.metrics import (
     majority_vote,
     mean_and_se,
     pass_at_k,
-    samples_to_match,
-    times_fewer,
 )
+from results.fewer import samples_to_match, times_fewer
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():
@@ -100,9 +99,6 @@ def test_mean_and_se():
     assert mean_and_se(torch.tensor([2.0, 2.0])) == (2, 0)
     mean, se = mean_and_se([3])
     assert mean == 3 and math.isnan(se)
-    for bad in ([], [[1, 2]], 3):
-        with pytest.raises(ValueError, match="one value per prompt"):
-            mean_and_se(bad)
 
 
 def test_samples_to_match():

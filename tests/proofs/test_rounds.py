@@ -155,13 +155,13 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    sample = way_of_sampling("maxrl_rare", sizes)
-    return sample(policy, judge.rewards, PROMPTS, sizes, 3, range(1, 21, 2), CLOCK)
+    sample = way_of_sampling(SimpleNamespace(estimator="maxrl_rare", rounds=sizes))
+    return sample(policy, judge.rewards, PROMPTS, 3, range(1, 21, 2), CLOCK)
 
 
 def test_noise_goes_on_where_it_was():
     whole = noise(7, 3, [2, 5], 8, 6)
-    torch.testing.assert_close(noise(7, 3, [2, 5], 3, 6, first=5), whole[:, 5:], rtol=0, atol=0)
+    torch.testing.assert_close(noise(7, 3, [2, 5], 3, 6, earlier=5), whole[:, 5:], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("wave_rows", [1, 7, 1000])
@@ -182,7 +182,7 @@ def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows)
             start += m
             if right[i, columns].any():
                 break
-        assert result.counts[i] == start and result.rounds[i] == sizes.index(m) + 1
+        assert result.num_rollouts[i] == start and result.num_rounds[i] == sizes.index(m) + 1
         assert result.rollouts.lengths[g].tolist() == whole.lengths[i, columns].tolist() + [0] * (
             4 - m
         )
@@ -196,7 +196,9 @@ def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows)
             and result.rewards[g, m:].isnan().all()
         )
     assert torch.equal(result.first_rewards, right[:, :2].double())
-    assert len(set(result.rounds.tolist())) == 3  # some prompts need one round, some two, some all
+    assert (
+        len(set(result.num_rounds.tolist())) == 3
+    )  # some prompts need one round, some two, some all
 
 
 def test_one_number_is_no_round():
@@ -212,7 +214,9 @@ def test_a_prompt_without_a_verdict_is_not_sampled_again():
     judge = Judge(verdict=False)
     result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
     assert (
-        judge.calls == [10] and result.rewards.isnan().all() and result.counts.tolist() == [2] * 10
+        judge.calls == [10]
+        and result.rewards.isnan().all()
+        and result.num_rollouts.tolist() == [2] * 10
     )
 
 
@@ -272,5 +276,5 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     rollouts = tiny.rollouts(dtype=torch.float32)
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     gradient = tiny.gradient(policy, rollouts, advantages)
-    assert (rollouts.row_scale() == 1).all()
+    assert (rollouts.group_scale() == 1).all()
     assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], 4), advantages))

@@ -206,10 +206,9 @@ def test_train_under_torchrun(mazes, warm, in_a_directory_of_its_own):
     samples = [
         json.loads(Path(run, "samples.jsonl").read_text().splitlines()[0]) for run in ("one", "two")
     ]
-    assert (
-        samples[0]["successes"] == samples[1]["successes"]
-        and sum(samples[1]["successes"].values()) == 8
-    )
+    # Of two ranks the first one's prompts are shown.
+    assert [line["rollouts"] for line in samples] == [samples[0]["rollouts"]] * 2
+    assert {line["step"] for line in samples} == {samples[0]["step"]}
     weights = [load_file(checkpoint.find(run) / "model.safetensors") for run in ("one", "two")]
     for name, value in weights[0].items():
         torch.testing.assert_close(weights[1][name], value, atol=1e-5, rtol=0)

@@ -99,7 +99,7 @@ def metrics(mine: list[int]) -> dict:
     rollouts.old_log_probs += torch.arange(-2, 2)[: rollouts.tokens.shape[1], None] * 0.3  # by row
     stats = policy.backward(rollouts, advantages("mixed")[mine])
     judge, examples = Rewards([even, second_letter]), [Example("", "") for _ in mine]
-    return stats | step_metrics(one_round(rollouts, judge.judge(examples, rollouts)), judge)
+    return stats | step_metrics(one_round(rollouts, judge(examples, rollouts)), judge)
 
 
 def stored(mine):
@@ -194,14 +194,14 @@ def rounds(policy, mine: list[int]) -> dict:
     def judge(_, rollouts):
         return (rollouts.tokens[..., 0] % 4 == 0).double()
 
-    sampled = in_rounds(policy, judge, [Parity()[i] for i in mine], (1, 2, 3), 1, mine, clock)
+    sampled = in_rounds((1, 2, 3), policy, judge, [Parity()[i] for i in mine], 1, mine, clock)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
     stats = policy.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs))
     gradient = torch.cat([sharding.unsharded(p.grad).flatten() for p in policy.model.parameters()])
     return {
         "gradient": gradient,
         "stats": stats,
-        "counts": dict(zip(mine, sampled.counts.tolist())),
+        "counts": dict(zip(mine, sampled.num_rollouts.tolist())),
     }
 
 

@@ -39,15 +39,10 @@ def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys):
         assert becomes(name, "a") == (sys.executable, [sys.executable, "-m", f"maxrl.{name}", "a"])
         assert (ROOT / f"maxrl/{name}.py").exists()
     assert all(f" {name} " in command.__doc__ for name in (*command.SCRIPTS, *command.MODULES))
-    for words, code, sentence in (
-        ((), 0, ""),
-        (("--help",), 0, ""),
-        (("trian",), 2, "maxrl: there is no command trian\n"),
-    ):
+    for words, code in (((), 0), (("--help",), 0), (("trian",), 2)):
         with pytest.raises(SystemExit) as end:
             becomes(*words)
-        said = capsys.readouterr()
-        assert (end.value.code or 0, said.err) == (code, sentence) and "maxrl train" in said.out
+        assert end.value.code == code and "maxrl train" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +79,21 @@ def test_an_installed_package_has_every_file(installed):
 
 
 @pytest.mark.parametrize(
-    "recipe, words",
+    "arguments, words",
     [
-        ("subset_sum", "or make this one with the recipe subset_sum_sft\n"),
         (
-            "maze17",
+            ["maze9_laptop", "--task", f"{ROOT}/results/small_tasks/tasks.py:SubsetSum"],
+            "or make this one with the recipe maze9_laptop_sft\n",
+        ),
+        (
+            ["maze17"],
             "in a clone of the repository, run python -m data.maze.prepare --size 17\n",
         ),
     ],
 )
-def test_an_installed_command_works_without_the_repository(installed, tmp_path, recipe, words):
+def test_an_installed_command_works_without_the_repository(installed, tmp_path, arguments, words):
     run = subprocess.run(
-        [sys.executable, "-m", "maxrl", "train", recipe],
+        [sys.executable, "-m", "maxrl", "train", *arguments],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -263,7 +263,6 @@ def test_sample_both(warm, shell):
     both = [place for place, n in counts.items() if 0 < n < 8]
     code, said = shell("sample.py", warm, *options, "--both")
     assert code == 0 and re.findall(r"prompt (\d+):", said) == both
-    assert len(both) == 24 or f"only {len(both)} prompts have right and wrong rollouts" in said
 
 
 def test_the_table_in_words():

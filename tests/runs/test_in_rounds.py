@@ -26,7 +26,7 @@ def test_a_run_in_rounds(dice, shell):
         assert row["frac_reward_zero_mean"] <= 1 - row["reward"]
     assert len({row["rollouts"] for row in metrics("rl")}) > 1
     shown = [json.loads(line) for line in Path("rl/samples.jsonl").read_text().splitlines()]
-    assert all(line["rollouts"] == 1 and sum(line["successes"].values()) == 4 for line in shown)
+    assert shown and all(line["rollouts"] == 1 and line["prompts"] for line in shown)
     assert shell("sample.py", "rl", "--task", "tiny:Up")[0] == 0
 
 

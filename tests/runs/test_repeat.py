@@ -49,16 +49,14 @@ def test_options_change_the_recipe_that_is_repeated(first, shell):
         ("{", "recipe.json is not JSON"),
         ("[1]", "recipe.json is [1], not an object"),
         ('{"some": "file"}', "recipe.json holds no recipe"),
-        (
-            '{"config": {"lr": "fast"}}',
-            "recipe.json has lr = 'fast', which is no value of this field",
-        ),
+        ('{"config": {"lr": "fast"}}', "--lr cannot be 'fast'"),
+        ('{"config": {"eval_k": [1, "2"]}}', "--eval-k cannot be (1, '2')"),
         ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),
         (
             '{"config": {"schedule": "square"}}',
             "--schedule square is not one of constant",
         ),
-        (None, "there is no file far/recipe.json"),
+        (None, "far/recipe.json"),
     ],
 )
 def test_a_file_that_is_no_recipe(shell, text, words):

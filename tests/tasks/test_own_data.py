@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from runs import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
@@ -97,7 +98,10 @@ def test_refusals(own, shell, arguments, words):
 def test_a_model_is_missing(own, shell):
     """It was a traceback from within the tokenizers library."""
     at = own.index("--init")
-    for options in (own[:at] + own[at + 2 :], ["prompts", "--task", "reverse_text"]):
+    for options in (
+        own[:at] + own[at + 2 :],
+        ["prompts", "--task", f"{ROOT}/results/small_tasks/tasks.py:ReverseText"],
+    ):
         said = shell("train.py", *options, "--reward", "rewards.py:correct", "--out", "no")
         refused(said, "name a checkpoint or a hub id with --init")
 
@@ -166,15 +170,6 @@ def two(completions):
     assert code == 0 and Path("said").read_text() == "run train validation ", said
 
 
-def test_a_run_without_any_success(own, shell):
-    """Said once, after ten steps."""
-    Path("rewards.py").write_text("def wrong(completions):\n    return [0.0] * len(completions)\n")
-    ask = ("train.py", *own, "--reward", "rewards.py:wrong", "--steps", 12, "--out", "run")
-    code, said = shell(*ask)
-    assert code == 0 and said.count("without a success") == 1, said
-    assert {row["grad_norm"] for row in metrics("run")} == {0}
-
-
 def test_look_at_ones_own_run(own, shell):
     """Code must be trusted by name, with the words that the sentence prints."""
     Path("mine.py").write_text(
@@ -226,7 +221,7 @@ def broken(rewards):
 def loose(rewards, **options):
     return rewards
 
-@estimator(takes="binary", group=True, name="mine.py: guarded")
+@estimator(takes="binary", group=True)
 def guarded(rewards):
     return rewards
 
@@ -235,14 +230,8 @@ def recipe():
     sizes = {"prompts": 4, "rollouts": 4, "steps": 1, "max_prompt": 80, "max_response": 20}
     return Config(task="prompts", precision="float32", **sizes)
 
-def no_recipe():
-    return 3
-
 def half():
     return Config(prompts=4.0)
-
-def unordered():
-    return Config(model={"sizes": {1, 2}})
 """
 
 
@@ -277,7 +266,7 @@ def test_an_estimator_of_ones_own(mine, shell):
         ("mine.py:root --estimator.pover 1", "mine.py:root takes no option 'pover'"),
         ("mine.py:short", "mine.py:short must return finite advantages of the rewards' shape"),
         ("mine.py:broken", "the estimator mine.py:broken raised KeyError: 'nothing'"),
-        ("mine.py:loose", "takes **options: name each of them"),
+        ("mine.py:loose", "needs options="),
         ("mine.py:nobody", "--estimator mine.py:nobody: mine.py has no function or class nobody"),
         ("mine.py:guarded --rollouts 1", "needs at least 2 rollouts"),
     ],
@@ -299,10 +288,7 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("mine.py:no_recipe", "mine.py:no_recipe returns no maxrl.config.Config"),
-        ("mine.py:guarded", "recipe mine.py:guarded raised TypeError"),
-        ("mine.py:half", "returns prompts = 4.0, which is no value of this field"),
-        ("mine.py:unordered", "raised TypeError: Object of type set is not JSON serializable"),
+        ("mine.py:half", "--prompts cannot be 4.0"),
         ("maze9_labtop", "no recipe is called 'maze9_labtop'"),
     ],
 )

@@ -198,11 +198,11 @@ def test_a_data_set_of_the_hub_in_parts(hub):
     """Of two sets in one repository one must be named; a local copy is read in the same way."""
     root, asked = hub
     write(f"{root}/other/train/0000.parquet", ROWS[:1])
-    several = "name one of org/set/default/train, org/set/other/train"
+    several = "one of org/set/default/train, org/set/other/train"
     with pytest.raises(FileNotFoundError, match=several):
         prompts("org/set")
     assert len(prompts("org/set/other/train")) == 1
-    with pytest.raises(FileNotFoundError, match=r"has 0 folders \*/validation of parquet files"):
+    with pytest.raises(FileNotFoundError, match=r"one folder \*/validation of parquet files"):
         prompts("org/set", "validation")
     requests = len(asked)
     Path("org").mkdir()

@@ -2,24 +2,22 @@
 
 import json
 import pickle
-from functools import partial
+from pathlib import Path
 
 import pytest
 import tiny
 import torch
 from chat_templates import QWEN3
+from conftest import ROOT
 
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
-from maxrl.tasks.base import Within
-from maxrl.tasks.reverse_text import ReverseText
-from maxrl.tasks.reverse_text import verify as reversed_right
+from maxrl.tasks.base import Example, Task, Within
 from maxrl.tasks.rows import read_rows
-from maxrl.tasks.subset_sum import SubsetSum
-from maxrl.tasks.subset_sum import verify as adds_up
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
+SMALL = ROOT / "results/small_tasks/tasks.py"
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
 
 
@@ -54,7 +52,7 @@ def test_gsm8k(gsm8k):
     )
     put(gsm8k / "validation.jsonl", ROW)
     assert TASKS["gsm8k"]("validation", directory=gsm8k)[0].columns == ROW
-    assert "user: What is 2 + 3?" in task.show("r", task[0], False)
+    assert "user: What is 2 + 3?" in task.show("r", task[0])
 
 
 def test_math(tmp_path):
@@ -134,19 +132,19 @@ def test_final_answers(name, response, answer):
     task = TASKS[name].__new__(TASKS[name])
     task.verdict = "boxed"
     assert task.final(response) == answer
-    assert TASKS["subset_sum"].final is None
+    assert TASKS["prompts"].final is None
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
 def test_the_verdict_of_the_published_code(gsm8k, name):
-    """No box is needed; what a majority vote counts is then what math-verify reads."""
+    """No box is needed, but a majority vote counts boxes alone."""
     pytest.importorskip("math_verify")
     options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
     boxed = load_task(name, "train", **options)
     published = load_task(name, "train", verdict="published", **options)
     plain = "2 + 3 makes 5 apples."
     assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
-    assert (boxed.final(plain), published.final(plain)) == (None, "5")
+    assert boxed.final(plain) is published.final(plain) is None
     assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
     assert published.faults() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
     with pytest.raises(UsageError, match="verdict must be boxed or published, got 'first'"):
@@ -157,104 +155,73 @@ def test_shown_with_its_verdict(gsm8k):
     """Narrow, with what was read, and without what a terminal would obey."""
     task = TASKS["gsm8k"]("train", directory=gsm8k)
     right = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}"
-    shown = task.show(right, task[0], False)
+    shown = task.show(right, task[0])
     lines = shown.split("\n")
     assert max(map(len, lines)) <= 60 and lines[0].startswith("user: What is 2 + 3?")
     assert lines[-1] == "read 5, answer 5: right" and "--- response" in lines
     assert "\x1b" not in shown and "\r" not in shown
-    wrong = task.show("x" * 200, task[0], False)
+    wrong = task.show("x" * 200, task[0])
     assert wrong.endswith("\nread no answer, answer 5: wrong")
 
 
 @pytest.mark.parametrize(
     "response, right",
     [
-        ("5 5", 1),
-        ("5, 5", 1),
-        ("5+5", 1),
-        (r"I take \boxed{5, 5}", 1),
-        (r"\boxed{3} no: \boxed{3, 7}", 1),
-        (r"\boxed{3, 7} no: \boxed{3}", 0),
+        ("5 5 <eos>", 1),
         ("7 3", 1),
         ("10", 0),
         ("5 5 5", 0),
         ("7 7", 0),
         ("3 3 4", 0),
         ("", 0),
-        (r"\boxed{}", 0),
-        (r"\boxed{5, 5}, as asked in \boxed{}", 1),
-        (r"\boxed{5, 5} \boxed{5, 5", 0),
-        ("5 5 is it", 0),
-        ("-5 15", 0),
-        ("5.5 4.5", 0),
+        ("5 5 <pad>", 0),
+        ("5 take 5", 0),
         ("\u0665 \u0665", 0),
         ("5 " * 100_000, 0),
-        ("9" * 100_000, 0),
     ],
 )
 def test_subset_sum_verdicts(response, right):
-    """Numbers 5 5 3 7, target 10: a number may be used as often as it occurs and no more."""
-    assert adds_up([5, 5, 3, 7], 10, response) == right
+    """Numbers 5 5 3 7 1, target 10: a number may be used as often as it is listed and no more."""
+    example = Example("", "", {"numbers": [5, 5, 3, 7, 1], "target": 10})
+    assert load_task(f"{SMALL}:SubsetSum", "test").verify(response, example) == right
 
 
-def test_subset_sum_counts_elements():
-    assert adds_up([5, 5, 10], 10, "10", elements=2) == 0
-    assert adds_up([5, 5, 10], 10, "5 5", elements=2) == 1
-    assert adds_up([5], 10, "5 5") == 0
-
-
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize(
-    "make", [ReverseText, SubsetSum, partial(SubsetSum, elements=3, numbers=5, largest=9)]
-)
-def test_generated_tasks(make, plain):
+@pytest.mark.parametrize("name", ["ReverseText", "SubsetSum"])
+def test_generated_tasks(name):
     """The answer is right, the seed decides, and the splits share no instance."""
     seen = set()
     for split in ("train", "validation", "test"):
-        task = make(split, size=200, plain=plain)
+        task = load_task(f"{SMALL}:{name}", split, size=200)
         instances = set()
         for example in (task[i] for i in range(200)):
             assert task.verify(example.answer, example) == 1.0 and task.verify("", example) == 0.0
-            columns = example.columns
-            if "text" in columns:
-                instances.add(columns["text"])
-            else:
-                picked = columns["answer"].split()
-                assert len(picked) == task.elements or not task.elements
-                instances.add((*sorted(columns["numbers"]), columns["target"]))
-            if plain:
-                assert set(f"{example.prompt} {example.answer}".split()) <= set(task.vocabulary)
+            key = {name: example.columns[name] for name in example.columns if name != "answer"}
+            instances.add(str(key))
+            assert set(f"{example.prompt} {example.answer}".split()) <= set(task.vocabulary)
         assert len(instances) > 100 and not seen & instances
         seen |= instances
-        assert make(split, size=200, plain=plain)[17] == task[17]
-    assert make("test", seed=1, plain=plain)[17].columns != task[17].columns
-    pytest.raises(IndexError, task.__getitem__, 200)
-
-
-def test_reverse_text_verdicts():
-    for response, right in {
-        "cba": 1,
-        " cba\n": 1,
-        "<reversed_text>cba</reversed_text>": 1,
-        "so: <reversed_text>\ncba\n</reversed_text>.": 1,
-        "<reversed_text>abc</reversed_text> <reversed_text>cba</reversed_text>": 1,
-        "<reversed_text>cba</reversed_text> <reversed_text>abc</reversed_text>": 0,
-        "<reversed_text>cba": 0,
-        "abc": 0,
-        "cb": 0,
-        "cba cba": 0,
-        "": 0,
-    }.items():
-        assert reversed_right("abc", response) == right, response
+        assert load_task(f"{SMALL}:{name}", split)[17] == task[17]
+    assert load_task(f"{SMALL}:{name}", "test", seed=1)[17].columns != task[17].columns
 
 
 @pytest.mark.parametrize("name", ["subset_sum", "reverse_text"])
-def test_refused_options(name):
-    for option in ("size", "numbers", "words", "syllables", "unknown"):
-        with pytest.raises(UsageError, match=f"task {name}"):
-            load_task(name, "train", **{option: 0})
-    with pytest.raises(UsageError, match="elements must be 0 to 6"):
-        load_task("subset_sum", "train", elements=7)
+def test_the_small_tasks_train(shell, name):
+    """The recipes of the study: a warm-up, RL from it, and a look at the run."""
+    Path("results").symlink_to(ROOT / "results")
+    recipe = f"results/small_tasks/tasks.py:{name}"
+    for words in (f"{recipe}_sft --steps 2", f"{recipe} --steps 1 --prompts 2 --rollouts 4"):
+        code, said = shell("train.py", *words.split())
+        assert code == 0, said
+    task = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}[name]
+    words = ["--task", f"results/small_tasks/tasks.py:{task}", "--prompts", 1]
+    code, said = shell("sample.py", f"runs/{name}-maxrl", *words)
+    assert code == 0 and "of 32 rollouts are right" in said, said
+
+
+def test_refused_options():
+    for options in ({"size": 4}, {"size": "x"}, {"unknown": 0}):
+        with pytest.raises(UsageError, match="task maze"):
+            load_task("maze", "train", **options)
     for task in TASKS:
         with pytest.raises((UsageError, FileNotFoundError)):
             load_task(task, "dev")
@@ -262,9 +229,8 @@ def test_refused_options(name):
 
 def test_rewards_read_completions():
     """Without the end token, unless the task names its stop tokens itself."""
-    task, plain = ReverseText("train"), ReverseText("train", plain=True)
-    vocabulary = plain.vocabulary
-    tokenizer = Tokenizer.from_vocabulary(vocabulary)
+    plain = load_task(f"{SMALL}:ReverseText", "train")
+    tokenizer = Tokenizer.from_vocabulary(plain.vocabulary)
     answer = tokenizer.encode(plain[0].answer)
     rollouts = tiny.rollouts(prompt_lengths=(2,), N=2, L=len(answer))
     rollouts.tokenizer, rollouts.tokens = tokenizer, torch.tensor([[answer, answer[::-1]]])
@@ -274,8 +240,9 @@ def test_rewards_read_completions():
     )
     assert plain.rewards([plain[0]], rollouts).tolist() == [[1.0, 0.0]]
     heard = []
+    task = Task()
     task.verify = lambda response, example: heard.append(response) or 0.0
-    assert task.rewards([task[0]], rollouts).shape == (1, 2)
+    assert task.rewards([plain[0]], rollouts).shape == (1, 2)
     assert heard[0].split() == plain[0].answer.split()[:-1] and heard[1].startswith("<eos>")
 
 

@@ -7,7 +7,6 @@ from verdict_tables import boxed, table
 
 from maxrl import verifiers
 from maxrl.verifiers import (
-    read_published,
     verify_math_batch,
     verify_published_batch,
 )
@@ -113,10 +112,3 @@ def test_the_published_verdict_is_math_verify_s(math_verify):
     found = verify_published_batch(*zip(*rows))
     wrong = [(row, verdict) for row, verdict in zip(rows, found) if verdict != oracle(*row)]
     assert not wrong and {*found} == {0.0, 1.0}
-
-
-def test_what_the_published_verdict_reads(math_verify):
-    """A number by its value, so that a majority vote counts equal ones together."""
-    half = ("It is 0.50.", r"\boxed{\frac12}", r"so $\frac{2}{4}$", r"\boxed{50\%}")
-    assert {read_published(text) for text in half} == {"0.5"}
-    assert read_published("0 apples") == "0" and read_published("no idea") is None

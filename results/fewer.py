@@ -1,0 +1,62 @@
+"""Figure 5 with intervals: how many times fewer samples one method needs than another."""
+
+from typing import Any
+
+import numpy as np
+
+
+def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
+    """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
+
+    b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
+    Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is
+    already as good (fewer may suffice), inf where b never gets there (more than ks[-1]).
+    ValueError for other shapes or unsorted ks.
+    """
+    ks, a, b = map(np.asarray, (ks, coverage_a, coverage_b))
+    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
+        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
+    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
+    reached = b >= a[:, None] - 1e-12  # (M, M)
+    # The first such j, and the point before it: there b[left] < a <= b[right].
+    right = reached.argmax(axis=1)  # (M,)
+    left = np.maximum(right - 1, 0)
+    between = right > left  # (M,)
+    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
+    return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+
+
+def times_fewer(
+    ks: Any, coverage_a: Any, coverage_b: Any, draws: int = 1000, seed: int = 0
+) -> np.ndarray:
+    """How many times fewer samples method b needs for the pass@k of a, with a bootstrap interval.
+
+    ks (M,)                 increasing
+    coverage_a, coverage_b  pass@k (seeds, P, M) of every seed and prompt; the prompts are the
+                            same, the numbers of seeds may differ
+    returns (3, M)          k / samples_to_match(...) of the means, and the ends of the 95 %
+                            interval; 0 where b never gets there
+
+    Each draw takes P prompts with replacement, the same ones for a and b, and as many seeds as
+    there are, also with replacement: the same ones, as pairs, where a and b have equally many.
+    The ends are the 2.5 % and 97.5 % quantiles. An interval over three seeds says little about a
+    fourth one.
+    """
+    ks, a, b = map(np.asarray, (ks, coverage_a, coverage_b))
+    rng = np.random.default_rng(seed)
+    seeds, prompts, _ = a.shape
+
+    def ratio(times: np.ndarray, of_a: Any, of_b: Any) -> np.ndarray:
+        # Dividing a sum once makes equal means equal.
+        mean_a = (times @ a)[of_a].sum(0) / (len(a) * prompts)  # (M,)
+        mean_b = (times @ b)[of_b].sum(0) / (len(b) * prompts)
+        return ks / samples_to_match(ks, mean_a, mean_b)
+
+    found = [ratio(np.ones(prompts), slice(None), slice(None))]
+    for _ in range(draws):
+        times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)  # (P,)
+        of_a = rng.integers(seeds, size=seeds)
+        of_b = of_a if len(b) == seeds else rng.integers(len(b), size=len(b))
+        found.append(ratio(times, of_a, of_b))
+    ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
+    return np.stack([found[0], *ends])

@@ -1,0 +1,9 @@
+"""Options as one types them."""
+
+from maxrl.config import Config
+from maxrl.run.command_line import option_parser, overridden
+
+
+def with_overrides(config: Config, arguments: list[str]) -> Config:
+    """`config` with the options in `arguments`; UsageError for what cannot be."""
+    return overridden(config, vars(option_parser(config).parse_options(arguments)))

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -60,6 +61,9 @@ def end_with_launcher() -> None:
 def leave() -> None:
     """Close the process group, which would complain at the end of the interpreter."""
     if dist.is_initialized():
+        # Gloo's threads take the interpreter to release a tensor, and abort if it is gone. DDP
+        # keeps a group that is destroyed alive, so that nothing waits for them.
+        time.sleep(0.2)
         dist.destroy_process_group()
 
 
@@ -105,7 +109,7 @@ def peak_memory(device: torch.device) -> dict[str, float]:
         # In bytes on macOS, in KiB elsewhere.
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return {"memory/peak_gb": all_reduce({"peak": peak / 2**30}, "max")["peak"]}
+    return all_reduce({"memory/peak_gb": peak / 2**30}, "max")
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:

@@ -393,3 +393,27 @@ with cli.script("x.py", OSError):
         text=True,
     )
     assert done.stdout == said[0] and bool(done.stderr) == bool(said[1]) and said[1] in done.stderr
+
+
+SCRIPT = """
+import sys, time, torch
+from maxrl.parallel import distributed
+
+class Slow(torch.Tensor):
+    def __del__(self):
+        time.sleep(0.01)
+
+distributed.setup("cpu")
+held = distributed.data_parallel(torch.nn.Linear(2, 2))
+sys.setswitchinterval(1000)
+for _ in range(8):
+    torch.distributed.all_reduce(torch.zeros(1000).as_subclass(Slow), async_op=True)
+distributed.leave()
+"""
+
+
+def test_gloo_is_done_before_the_interpreter_ends(in_a_directory_of_its_own):
+    """Tensors that its threads release late do not abort a rank or keep it waiting."""
+    Path("script.py").write_text(SCRIPT)
+    code, said = ended(torchrun("script.py"), 60)
+    assert code == 0, said

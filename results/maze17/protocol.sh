@@ -4,7 +4,7 @@
 #   bash results/maze17/protocol.sh data                  mazes of RL
 #   bash results/maze17/protocol.sh base                  the base of RL: seed 2 once more, which results/maze17/base has
 #   bash results/maze17/protocol.sh run SEED ESTIMATOR    at most MINUTES of it (150)
-#   bash results/maze17/protocol.sh test                  of all runs that are there
+#   bash results/maze17/protocol.sh test NAME             of a run that has ended, seed0-grpo, or of the base
 set -euo pipefail
 export python=${PYTHON:-python} OMP_NUM_THREADS=1
 out=runs/maze17_rl
@@ -39,9 +39,10 @@ run)
         --eval-every 0 --save-every 0 --save-every-minutes 5 --keep 1 --resume auto || { code=$?; [ $code = 75 ]; }
     ;;
 test)
-    rows=(base="$base")
-    for run in $out/seed*; do rows+=("$(basename "$run")=$run"); done
-    $python eval.py "${rows[@]}" --task maze --task.size 17 --task.directory $mazes --split test --prompts 256 --samples 256 \
-        --k 1,32,128,256 --precision bfloat16 --json $out/test.json
+    checkpoint=$out/$2
+    if [ "$2" = base ]; then checkpoint=$base; fi
+    mkdir -p $out/test
+    $python eval.py "$2=$checkpoint" --task maze --task.size 17 --task.directory $mazes --split test --prompts 256 --samples 256 \
+        --k 1,32,128,256 --precision bfloat16 --json "$out/test/$2.json"
     ;;
 esac

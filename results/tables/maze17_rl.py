@@ -1,4 +1,4 @@
-"""RL at the paper's size, from runs/ (results/keep.py) and test.json (eval.py)."""
+"""RL at the paper's size, from runs/ (results/keep.py) and test/ (eval.py)."""
 
 import json
 from pathlib import Path
@@ -60,15 +60,16 @@ def trained(found: dict):
 
 
 def named(name: str) -> str:
-    """How a checkpoint of test.json is called in the tables."""
+    """How a checkpoint of test/ is called in the tables."""
     seed, _, method = name.partition("-")
     return f"{seed.replace('seed', 'seed ')}: {NAMES[method]}" if method else name
 
 
 def tested(study: Path):
     """pass@k on the test mazes, and MaxRL in rounds minus each other run of its seed."""
-    results = json.loads((study / "test.json").read_text())
-    found = coverage(results, KS)  # {name: (1, prompts, ks)}
+    found: dict[str, np.ndarray] = {}  # {name: (1, prompts, ks)}
+    for file in sorted((study / "test").glob("*.json")):
+        found |= coverage(json.loads(file.read_text()), KS)
     columns = [f"pass@{k}" for k in KS]
     head("test, standard error over mazes", *columns)
     for name, values in found.items():
@@ -84,5 +85,5 @@ def tested(study: Path):
 def main(study: Path):
     if found := read(study):
         trained(found)
-    if (study / "test.json").exists():
+    if (study / "test").exists():
         tested(study)

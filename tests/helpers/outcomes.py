@@ -5,9 +5,16 @@ import itertools
 import torch
 
 F64 = torch.float64
-
-
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
+# The estimators that compare the rollouts of a prompt.
+NEEDS_GROUP = {
+    "reinforce_mean",
+    "rloo",
+    "grpo",
+    "dr_grpo",
+    "maxrl_centered",
+    "differential_smoothing",
+}
 
 
 def all_outcomes(N):
@@ -20,3 +27,9 @@ def expected_gradient(rewards, advantages, p):
     prob = torch.where(rewards == 1, p, 1 - p).prod(dim=2)  # (M, 2^N)
     score = rewards / p - (1 - rewards) / (1 - p)  # (M, 2^N, N)
     return (prob * (advantages * score).mean(dim=2)).sum(dim=1)  # (M,)
+
+
+def any_options(name, order=3, rewards=None):
+    if name == "differential_smoothing" and rewards is not None:
+        return {"mean_log_probs": torch.full(rewards.shape, -0.5)}
+    return {"maxrl_order": {"order": order}, "pkpo": {"k": order}}.get(name, {})

@@ -7,19 +7,17 @@ import math
 
 import pytest
 import torch
-from outcomes import F64, PASS_RATES, all_outcomes, expected_gradient
+from outcomes import (
+    F64,
+    NEEDS_GROUP,
+    PASS_RATES,
+    all_outcomes,
+    any_options,
+    expected_gradient,
+)
 
-from maxrl.advantages import ADVANTAGES, RewardError, weight
-from maxrl.registry import own
+from maxrl.advantages import ADVANTAGES, weight
 
-NEEDS_GROUP = {
-    "reinforce_mean",
-    "rloo",
-    "grpo",
-    "dr_grpo",
-    "maxrl_centered",
-    "differential_smoothing",
-}
 # Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else
 # is proven below.
 NO_WEIGHT = {
@@ -233,8 +231,7 @@ def test_large_groups_in_float32():
     assert double.max() == pytest.approx(2048)  # c_N of one success is N
 
 
-# ------------------------------------------------------ weights
-# ----------------------------------------------------
+# ------------------------------------------------- weights
 def test_limits_and_orders():
     p = torch.tensor([0.01, 0.5, 1.0], dtype=F64)
     for name in ("reinforce", "reinforce_mean", "rloo", "dr_grpo"):
@@ -300,14 +297,7 @@ def test_w_near_zero():
     )
 
 
-# --------------------------------------------- shapes, dtypes, refusals
-# --------------------------------------------
-def any_options(name, order=3, rewards=None):
-    if name == "differential_smoothing" and rewards is not None:
-        return {"mean_log_probs": torch.full(rewards.shape, -0.5)}
-    return {"maxrl_order": {"order": order}, "pkpo": {"k": order}}.get(name, {})
-
-
+# ------------------------------------------------- shapes and dtypes
 def test_differential_smoothing():
     """GRPO with divisor N, then -gamma l for successes and +gamma l for failures; groups without
     success learn too.
@@ -384,149 +374,3 @@ def test_equal_fractional_rewards_give_exactly_zero(name):
     rewards = torch.tensor([0.1, 1 / 3, 0.7, 1.0])[:, None].expand(4, 7)
     assert (rewards - rewards.mean(dim=1, keepdim=True)).abs().max() > 0
     assert ADVANTAGES[name](rewards, allow_fractional=True).eq(0).all()
-
-
-ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
-
-
-@pytest.mark.parametrize(
-    "name, rewards, options, error, words",
-    [
-        (
-            "maxrl",
-            HALF,
-            {},
-            ValueError,
-            ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"],
-        ),
-        ("maxrl", -ONES, {}, ValueError, ["-1", "{0, 1}", "rloo or grpo"]),
-        (
-            "maxrl",
-            -HALF,
-            {"allow_fractional": True},
-            ValueError,
-            ["-0.5", "[0, 1]", "rloo or grpo"],
-        ),
-        ("maxrl_success", HALF, {}, ValueError, ["0.5", "allow_fractional=True"]),
-        ("maxrl_success", HALF, {"order": 2}, ValueError, ["0.5", "{0, 1}"]),
-        (
-            "maxrl_success",
-            HALF,
-            {"order": 2, "allow_fractional": True},
-            ValueError,
-            ["0.5", "{0, 1}"],
-        ),
-        ("maxrl_centered", HALF * 3, {"allow_fractional": True}, ValueError, ["1.5", "[0, 1]"]),
-        ("maxrl_order", HALF, {"order": 2}, ValueError, ["0.5", "{0, 1}"]),
-        (
-            "maxrl_order",
-            HALF,
-            {"order": 2, "allow_fractional": True},
-            TypeError,
-            ["allow_fractional", "order"],
-        ),
-        ("rloo", ONES, {"allow_fractional": True}, TypeError, ["allow_fractional", "no option"]),
-        ("maxrl_order", ONES, {}, TypeError, ["needs order="]),
-        ("maxrl_order", ONES, {"order": None}, TypeError, ["needs order="]),
-        ("maxrl_order", ONES, {"order": 5}, ValueError, ["order=5", "N = 4"]),
-        ("maxrl_order", ONES, {"order": 0}, ValueError, ["order=0", "1 <= order"]),
-        ("maxrl_success", ONES, {"order": -1}, ValueError, ["order=-1"]),
-        ("maxrl_order", ONES, {"order": 2.0}, ValueError, ["2.0", "int"]),
-        ("maxrl_order", ONES, {"order": True}, ValueError, ["True", "int"]),
-        ("pkpo", ONES, {}, TypeError, ["needs k="]),
-        ("pkpo", ONES, {"k": 5}, ValueError, ["k=5", "N = 4"]),
-        ("pkpo", HALF, {"k": 2}, ValueError, ["0.5", "{0, 1}"]),
-        ("differential_smoothing", ONES, {}, TypeError, ["needs mean_log_probs="]),
-        ("maxrl", ONES, {"order": 3}, TypeError, ["order", "no option"]),
-        ("rloo", ONES, {"ddof": 0}, TypeError, ["ddof"]),
-        *[
-            (name, ONES[:, :1], {}, ValueError, ["at least 2 rollouts per prompt", "N = 1"])
-            for name in sorted(NEEDS_GROUP)
-        ],
-        *[
-            (
-                name,
-                torch.tensor([[0, value]]),
-                any_options(name, 1, torch.zeros(1, 2)),
-                ValueError,
-                [word, "finite"],
-            )
-            for name in ADVANTAGES
-            for value, word in ((math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"))
-        ],
-        *[
-            (name, torch.zeros(shape), any_options(name), ValueError, [str(shape), "(P, N)"])
-            for name in ("maxrl", "maxrl_order", "grpo", "supervised")
-            for shape in ((4,), (0, 4), (4, 0), (2, 2, 2), ())
-        ],
-        ("maxrl", [[1, 0]], {}, ValueError, ["list", "torch.tensor"]),
-    ],
-)
-def test_refusals(name, rewards, options, error, words):
-    """One sentence: the estimator, the value, what to use instead."""
-    with pytest.raises(error) as caught:
-        ADVANTAGES[name](rewards, **options)
-    message = str(caught.value)
-    assert "\n" not in message and all(word in message for word in [name, ";", *words]), message
-
-
-def test_unknown_names_and_bad_weights():
-    with pytest.raises(
-        KeyError, match="no estimator is called 'maxlr'; the nearest names are maxrl"
-    ):
-        ADVANTAGES["maxlr"]
-    assert "maxlr" not in ADVANTAGES and ADVANTAGES.get("maxlr") is None
-    for p in (-0.1, 1.5, math.nan, torch.tensor([0.5, 2.0])):
-        with pytest.raises(ValueError, match="a pass rate is in"):
-            weight("maxrl", p)
-    for call in (
-        {"rule": "maxrl", "rollouts": 0},
-        {"rule": "maxrl", "order": 0},
-        {"rule": "maxrl", "order": 1.5},
-        {"rule": "maxrl_order", "order": 5, "rollouts": 4},
-        {"rule": "rloo", "rollouts": 1},
-    ):
-        with pytest.raises(ValueError, match=call["rule"]):
-            weight(p=0.5, **call)
-    for call in (
-        {"rule": "maxrl_order"},
-        {"rule": "rloo", "order": 1},
-        {"rule": "maxrl", "order": 3, "rollouts": 4},
-        {"rule": "maxrl", "ddof": 1},
-    ):
-        with pytest.raises(TypeError, match=call["rule"]):
-            weight(p=0.5, **call)
-
-
-@pytest.fixture
-def added(monkeypatch):
-    """added(formula): an estimator of the user's own, as --estimator registers it."""
-
-    def add(formula):
-        monkeypatch.setitem(ADVANTAGES, "mine", None)
-        ADVANTAGES["mine"] = own("mine", formula)
-        return ADVANTAGES["mine"]
-
-    return add
-
-
-def test_an_estimator_that_writes_into_its_rewards(added):
-    """The metrics of the step are made of the same rewards."""
-    rewards = torch.tensor([[1.0, 0, 0, 0]])
-    advantages = added(lambda rewards: rewards.sub_(rewards.mean(1, keepdim=True)))(rewards)
-    assert rewards.tolist() == [[1, 0, 0, 0]] and advantages.tolist() == [
-        [0.75, -0.25, -0.25, -0.25]
-    ]
-
-
-@pytest.mark.parametrize(
-    "rewards, said",
-    [
-        ([[0.0, 0, 0], [1, 0, 0]], r"not \[.*nan.*\] for the rewards \[0.0, 0.0, 0.0\]$"),
-        ([[1.0, 0, 0], [1, 1, 1]], r"not \[.*inf.*\] for the rewards \[1.0, 0.0, 0.0\]$"),
-    ],
-)
-def test_an_estimator_that_is_not_finite(added, rewards, said):
-    """Said is for which rewards: nearly always a group of zeros."""
-    with pytest.raises(RewardError, match=f"mine must return finite advantages.*{said}"):
-        added(lambda rewards: rewards.mean(1, keepdim=True) / rewards)(torch.tensor(rewards))

@@ -1,0 +1,17 @@
+"""Logits on the same tokens, of ours and of another implementation."""
+
+import tiny
+import torch
+
+TOKENS = torch.stack(tiny.prompts((40, 40, 40)))
+
+
+def logits(model, tokens=TOKENS):
+    return model.lm_head(model(tokens[:, None])).squeeze(1)
+
+
+def close(ours, theirs, atol=None):
+    """Allow 128 roundings of the largest number, for sums of some 40 products in two layers."""
+    if atol is None:
+        atol = 128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max())
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)

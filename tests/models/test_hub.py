@@ -1,0 +1,49 @@
+"""Models of the hub: fetched once, read again offline."""
+
+import pytest
+import tiny
+import torch
+from trained import TOKENIZER
+
+from maxrl import checkpoint
+
+
+def test_a_hub_id(tmp_path, monkeypatch):
+    """ORG/NAME that is no directory here comes from the hub: all that is needed, no pickles."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    checkpoint.save(tmp_path / "a", tiny.model(torch.float32), TOKENIZER, [7, 2], recipe={})
+    asked = []
+
+    def snapshot_download(name, **options):
+        asked.append((name, options))
+        return str(tmp_path / "a")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint.load_model("Org-1/some.model_2")[2] == [2, 7]
+    assert checkpoint.base_name("Org-1/some.model_2") == "Org-1/some.model_2"
+    assert checkpoint.base_name("a") == str((tmp_path / "a").resolve())
+    ((name, options),) = asked
+    assert name == "Org-1/some.model_2"
+    wanted = ["config.json", "model-00001-of-2.safetensors", "chat_template.jinja", "merges.txt"]
+    unwanted = ["pytorch_model.bin", "original/x.safetensors", "README.md", "code.py"]
+    unwanted.append("consolidated.safetensors")
+    assert list(filter_repo_objects(wanted + unwanted, **options)) == wanted
+    for local in ("a/b", "runs/maze17_sft", "./x/y", "../x", "x", "x/y/z", str(tmp_path / "x")):
+        with pytest.raises(FileNotFoundError, match="neither a checkpoint"):
+            checkpoint.find(local)
+    assert len(asked) == 1
+
+
+def test_a_hub_id_offline(tmp_path, monkeypatch):
+    """One sentence says how to fetch it elsewhere."""
+
+    def snapshot_download(*_, **__):
+        raise ConnectionError("no network\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    monkeypatch.chdir(tmp_path)
+    words = r"\(no network\); .* `hf download org/name --local-dir org/name` puts it here$"
+    with pytest.raises(FileNotFoundError, match=words):
+        checkpoint.load_model("org/name")

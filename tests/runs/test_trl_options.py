@@ -1,0 +1,218 @@
+"""The options of TRL's GRPOConfig: each is taken, with what it means here, or refused."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from command_lines import with_overrides
+from conftest import ROOT
+
+from maxrl import MaxRLConfig
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.io.arguments import dashed
+from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.recipe import Arithmetic, recipe
+from maxrl.updates import learning_rate
+
+PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
+
+
+def test_every_option_of_trl_is_taken_or_refused():
+    """Each field of GRPOConfig is in one list, with TRL's default where it is taken."""
+    trl = pytest.importorskip("trl")
+    theirs = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
+    ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig)}
+    lists = [set(ours), set(WHY_NOT), set(UNUSED)]
+    assert sum(map(len, lists)) == len(set.union(*lists)), "a name is in two lists"
+    older = {"max_prompt_length", "warmup_ratio"}
+    assert set.union(*lists) == theirs.keys() | older
+    differ = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+    assert differ == {"scale_rewards"}
+    refused = {name for name in WHY_NOT if not asks_nothing(name, theirs[name])}
+    # A list of no names has a factory instead of a default.
+    assert refused == {"use_bias_correction_kl", "include_for_metrics"}
+
+
+@pytest.mark.parametrize("name", WHY_NOT)
+def test_what_is_not_here_is_refused_by_one_sentence(name):
+    with pytest.raises(UsageError) as error:
+        MaxRLConfig("x", **{name: "something"})
+    said = str(error.value)
+    assert name in said and WHY_NOT[name] in said and "\n" not in said
+    args = MaxRLConfig("x")
+    setattr(args, name, getattr(args, name))
+    assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
+    with pytest.raises(UsageError):
+        setattr(args, name, "something")
+
+
+@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
+def test_options_of_trl_lead_to_ours_on_the_command_line(name):
+    """A refusal names options that exist."""
+    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
+    if f"--{dashed(name)}" in known:
+        return
+    with pytest.raises(UsageError) as error:
+        with_overrides(Config(), [f"--{dashed(name)}", "1"])
+    said = str(error.value)
+    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
+    assert named <= known and ("; " in said), said
+
+
+def test_no_other_option_is_taken():
+    with pytest.raises(UsageError, match="num_generation "):
+        MaxRLConfig("x", num_generation=4)
+    assert recipe(MaxRLConfig("x", wave_rows=7), 1, 8, 0).wave_rows == 7
+    assert recipe(MaxRLConfig("x", learning_rate=np.float64(1)), 1, 8, 0).lr == 1
+
+
+def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
+    trl = pytest.importorskip("trl")
+    Path("file.yaml").write_text("num_generations: 4")
+    words = ["--config", "file.yaml", "--output_dir", "x", "--epsilon_high", "0.3"]
+    (args,) = trl.TrlParser(MaxRLConfig).parse_args_and_config(words)
+    assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
+
+
+@pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])
+def test_the_page_has_every_option(name):
+    """With what it is called here, or with the reason why it is not here."""
+    rows = [row for row in PAGE.splitlines() if row.startswith("| `")]
+    (row,) = [row for row in rows if f"`{name}`" in row.split("|")[1]]
+    said = (FIELDS | WHY_NOT)[name].removesuffix("; leave it out").replace("`", "")
+    if said == f"--{dashed(name)}":
+        said = "the same name"
+    assert said in row.replace("`", "")
+
+
+VALUES = [
+    (dict(scale_rewards="group"), dict(estimator="grpo")),
+    (dict(scale_rewards=False), dict(estimator="dr_grpo")),
+    (dict(loss_type="dr_grpo"), dict(aggregation="constant")),
+    (dict(epsilon=0.1, epsilon_high=0.3), dict(clip=(0.1, 0.3))),
+    (dict(lr_scheduler_type="constant", warmup_steps=5), dict(schedule="constant", warmup_steps=0)),
+    (dict(max_steps=40, warmup_steps=0.1), dict(steps=40, warmup_steps=4)),
+    (dict(max_steps=40, save_steps=0.25), dict(save_every=10)),
+    (dict(save_strategy="epoch"), dict(save_every=64)),
+    (dict(eval_strategy="steps", eval_steps=7), dict(eval_every=7)),
+    (dict(num_generations_eval=2), dict(eval_samples=2, eval_k=(1, 2))),
+    (dict(report_to=["tensorboard", "none"]), dict(track=("tensorboard",))),
+    (dict(max_grad_norm=0.0), dict(max_grad_norm=1e9)),
+    (dict(bf16=True), dict(precision="bfloat16")),
+    (dict(optim="sgd"), dict(optimizer="sgd", momentum=0.0)),
+    (dict(seed=3, learning_rate=0.1, weight_decay=0.5), dict(seed=3, lr=0.1, weight_decay=0.5)),
+    (dict(steps_per_generation=4, num_iterations=2, max_steps=80), dict(steps=10, minibatches=4)),
+]
+
+
+@pytest.mark.parametrize("given, expected", VALUES)
+def test_values(given, expected):
+    cfg = recipe(MaxRLConfig("x", **given), 1, 64, 8)
+    assert {name: getattr(cfg, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dict(scale_rewards="batch"),
+        dict(loss_type="cispo"),
+        dict(lr_scheduler_type="polynomial"),
+        dict(optim="adafactor"),
+        dict(report_to="mlflow"),
+        dict(save_strategy="best"),
+        dict(num_generations=1),
+        dict(num_generations=7),
+        dict(num_generations="4"),
+        dict(generation_batch_size=-8),
+        dict(per_device_train_batch_size=0),
+        dict(num_iterations=0),
+        dict(learning_rate="1e-5"),
+        dict(num_train_epochs=0),
+        dict(generation_batch_size=8, steps_per_generation=1),
+        dict(steps_per_generation=3, gradient_accumulation_steps=2),
+    ],
+)
+def test_values_that_are_not_here(given):
+    with pytest.raises(UsageError):
+        recipe(MaxRLConfig("x", **given), 1, 64, 0)
+
+
+GRID = [
+    (N, rows, each, parts, passes, world)
+    for N in (2, 4, 8)
+    for rows in (4, 8, 16)
+    for each in (1, 2)
+    for parts in (None, 1, 2, 4)
+    for passes in (1, 2)
+    for world in (1, 2)
+    # What is left out here is refused: groups that would be divided among updates or ranks.
+    if rows * each % N == 0 and rows * (parts or each) % N == 0
+    if (parts or each) >= each or passes == 1
+]
+
+
+def test_the_batch_is_trls(monkeypatch):
+    """Prompts, updates and steps are those that TRL's sampler and transformers' counter give."""
+    trl = pytest.importorskip("trl")
+    transformers = pytest.importorskip("transformers")
+    from trl.trainer.utils import RepeatSampler
+
+    assert len(GRID) >= 50
+    for N, rows, each, parts, passes, world in GRID:
+        ranks = property(lambda self, world=world: world)
+        monkeypatch.setattr(transformers.TrainingArguments, "world_size", ranks)
+        given = dict(
+            num_generations=N,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=each,
+            steps_per_generation=parts,
+            num_iterations=passes,
+            num_train_epochs=2,
+        )
+        theirs = trl.GRPOConfig("x", bf16=False, use_cpu=True, report_to="none", **given)
+        parts = theirs.steps_per_generation
+        sampler = RepeatSampler(range(101), N, theirs.generation_batch_size // N, passes * parts)
+        seen = list(sampler)
+        # One turn of the loader is one micro-step on every rank.
+        loader = range(len(seen) // (rows * parts * world))
+        counted = transformers.Trainer.set_initial_training_values(
+            SimpleNamespace(
+                get_total_train_batch_size=lambda args: 1,
+                get_sp_size=lambda: 1,
+                num_examples=lambda loader: 1,
+            ),
+            theirs,
+            loader,
+        )
+        updates = math.ceil(2 * max(1, math.ceil(len(loader) / each)))
+        ours = Arithmetic.of(MaxRLConfig("x", **given), world, 101)
+        generated = set(seen[: theirs.generation_batch_size])
+        assert ours.prompts == len(generated) * max(1, each // parts), given
+        assert ours.updates == updates in counted, given
+        assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
+        assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes))
+        cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
+        assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_learning_rates_are_those_of_transformers(schedule):
+    """After the warm-up; in it ours is one step ahead, as transformers begins with 0."""
+    transformers = pytest.importorskip("transformers")
+    args = MaxRLConfig("x", max_steps=20, warmup_steps=4, lr_scheduler_type=schedule)
+    cfg = recipe(args, 1, 64, 0)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=cfg.lr)
+    scheduler = transformers.get_scheduler(schedule, optimizer, 4, 20)
+    theirs = []
+    for _ in range(20):
+        theirs += scheduler.get_last_lr()
+        optimizer.step()
+        scheduler.step()
+    ours = [learning_rate(cfg, step) for step in range(20)]
+    assert ours[4:] == pytest.approx(theirs[4:]) and ours[:4] == pytest.approx(theirs[1:5])

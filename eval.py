@@ -29,6 +29,7 @@ from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
+from maxrl.rewards.functions import verifier_faults
 from maxrl.run import cli, sampling_options, setup, table
 from maxrl.tasks import Task
 
@@ -121,7 +122,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
-        rows.append({"name": name, "path": str(path)} | row | distributed.all_reduce(task.faults()))
+        rows.append({"name": name, "path": str(path)} | row | verifier_faults())
     unjudged = [] if task.classes else leave_out(rows)
     return {
         "command": shlex.join(["python", *sys.argv]),

@@ -64,6 +64,8 @@ def main(arguments: list[str]):
         shown += 1
         if shown == args.prompts:
             return
+    if not shown:
+        cli.say("no prompt has right and wrong rollouts: raise --samples")
 
 
 if __name__ == "__main__":

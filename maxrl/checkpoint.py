@@ -111,7 +111,9 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
                     state[name] = as_float32(tensor).clone()
         tied = getattr(model.config, "tie_word_embeddings", False)
         if tied:
-            # As for transformers, the embedding counts.
+            # Either will do, and the embedding counts, as for transformers.
+            if HEAD in state:
+                state.setdefault(EMBEDDING, state[HEAD])
             state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
         model.load_state_dict(state, assign=True)
         if tied:

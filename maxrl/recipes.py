@@ -265,7 +265,7 @@ def repeated(file: str) -> Config:
     """Return the recipe in a run's recipe.json, for a new run in another directory."""
     try:
         fields = checkpoint.recorded(Path(file).parent)
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(str(error)) from None
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return replace(Config(**fields), out="", resume="no")

@@ -46,7 +46,8 @@ def estimator(
     def register(formula):
         called = formula.__name__
         _, *options = inspect.signature(formula).parameters.values()
-        known = {option.name: option.default is option.empty for option in options}
+        named = [option for option in options if option.kind is not option.VAR_KEYWORD]
+        known = {option.name: option.default is option.empty for option in named}
         if takes == "unit":
             known["allow_fractional"] = False
 

@@ -1,8 +1,9 @@
 r"""Verifiers: is the answer in the last \boxed{...} of a response the right one?
 
-verify_number compares exact rational numbers (GSM8K) and verify_math compares LaTeX by math-verify
-(competition problems). verify_published is the verdict of the paper's code for both: math-verify on
-the whole response, without any box. Each gives 1.0 or 0.0 for any text at all.
+verify_number compares exact rational numbers (GSM8K), and verify_math_batch compares LaTeX by
+math-verify (competition problems). verify_published_batch is the verdict of the paper's code for
+both: math-verify on the whole response, without any box. Each gives 1.0 or 0.0 for any text at
+all.
 """
 
 import os
@@ -246,7 +247,15 @@ def take_counts() -> dict[str, float]:
 
 
 def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
-    r"""Return verify_math of each pair, several at a time.
+    r"""Return 1.0 where math-verify finds the last \boxed{...} of a response equal to its answer.
+
+    Otherwise 0.0. Both are LaTeX, and the answer may itself stand in a box or in dollars. These are
+    equal: 1/2, 0.5 and \frac12; (x+1)^2 and x^2+2x+1; sets in any order; x=5 and 5; 5\% and 5;
+    decimals to six places, except that an integer is not 6.0000001.
+
+    A comparison that takes more than SECONDS of CPU time or more memory than a process has counts
+    as unequal, however busy the machine is. If its process dies, it is repeated once. UsageError
+    if math-verify does not work.
 
     There is one process for each core that this process may call its own. They start when they are
     needed and stay. Equal pairs are compared once, and a box that is the answer to the letter needs
@@ -260,20 +269,6 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
 
 
-def verify_math(response: str, answer: str) -> float:
-    r"""Return 1.0 if math-verify finds the last \boxed{...} of the response equal to the answer.
-
-    Otherwise 0.0. Both are LaTeX, and the answer may itself stand in a box or in dollars. These are
-    equal: 1/2, 0.5 and \frac12; (x+1)^2 and x^2+2x+1; sets in any order; x=5 and 5; 5\% and 5;
-    decimals to six places, except that an integer is not 6.0000001.
-
-    A comparison that takes more than SECONDS of CPU time or more memory than a process has counts
-    as unequal, however busy the machine is. If its process dies, it is repeated once. UsageError
-    if math-verify does not work.
-    """
-    return verify_math_batch([response], [answer])[0]
-
-
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Return whether math-verify reads a value in each answer: not in "", "B. 4" or "\frac{"."""
     found = _found("readable", [(answer,) for answer in answers])
@@ -281,21 +276,16 @@ def readable_batch(answers: list[str]) -> list[bool]:
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
-    """Return verify_published of each pair, several at a time, as verify_math_batch."""
-    pairs = list(zip(responses, answers, strict=True))
-    found = _found("published", pairs)
-    return [float(found[pair]) for pair in pairs]
-
-
-def verify_published(response: str, answer: str) -> float:
-    r"""Return 1.0 if math-verify finds the answer, LaTeX, in the whole response, otherwise 0.0.
+    r"""Return 1.0 where math-verify finds the answer, LaTeX, in the whole response, otherwise 0.0.
 
     This is the verdict of the published code: math_metric with expressions and LaTeX. No box is
     needed: "#### 42" and "she earns 18 dollars" are answers, boxes that stand close together are
     one set, and a box may lose against what follows "the final answer is". The limits are those of
-    verify_math, where the published code limits the time on the clock.
+    verify_math_batch, where the published code limits the time on the clock.
     """
-    return verify_published_batch([response], [answer])[0]
+    pairs = list(zip(responses, answers, strict=True))
+    found = _found("published", pairs)
+    return [float(found[pair]) for pair in pairs]
 
 
 SAME = [

@@ -66,7 +66,10 @@ def main(arguments: list[str] | None = None) -> None:
         f"wrote SmolLM2-135M-Instruct to {out}: its weights were 4-bit, and the paper's model "
         "has 360M parameters"
     )
-    print(f"next: python sample.py {out} --task gsm8k, or --init {out}")
+    print(
+        "next: python -m data.gsm8k.prepare, then "
+        f"python sample.py {out} --task gsm8k --max-response 256, or --init {out}"
+    )
 
 
 if __name__ == "__main__":

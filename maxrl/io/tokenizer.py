@@ -112,10 +112,16 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja text, from chat_template.jinja or else tokenizer_config.json."""
+        """The Jinja text, from chat_template.jinja or else tokenizer_config.json.
+
+        Of several named ones it is the default.
+        """
         if "chat_template.jinja" in self.files:
             return self.files["chat_template.jinja"].decode()
-        return self.config.get("chat_template")
+        template = self.config.get("chat_template")
+        if isinstance(template, list):
+            return {named["name"]: named["template"] for named in template}.get("default")
+        return template
 
     def render(self, messages: list[dict]) -> str:
         """Render chat messages [{"role": ..., "content": ...}, ...] with the chat template.

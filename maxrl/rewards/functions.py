@@ -28,11 +28,9 @@ from torch import Tensor
 from maxrl.errors import FAULTS, RunError, UsageError
 from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
-from maxrl.rewards.ready import READY, accuracy_reward, published_reward
+from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Task, fault
 from maxrl.verifiers import take_counts
-
-BY_MATH_VERIFY = {accuracy_reward, published_reward}
 
 
 class WrongAnswer(Exception):
@@ -146,10 +144,6 @@ class Rewards:
         self.sums = {}
         return metrics(distributed.all_reduce(sums))
 
-    def faults(self) -> dict[str, float]:
-        """Return what went wrong in math-verify since the last call, on this rank, by metric."""
-        return take_counts() if BY_MATH_VERIFY & set(self.functions.values()) else {}
-
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
@@ -251,9 +245,11 @@ class Verdicts(Rewards):
             return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
 
-    def faults(self) -> dict[str, float]:
-        """Return what went wrong in judging since the last call, by metric, over all ranks."""
-        return distributed.all_reduce(self.task.faults())
+
+def verifier_faults() -> dict[str, float]:
+    """Return what went wrong in math-verify since the last call, over all ranks, if it did."""
+    counts = distributed.all_reduce(take_counts())
+    return {name: count for name, count in counts.items() if count}
 
 
 def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:

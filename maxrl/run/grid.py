@@ -9,7 +9,8 @@ runs/maze9_laptop-grid. The third one makes them two at a time.
 
 The options are train.py's. An option with commas has several values, and every combination is a
 run. An option that is a list anyway, such as --clip 0.2,0.3, has one value; --reward a --reward b
-has two. The grid's own options:
+has two. --rollouts 8,16 is two runs, so that runs in rounds are started by train.py alone. The
+grid's own options:
 
     --out DIR       directory of the runs (runs/RECIPE-grid)
     --parallel N    make N runs at a time, each on one of the GPUs and its share of the CPU cores

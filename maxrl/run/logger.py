@@ -9,6 +9,7 @@ from datetime import timedelta
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
 from maxrl.parallel import distributed
+from maxrl.rewards.functions import verifier_faults
 from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
@@ -90,7 +91,7 @@ def step_metrics(sampled, verdicts) -> dict[str, float]:
     metrics["rollouts/per_prompt"] = counts["rollouts"] / counts["prompts"]
     metrics["rounds"] = counts["rounds"] / counts["prompts"]
     if verdicts:
-        metrics |= verdicts.over_ranks() | verdicts.faults()
+        metrics |= verdicts.over_ranks() | verifier_faults()
     return metrics | sampled.first.statistics()
 
 

@@ -287,7 +287,8 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
     """Return the split that is asked for, with its judge, as it fits checkpoint `path`.
 
     Without --split it is validation, or train if that is the only one named; args.split is set.
-    Raises UsageError if no prompt is left and if nothing can judge.
+    Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
+    to the task.
     """
     args.init = str(path)
     split = args.split or "validation"
@@ -301,6 +302,12 @@ def find_task(args: argparse.Namespace, path: Path) -> Task:
         task = load(args, split)
     args.split = split
     if task.classes:
+        names = {"max_prompt", "max_response", "reward"}
+        if names & args.given.keys() or args.top_k or args.top_p != 1:
+            raise UsageError(
+                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
+                "--top-k, --top-p and --reward"
+            )
         return task
     if not args.reward:
         # A missing package or reward function is named before any sampling.

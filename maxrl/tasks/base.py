@@ -97,10 +97,6 @@ class Task:
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
-    def faults(self) -> dict[str, float]:
-        """Return what went wrong in judging since the last call, on this rank, by metric."""
-        return {}
-
     def responses(self, rollouts: Any) -> list[list[str]]:
         """Return the texts that are judged, P_local lists of N."""
         P, N = rollouts.lengths.shape
@@ -253,9 +249,6 @@ class BoxedAnswers(Task):
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
         judge = verifiers.verify_published_batch if self.verdict == "published" else self.judge
         return judge(responses, [example.columns["answer"] for example in examples])
-
-    def faults(self) -> dict[str, float]:
-        return verifiers.take_counts()
 
     def final(self, response: str) -> str | None:
         r"""Return what a majority vote counts.

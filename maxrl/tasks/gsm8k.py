@@ -18,7 +18,7 @@ class Gsm8k(BoxedAnswers):
 
     Args:
         directory: a path, or one below data/, such as word_problems.
-        verdict: "boxed" (verify_number) or "published" (verify_published).
+        verdict: "boxed" (verify_number) or "published" (verify_published_batch).
 
     Without a validation file, which GSM8K has not, validation is the test set, as in the paper's
     training curves; then nothing may be chosen by it.
@@ -44,6 +44,3 @@ class Gsm8k(BoxedAnswers):
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]
-
-    def faults(self) -> dict[str, float]:
-        return super().faults() if self.verdict == "published" else {}

@@ -34,7 +34,7 @@ class Math(BoxedAnswers):
             {"problem", "answer"}, or {"prompt", "solution"} as TRL has them.
         system: the system message; "" for none.
         directory: where SETS are.
-        verdict: "boxed" (verify_math on the last box) or "published" (verify_published on all).
+        verdict: "boxed" (verify_math_batch) or "published" (verify_published_batch).
     """
 
     def __init__(

@@ -16,7 +16,13 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.lora import PROJECTIONS
 from maxrl.parallel import distributed
 
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
+WEIGHTS = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "adapter_config.json",
+    "generation_config.json",
+)
 # Fields of a LoraConfig that are read, or that say nothing about what is trained.
 READ = {
     "r",

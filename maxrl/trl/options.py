@@ -70,7 +70,7 @@ REFUSED = {
         "push_to_hub hub_model_id log_completions_hub_repo trackio_space_id trackio_bucket_id "
         "trackio_static_space_id"
     ),
-    "training ends with its last checkpoint; `maxrl eval RUN` compares all": (
+    "training ends with its last checkpoint; `maxrl eval RUN/step-*` compares all": (
         "load_best_model_at_end metric_for_best_model"
     ),
     "checkpoints are for resuming; save_model writes the model alone": (

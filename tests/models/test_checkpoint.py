@@ -198,7 +198,7 @@ def test_weights_must_fit(tmp_path, changes, words, tied):
 
 
 def test_both_names_of_a_tied_head(tmp_path):
-    """The file may have the embedding or both, as for transformers, where the embedding counts."""
+    """The file may have either or both, as for transformers, where the embedding counts."""
     model = tiny.model(torch.float32)
     file = save(tmp_path / "a", model) / "model.safetensors"
     tensor = load_file(file)[EMBEDDING]
@@ -207,6 +207,8 @@ def test_both_names_of_a_tied_head(tmp_path):
         again = checkpoint.load_model(tmp_path / "a")[0]
         assert again.lm_head.weight is again.model.embed_tokens.weight
         assert torch.equal(again.lm_head.weight, model.lm_head.weight)
+    rewrite(file, {EMBEDDING: None, HEAD: tensor})
+    assert torch.equal(checkpoint.load_model(tmp_path / "a")[0].lm_head.weight, tensor)
 
 
 def test_rotary_tables_of_old_checkpoints(tmp_path):

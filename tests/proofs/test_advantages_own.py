@@ -162,6 +162,15 @@ def test_options_of_ones_own_mean_what_they_mean_there():
     assert weight(mine, 0.5, rollouts=4) == pytest.approx(1)
 
 
+def test_options_without_names_are_none():
+    def mine(rewards, **options):
+        return rewards
+
+    assert torch.equal(own("mine", mine)(SOME), SOME)
+    with pytest.raises(TypeError, match="power"):
+        own("mine", mine)(SOME, power=2)
+
+
 def test_a_count_is_checked_where_it_is_declared():
     @estimator(takes="any", count="depth")
     def mine(rewards, depth=None, order=0):

@@ -111,10 +111,12 @@ def test_the_models_are_those_of_the_code():
 GSM8K = "--task gsm8k --task.directory words --task.verdict published"
 
 
-def test_every_metric_is_defined(own, recipe, warm, shell):  # noqa: F811
+def test_every_metric_is_defined(own, recipe, warm, shell, monkeypatch):  # noqa: F811
     """What runs of every kind write is what the table has, no more and no less. In a row of it the
     names after one with a slash share its first part."""
     pytest.importorskip("math_verify")
+    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
+    monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
     Path("words").mkdir()
     for name, text in (
         ("train.jsonl", '{"problem": "UP", "answer": "5"}\n' * 4),

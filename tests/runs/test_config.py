@@ -88,6 +88,7 @@ def test_options_are_added_to_the_recipes_own():
         ("--betas 0.9", "--betas takes two numbers"),
         ("--beta 0.1", "--beta 0.1 needs --init"),
         ("--lora-alpha 1", "--lora-alpha means nothing without --lora-rank"),
+        ("--lora-projections q_proj", "--lora-projections means nothing without --lora-rank"),
         ("--eval-k 0,8", "--eval-k 0 must be above 0"),
         ("--eval-every 1 --eval-prompts 0", "--eval-prompts 0 must be above 0"),
         ("--eval-every 1 --eval-k 128", "needs at least as many --eval-samples"),

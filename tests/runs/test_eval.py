@@ -18,7 +18,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.run import table
 from maxrl.sampling.sampler import noise
-from maxrl.tasks import TASKS, load_task
+from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
@@ -225,7 +225,7 @@ def test_which_test_set_and_what_its_verifier_lost(warm, shell, monkeypatch):
     Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
     Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
     counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
-    monkeypatch.setattr(TASKS["gsm8k"], "faults", lambda self: counts)
+    monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
     task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
     code, said = shell(
         "eval.py", f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2, "--json", "out.json"
@@ -263,6 +263,8 @@ def test_sample_both(warm, shell):
     both = [place for place, n in counts.items() if 0 < n < 8]
     code, said = shell("sample.py", warm, *options, "--both")
     assert code == 0 and re.findall(r"prompt (\d+):", said) == both
+    code, said = shell("sample.py", warm, "--prompts", 2, "--samples", 1, "--both")
+    assert code == 0 and "no prompt has right and wrong rollouts" in said
 
 
 def test_the_table_in_words():

@@ -208,6 +208,8 @@ def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):
     assert shell("train.py", "glyphs", "--steps", 1, "--out", "run")[0] == 0
     refused(shell("eval.py", "run", "--samples", 8), "exact", "--samples")
     refused(shell("eval.py", "run", "--temperature", 0.5), "exact", "--temperature")
+    for option in ("--top-k=2", "--top-p=0.5", "--max-response=7", "--reward=x.py:f"):
+        refused(shell("eval.py", "run", option), option.split("=")[0], "draws classes")
 
 
 def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, monkeypatch):

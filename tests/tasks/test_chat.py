@@ -94,6 +94,12 @@ VARIANTS = {
 }
 
 
+def test_the_default_of_named_templates():
+    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    assert tokenizer(named).render(USER) == "D"
+    assert tokenizer(named[:1]).chat_template is None
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_language_is_that_of_transformers(name, tmp_path):
     from transformers import AutoTokenizer

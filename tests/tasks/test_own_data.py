@@ -218,9 +218,6 @@ def short(rewards):
 def broken(rewards):
     return {}["nothing"]
 
-def loose(rewards, **options):
-    return rewards
-
 @estimator(takes="binary", group=True)
 def guarded(rewards):
     return rewards
@@ -266,7 +263,6 @@ def test_an_estimator_of_ones_own(mine, shell):
         ("mine.py:root --estimator.pover 1", "mine.py:root takes no option 'pover'"),
         ("mine.py:short", "mine.py:short must return finite advantages of the rewards' shape"),
         ("mine.py:broken", "the estimator mine.py:broken raised KeyError: 'nothing'"),
-        ("mine.py:loose", "needs options="),
         ("mine.py:nobody", "--estimator mine.py:nobody: mine.py has no function or class nobody"),
         ("mine.py:guarded --rollouts 1", "needs at least 2 rollouts"),
     ],

@@ -146,7 +146,6 @@ def test_the_verdict_of_the_published_code(gsm8k, name):
     assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
     assert boxed.final(plain) is published.final(plain) is None
     assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
-    assert published.faults() == {"rewards/verifier_timeouts": 0, "rewards/verifier_deaths": 0}
     with pytest.raises(UsageError, match="verdict must be boxed or published, got 'first'"):
         load_task(name, "train", verdict="first", **options)
 

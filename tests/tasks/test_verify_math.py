@@ -6,6 +6,7 @@ import verdicts
 from verdict_tables import boxed, table
 
 from maxrl import verifiers
+from maxrl.rewards.functions import verifier_faults
 from maxrl.verifiers import (
     verify_math_batch,
     verify_published_batch,
@@ -40,9 +41,9 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     with pytest.warns(UserWarning, match="more than 1 seconds of CPU time"):
         found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", "6", r"\frac62"])
     assert found == [0, 0, 0, 1]
-    counts = verifiers.take_counts()
-    assert counts["rewards/verifier_timeouts"] >= 1 and counts["rewards/verifier_deaths"] == 0
-    assert not any(verifiers.take_counts().values())
+    counts = verifier_faults()
+    assert counts.keys() == {"rewards/verifier_timeouts"} and min(counts.values()) >= 1
+    assert not verifier_faults()
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):

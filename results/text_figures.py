@@ -14,6 +14,7 @@ RUNS = [
     ("grpo", "seed0-grpo"),
     ("grpo", "seed1-grpo"),
     ("maxrl", "seed0-maxrl"),
+    ("rloo", "seed0-rloo"),
 ]
 KS = [1, 2, 4, 8, 16]
 

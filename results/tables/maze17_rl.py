@@ -66,7 +66,8 @@ def named(name: str) -> str:
 
 
 def tested(study: Path):
-    """pass@k on the test mazes, and MaxRL in rounds minus each other run of its seed."""
+    """pass@k on the test mazes, every run minus the base, and MaxRL in rounds minus each other run of
+    its seed."""
     found: dict[str, np.ndarray] = {}  # {name: (1, prompts, ks)}
     for file in sorted((study / "test").glob("*.json")):
         found |= coverage(json.loads(file.read_text()), KS)
@@ -74,12 +75,19 @@ def tested(study: Path):
     head("test, standard error over mazes", *columns)
     for name, values in found.items():
         line(named(name), *map(with_error, values[0].T))
-    head("MaxRL in rounds minus, paired over mazes", *columns)
+    base = found.pop("base")
+    head("run minus base, paired over mazes", *columns)
     for name, values in found.items():
-        seed, _, method = name.partition("-")
-        rounds = found.get(f"{seed}-maxrl_rare", found.get("seed0-maxrl_rare"))
-        if method != "maxrl_rare" and rounds is not None:
-            line(named(name), *(with_error(gap, "+") for gap in (rounds - values)[0].T))
+        line(named(name), *(with_error(gap, "+") for gap in (values - base)[0].T))
+    pairs = []
+    for name, values in found.items():
+        rounds = found.get(f"{name.partition('-')[0]}-maxrl_rare")
+        if rounds is not None and rounds is not values:
+            pairs.append((name, rounds - values))
+    if pairs:
+        head("MaxRL in rounds minus, paired over mazes", *columns)
+    for name, gaps in pairs:
+        line(named(name), *(with_error(gap, "+") for gap in gaps[0].T))
 
 
 def main(study: Path):

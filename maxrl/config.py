@@ -169,7 +169,7 @@ class Config:
     )
     warmup_steps: int = option(0, "Steps over which the learning rate increases linearly.")
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
-    momentum: float = option(0.9, "SGD's momentum, without Nesterov.", most=1)
+    momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(
         0.01, "AdamW's decoupled weight decay or SGD's L2 penalty, on all parameters."
     )
@@ -272,6 +272,7 @@ class Config:
             len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas),
             f"--betas takes two numbers in [0, 1), not {typed(self.betas)}",
         )
+        refuse_if(self.momentum >= 1, f"--momentum {self.momentum} must lie in [0, 1)")
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
             refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")

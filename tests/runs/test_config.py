@@ -86,6 +86,7 @@ def test_options_are_added_to_the_recipes_own():
         ("--eval-top-p 1.5", "--eval-top-p 1.5 must be at most 1"),
         ("--aggregation mean", "--aggregation mean is not one of sequence, token, constant"),
         ("--betas 0.9", "--betas takes two numbers"),
+        ("--momentum 1", "--momentum 1.0 must lie in [0, 1)"),
         ("--beta 0.1", "--beta 0.1 needs --init"),
         ("--lora-alpha 1", "--lora-alpha means nothing without --lora-rank"),
         ("--lora-projections q_proj", "--lora-projections means nothing without --lora-rank"),

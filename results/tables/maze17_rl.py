@@ -66,8 +66,8 @@ def named(name: str) -> str:
 
 
 def tested(study: Path):
-    """pass@k on the test mazes, every run minus the base, and MaxRL in rounds minus each other run of
-    its seed."""
+    """pass@k on the test mazes, every run minus the base, and MaxRL in rounds minus each other run
+    of its seed."""
     found: dict[str, np.ndarray] = {}  # {name: (1, prompts, ks)}
     for file in sorted((study / "test").glob("*.json")):
         found |= coverage(json.loads(file.read_text()), KS)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from maxrl import checkpoint, plots
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import check_finite
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io import files
 from maxrl.io.arguments import named, parse
@@ -128,6 +129,8 @@ def read_arguments(arguments: list[str]):
     add("--prompts", type=int, default=256, help="number of prompts (256)")
     add("--samples", type=int, default=64, help="rollouts per prompt of a language model (64)")
     add("--rollouts", type=int, help="N of a classifier's weights (infinite)")
+    default = Config.micro_batch_tokens
+    add("--micro-batch-tokens", type=int, default=default, help=f"of a backward ({default})")
     names = partial(parse, tuple[str, ...])
     add("--estimators", type=names, metavar="E,E", help=f"({','.join(ESTIMATORS)})")
     add("--json", type=Path, help="write the norms to this file")

@@ -32,7 +32,7 @@ warmup)
     verdicts $out/base base 1.0 1.0 --prompts 64 --samples 16 --max-response 192
     ;;
 norms)
-    $python results/norms.py $out/base --split train --prompts 32 --samples 64 --precision bfloat16 --json $out/norms.json --plot $out/norms.png
+    $python results/norms.py $out/base --split train --prompts 32 --samples 64 --precision bfloat16 --micro-batch-tokens 2048 --json $out/norms.json --plot $out/norms.png
     ;;
 run)
     rollouts=16

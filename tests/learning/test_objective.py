@@ -309,7 +309,6 @@ def test_estimators_with_options_of_their_own(warm, shell):
         ("--minibatches 3", ["--minibatches 3 must divide the 8 prompts"]),
         ("--clip 0,0.2", ["--clip 0.0 must be above 0"]),
         ("--clip 1.5,0.2", ["--clip takes two numbers", "1.5,0.2"]),
-        ("--optimizer sgd --momentum 1.1", ["--momentum 1.1 must be at most 1"]),
         ("--estimator supervised --passes 2", ["supervised takes no --minibatches"]),
         ("--estimator pkpo", ["pkpo needs k"]),
         ("--estimator pkpo --estimator.k 9", ["k=9", "N = 8"]),

@@ -7,7 +7,7 @@ python=${PYTHON:-python}
 export OMP_NUM_THREADS=1
 demo() { make demo PYTHON="$python" VENV= "$@"; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 seeds)
     for seed in 0 1 2; do demo SEED=$seed; done
     d=runs/demo

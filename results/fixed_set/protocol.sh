@@ -15,7 +15,7 @@ run() { # seed, method
 }
 export -f run
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 mazes)
     $python -m data.maze.prepare --size 9 --train 128 --out $out/mazes
     ;;

@@ -23,7 +23,7 @@ run() { # weak or strong, seed, method, learning rate
         --init "$out/$1/seed$2/base" --out "$out/$1/seed$2/$3-lr$4" --eval-every $((steps / 10)) --save-every-minutes 3 --keep 1 --resume auto
 }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 data)
     $python -m data.maze.prepare --size 9 --seed 2 --train 70000 --out $mazes
     ;;

@@ -27,7 +27,7 @@ export python out
 
 many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 bases)
     $python -m data.maze.prepare --size 9 --train 70000
     printf '%s\n' "base weak "{0,1,2,3,4,100,101} "base strong "{0,1,2} | many

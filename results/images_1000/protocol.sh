@@ -30,7 +30,7 @@ export python out
 
 many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 data)
     $python -m data.glyphs.prepare --classes 1000 --size 32 --train 100000 --validation 2500 --test 2500
     $python -m data.glyphs.prepare

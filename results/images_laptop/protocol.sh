@@ -17,7 +17,7 @@ run() { # method-rollouts, learning rate, seed
 export -f run
 export python out
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 rates)
     for lr in 0.01 0.03 0.1 0.3 1.0; do for method in $methods; do echo "$method $lr 100"; done; done |
         xargs -P 2 -L 1 bash -c 'run "$@"' _

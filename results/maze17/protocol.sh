@@ -19,7 +19,7 @@ warm_up() { # seed
 }
 export -f warm_up
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 bases)
     printf '%s\n' 0 1 2 | xargs -P 2 -L 1 bash -c 'set -euo pipefail; warm_up "$@"' _
     ;;

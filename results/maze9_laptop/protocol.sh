@@ -16,7 +16,7 @@ run() { # estimator, learning rate, seed
 export -f warm_up run
 export python out
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 rates)
     warm_up 100
     printf '%s\n' {maxrl,grpo,rloo}" "{3e-5,1e-4,3e-4}" 100" | xargs -P 2 -L 1 bash -c 'run "$@"' _

@@ -28,7 +28,7 @@ export python out
 
 many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 scratch)
     for seed in $seeds; do
         printf '%s\n' "run rloo-1024 rloo 1024 $seed" "run maxrl-1024 maxrl 1024 $seed" "run supervised supervised 1 $seed"

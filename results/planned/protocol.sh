@@ -37,7 +37,7 @@ words() { # seed, method
 export -f mazes images order words_base words
 many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 baselines)
     printf '%s\n' "mazes weak "{0,1,2}" pkpo --steps 1000 --estimator pkpo --estimator.k 8" \
         "mazes weak "{0,1,2}" smoothing --steps 1000 --estimator differential_smoothing --estimator.gamma .05" \

@@ -41,7 +41,7 @@ export python out mazes
 
 many() { xargs -P "${JOBS:-2}" -L 1 bash -c 'set -euo pipefail; "$@"' _; }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 data)
     $python -m data.maze.prepare --size 9 --seed 1 --train 70000 --out $mazes
     ;;

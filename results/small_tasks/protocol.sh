@@ -5,12 +5,12 @@
 set -euo pipefail
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=1
-task=$2
+task=${2:?subset_sum or reverse_text}
 tasks=results/small_tasks/tasks.py
 declare -A class=([subset_sum]=SubsetSum [reverse_text]=ReverseText)
 out=runs/small_tasks/$task
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 seed)
     common=(--seed "$3" --save-every-minutes 2 --resume auto)
     $python train.py "$tasks:${task}_sft" "${common[@]}" --out "$out/seed$3/base"

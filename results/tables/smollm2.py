@@ -75,20 +75,27 @@ def trained(study: Path):
 
 
 def gains(study: Path):
-    """Run minus base by the boxed verdict; the errors are paired over problems."""
+    """Each run minus the base and minus GRPO of its seed, by the boxed verdict; the errors are
+    paired over problems."""
 
     def solved(name: str, k: int) -> np.ndarray:
         counts = np.array([row["boxed"] for row in read(study / f"{name}-0.6.jsonl")])
         return pass_at_k(16, counts, k)
 
-    head("run minus base", "pass@1", "pass@8", "pass@16")
-    for file in sorted(study.glob("seed*-0.6.jsonl")):
-        name = file.stem.removesuffix("-0.6")
-        cells = []
-        for k in (1, 8, 16):
-            mean, se = mean_and_se(solved(name, k) - solved("base", k))
-            cells.append(f"{mean:+.3f} ± {se:.3f}")
-        line(name.replace("-", " "), *cells)
+    names = [file.stem.removesuffix("-0.6") for file in sorted(study.glob("seed*-0.6.jsonl"))]
+    for against in ("base", "grpo"):
+        what = "the base" if against == "base" else "GRPO of its seed"
+        head(f"run minus {what}", "pass@1", "pass@8", "pass@16")
+        for name in names:
+            seed, method = name.split("-")
+            other = against if against == "base" else f"{seed}-{against}"
+            if method == against:
+                continue
+            cells = []
+            for k in (1, 8, 16):
+                mean, se = mean_and_se(solved(name, k) - solved(other, k))
+                cells.append(f"{mean:+.3f} ± {se:.3f}")
+            line(name.replace("-", " "), *cells)
 
 
 def main(study: Path):

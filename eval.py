@@ -90,6 +90,8 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
     if args.against not in names:
         rows = ", ".join(dict.fromkeys(names))
         raise UsageError(f"--against {args.against} is not one of the rows {rows}")
+    for _, path in args.checkpoints:
+        checkpoint.check_intact(path)
     sampling_options.complete(args, args.checkpoints[0][1])
     return args
 
@@ -206,5 +208,5 @@ def main(arguments: list[str]):
 
 
 if __name__ == "__main__":
-    with cli.script("eval.py", OSError):
+    with cli.script("eval.py", OSError, files.DataError):
         main(sys.argv[1:])

@@ -31,7 +31,15 @@ from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
 from maxrl.config import Config
-from maxrl.io.files import CHECKSUMS, first_problem, publish, read_json, write_json, write_text
+from maxrl.io.files import (
+    CHECKSUMS,
+    DataError,
+    first_problem,
+    publish,
+    read_json,
+    write_json,
+    write_text,
+)
 from maxrl.io.hub_files import base_name, end_tokens, find, weight_files  # noqa: F401
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
@@ -62,13 +70,13 @@ class Uninitialised(TorchFunctionMode):
 
 
 def check_intact(path: str | Path) -> None:
-    """ValueError if a file that the policy is loaded from does not have its stored checksum.
+    """DataError if a file that the policy is loaded from does not have its stored checksum.
 
     Checkpoints from elsewhere have no checksums.
     """
     path = find(path)
     if (path / CHECKSUMS).exists() and (why := first_problem(path, but=RESUMING)):
-        raise ValueError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
+        raise DataError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 
 def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
@@ -81,6 +89,7 @@ def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, lis
     ValueError for anything wrong in one. No code of the checkpoint is run.
     """
     path = find(path)
+    check_intact(path)
     if (path / "adapter_config.json").exists():
         return load_adapted(path)
     config = read_json(path / "config.json")

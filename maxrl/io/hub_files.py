@@ -111,4 +111,5 @@ def end_tokens(config: dict) -> list:
 
 def weight_files(path: Path) -> list[Path]:
     """Return a checkpoint's safetensors files: model.safetensors, or its shards."""
-    return sorted(path.glob("model*.safetensors")) or [path / "model.safetensors"]
+    whole = path / "model.safetensors"
+    return [whole] if whole.exists() else sorted(path.glob("model-*-of-*.safetensors")) or [whole]

@@ -126,14 +126,8 @@ class Tokenizer:
     def render(self, messages: list[dict]) -> str:
         """Render chat messages [{"role": ..., "content": ...}, ...] with the chat template.
 
-        ValueError if they are none, or if there is no template or it fails.
+        ValueError if there is no template, or it fails.
         """
-        if not messages or not all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages
-        ):
-            raise ValueError(
-                f"chat messages are a list of objects with role and content, not {messages!r:.80}"
-            )
         if self.chat_template is None:
             raise ValueError(
                 "the tokenizer has no chat template: only a prompt that is text or one user "
@@ -159,7 +153,7 @@ class Tokenizer:
         if (
             isinstance(prompt, list)
             and self.chat_template is None
-            and [m.get("role") for m in prompt] == ["user"]
+            and [m["role"] for m in prompt] == ["user"]
         ):
             prompt = prompt[0]["content"]
         return self.encode(prompt if isinstance(prompt, str) else self.render(prompt))

@@ -163,16 +163,17 @@ class Rewards:
     def taken(self, name: str, function: Callable, batch: dict) -> dict:
         """Return what a function takes of the batch; UsageError if it needs something else."""
         signature = inspect.signature(function)
-        kinds = {parameter.kind for parameter in signature.parameters.values()}
-        if inspect.Parameter.VAR_KEYWORD not in kinds:
-            batch = {column: batch[column] for column in batch if column in signature.parameters}
+        every = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        taken = {
+            column: batch[column] for column in batch if every or column in signature.parameters
+        }
         try:
-            signature.bind(**batch)
+            signature.bind(**taken)
         except TypeError as error:
             raise UsageError(
                 f"the reward function {name}: {error}; the data has {', '.join(sorted(batch))}"
             ) from None
-        return batch
+        return taken
 
     def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
         """Return run(), which calls other people's code, or None if it fails.
@@ -230,9 +231,7 @@ class Verdicts(Rewards):
         def run() -> Tensor:
             rewards = self.rewards(examples, rollouts)
             if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
-                shape = tuple(getattr(rewards, "shape", ()))
-                kind = type(rewards).__name__
-                raise WrongAnswer(f"{kind} {shape} for {P} prompts with {N} responses each")
+                raise WrongAnswer(f"{rewards!r:.60} instead of a tensor of shape ({P}, {N})")
             if not rewards.isfinite().all():
                 raise WrongAnswer("a reward that is not a finite number")
             return rewards

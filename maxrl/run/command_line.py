@@ -19,15 +19,6 @@ from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 from maxrl.trl.options import hints
 
-# What the paper's code and TRL's trainer call these options; maxrl/trl has those of GRPOConfig.
-ELSEWHERE = {
-    "group-size": "rollouts",
-    "reward-funcs": "reward",
-    "algo": "estimator",
-    "adv-estimator": "estimator",
-}
-HINTS = {f"--{theirs}": f"did you mean --{ours}?" for theirs, ours in ELSEWHERE.items()} | hints()
-
 # The first field of each group of --help.
 GROUPS = {
     "task": "what is learned",
@@ -47,7 +38,7 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=HINTS,
+        hints=hints(),
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,

@@ -90,7 +90,8 @@ class Run:
         begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size
         if self.cfg.resume == "no" and begun:
             raise UsageError(
-                f"{run} already holds a run: --resume auto resumes it, --out DIR starts another"
+                f"{run} already holds a run: --resume auto (in a script "
+                "train(resume_from_checkpoint=True)) resumes it, --out DIR starts another"
             )
         found = newest_intact(run)
         if self.cfg.resume == "yes" and not found:
@@ -210,7 +211,6 @@ class Run:
             "step": step + 1,
             "reached": self.reached,
             "skipped": self.skipped,
-            "ranks": distributed.world_size(),
         }
         # All ranks take part in gathering what is sharded.
         whole = {"model": policy.model, "optimizer": optimizer}
@@ -245,8 +245,8 @@ class Run:
         if self.skipped >= self.cfg.max_skipped:
             raise UsageError(
                 f"the gradient is not finite: {self.skipped} steps in a row, up to step {step} "
-                f"(--max-skipped {self.cfg.max_skipped}): start another run with "
-                f"--init {self.path} and a lower --lr or --precision float32"
+                f"(--max-skipped {self.cfg.max_skipped}): start another run with a lower --lr "
+                "or --precision float32, with --init from the last checkpoint if there is one"
             )
 
     def __exit__(self, *exception):
@@ -281,6 +281,7 @@ def newest_intact(run: Path) -> Path | None:
         problem = files.first_problem(path)
         if not problem:
             for bad, why in damaged:
+                shutil.rmtree(f"{bad}.damaged", ignore_errors=True)
                 bad.rename(f"{bad}.damaged")
                 say(f"{why}: resuming from {path.name}; the damaged one is now {bad}.damaged")
             return path

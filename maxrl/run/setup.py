@@ -124,9 +124,12 @@ def load(cfg: Options, split: str) -> Task:
             tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
             shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
             if shorter.left_out and distributed.rank() == 0:
-                say(f"{split}: {shorter.left_out_words}")
+                say(
+                    f"{split}: left out {shorter.left_out} of {len(task)} prompts, longer than "
+                    f"--max-prompt {cfg.max_prompt} tokens"
+                )
             task = cast(Task, shorter)
-        if len(task) == 0:
+        if not len(task):
             raise UsageError(
                 f"no {split} prompts are left of task {cfg.task}: the data is empty, or all are "
                 "longer than --max-prompt"
@@ -160,11 +163,15 @@ def check(cfg: Config, task: Task, world: int) -> Config:
     check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
     check_trackers(cfg.track)
-    if not (cfg.reward or task.classes or cfg.estimator == "supervised"):
+    unused = cfg.estimator == "supervised" and not cfg.eval_every
+    if not (unused or cfg.reward or task.classes):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
     if cfg.epochs:
         cfg = replace(cfg, steps=math.ceil(cfg.epochs * len(task) / cfg.prompts))
+    if cfg.beta and Path(cfg.init).exists():
+        # The reference stays this checkpoint where --init is a run that goes on.
+        cfg = replace(cfg, init=str(checkpoint.find(cfg.init)))
     return cfg
 
 
@@ -245,7 +252,6 @@ def start_model(cfg: Options, task: Task, resumed: Path | None) -> tuple:
     stop: list[int] = []
     if resumed or cfg.init:
         path = resumed or cfg.init
-        checkpoint.check_intact(path)
         model, tokenizer, stop = checkpoint.load_model(path)
         if not cfg.lora_rank:
             # The checkpoint may be an adapter.

@@ -14,7 +14,7 @@ from torch import Tensor
 from maxrl import verifiers
 from maxrl.errors import FAULTS, UsageError
 from maxrl.io.files import read_info
-from maxrl.tasks.rows import read_rows
+from maxrl.tasks.rows import check_messages, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"  # data/*/prepare.py write here
@@ -124,9 +124,8 @@ class Task:
 class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
-    left_out        how many have more
-    left_out_words  says so
-    longest         the length of the longest prompt here
+    left_out  how many have more
+    longest   the length of the longest prompt here
     """
 
     def __init__(self, task: Task, tokenizer, limit: int):
@@ -137,10 +136,6 @@ class Within:
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.longest = max((lengths[i] for i in self.places), default=0)
         self.left_out = len(task) - len(self.places)
-        self.left_out_words = (
-            f"left out {self.left_out} of {len(task)} prompts, longer than --max-prompt "
-            f"{limit} tokens"
-        )
 
     def __getattr__(self, name: str) -> Any:
         # Missing while a worker of a loader unpickles this object.
@@ -172,6 +167,8 @@ def example_of(task: Task, index: int) -> Example:
             f"{name} is {str(example)[:80]}: __getitem__ must return an Example(prompt, answer), "
             "its prompt a text or a list of messages"
         )
+    if isinstance(example.prompt, list):
+        check_messages(example.prompt, name)
     return example
 
 

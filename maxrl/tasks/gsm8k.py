@@ -29,13 +29,13 @@ class Gsm8k(BoxedAnswers):
     ):
         name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
         compared = (f"{split}.", "test.", "tokenizer")
-        folder, self.info = open_set(directory, f"data.{name}.prepare", compared)
+        folder, info = open_set(directory, f"data.{name}.prepare", compared)
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():
             split = "test"
         if split == "test":
-            self.source = str(self.info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
+            self.source = str(info.get("test", ""))  # GSM8K-Platinum, or GSM8K's own
         self.read(folder / f"{split}.jsonl", split, verdict)
 
     def __getitem__(self, index: int) -> Example:

@@ -178,13 +178,11 @@ class Images(Task):
         pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
         return pixels[:, ::-1] if rng.random() < 0.5 else pixels
 
-    def verify(self, response: str, example: Example) -> float:
-        return float(response == example.answer)
-
     def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""
-        right = response == example.answer
-        return f"right: {response}" if right else f"wrong: {response}, not {example.answer}"
+        if response == example.answer:
+            return f"right: {response}"
+        return f"wrong: {response}, not {example.answer}"
 
 
 def pillow() -> ModuleType:

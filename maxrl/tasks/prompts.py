@@ -42,8 +42,8 @@ class Prompts(Task):
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        answer = row.get("answer") or row.get("solution")
-        return Example(row["prompt"], answer if isinstance(answer, str) else "", row)
+        answer = row.get("answer") or row.get("solution") or ""
+        return Example(row["prompt"], str(answer), row)
 
     def verify(self, response: str, example: Example) -> float:
         raise UsageError(

@@ -107,10 +107,9 @@ def adapter(config: Any) -> dict[str, Any]:
     usual = vars(type(config)())
     for name, value in vars(config).items():
         if name not in READ and value and value != usual.get(name):
-            instead = "; pass lora_dropout=0" if name == "lora_dropout" else ""
             raise UsageError(
                 f"peft_config has {name} = {value!r:.40}, which is not here: an adapter is a plain "
-                f"LoRA without dropout, as rollouts come from the model that is trained{instead}"
+                "LoRA without dropout, as rollouts come from the model that is trained"
             )
     modules = getattr(config, "target_modules", None) or ("q_proj", "v_proj")
     if modules == "all-linear":

@@ -100,7 +100,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     batch = Arithmetic.of(args, world, examples)
     samples = args.num_generations_eval or args.num_generations
     # "constant" has no warm-up in transformers, "constant_with_warmup" has one.
-    warmup = args.warmup_steps or args.warmup_ratio
+    warmup = args.warmup_steps or math.ceil(args.warmup_ratio * batch.updates)
     if plain(args.lr_scheduler_type) == "constant":
         warmup = 0
     reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
@@ -140,7 +140,9 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     )
     if validation == 0 and options["eval_every"]:
         raise UsageError("eval_strategy needs an eval_dataset")
-    return Config(**(same | options | fixed | args.further))
+    if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
+        raise UsageError(f"MaxRLConfig takes no {min(twice)}: it is an argument of the trainer")
+    return Config(**(same | options | args.further | fixed))
 
 
 def plain(value: Any) -> Any:

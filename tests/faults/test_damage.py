@@ -54,6 +54,8 @@ def test_the_run_resumes_from_the_checkpoint_before(shell):
         bad = Path("run/step-000004", file.name)
         what, left = rng.choice([*damages(bad.read_bytes(), rng, flips=20), ("taken away", None)])
         bad.unlink() if left is None else bad.write_bytes(left)
+        # It was damaged before, too.
+        Path("run/step-000004.damaged/old").mkdir(parents=True)
         code, said = shell("train.py", *RUN, "--out", "run", "--resume", "auto")
         assert code == 0 and "resuming from step-000002" in said, (file, what, said)
         # Damaged checksums may name any file.

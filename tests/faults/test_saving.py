@@ -41,12 +41,15 @@ def flip(path, place=-1):
 def test_damaged_weights_are_not_evaluated_or_built_on(run, shell):
     """safetensors alone would read them. What only resuming needs may be damaged."""
     shell(*run, "--out", "run")
+    shutil.copytree("run", "good")
     flip(Path("run/step-000005/optimizer.safetensors"))
     ask = ("--samples", 1, "--k", 1, "--prompts", 1)
     assert shell("eval.py", "run", *ask)[0] == 0
     flip(Path("run/step-000005/model.safetensors"))
     for command in (
         ("eval.py", "run", *ask),
+        # Before the work on the other one would be lost.
+        ("eval.py", "good", "run", *ask),
         ("sample.py", "run"),
         ("train.py", *SHORT, "--init", "run", "--out", "new"),
     ):

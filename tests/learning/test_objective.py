@@ -4,6 +4,7 @@ in chunks.
 
 import copy
 import math
+import shutil
 
 import pytest
 import tiny
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from runs import metrics, refused, weights
 
-from maxrl import losses
+from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
 from maxrl.policy import SequencePolicy
 
@@ -280,6 +281,17 @@ def test_kl_keeps_near_the_start(dice, shell):
         assert code == 0, said
         drift[beta] = [row["kl"] for row in metrics(f"kl{beta}")]
     assert drift[5.0][0] == pytest.approx(0, abs=1e-8) and drift[5.0][-1] < drift[1e-9][-1] / 2
+
+
+def test_a_resumed_run_keeps_its_reference(dice, shell):
+    """--init is a run that has gone on in between."""
+    run = ("train.py", *RUN, "--task", "tiny:Up", "--max-response", 6, "--init", "base")
+    for step in (1, 2):
+        shutil.copytree(checkpoint.find(dice), f"base/step-{step}")
+        checkpoint.set_latest("base", f"step-{step}")
+        result = shell(*run, "--beta", 0.1, "--out", "kl", "--resume", "auto")
+        assert step == 2 or result[0] == 0, result
+    refused(result, "kl was started with init = 'base/step-1', not 'base/step-2'")
 
 
 def test_entropy_bonus_raises_the_entropy(dice, shell):

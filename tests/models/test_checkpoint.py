@@ -35,13 +35,20 @@ def save(path, model, optimizer=None):
     return path
 
 
+def meant(path):
+    """Of a checkpoint that is changed by hand."""
+    (path / checkpoint.CHECKSUMS).unlink(missing_ok=True)
+
+
 def edit(file, **changes):
     """Change keys of a JSON file."""
+    meant(file.parent)
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def rewrite(file, changes):
     """Change tensors of a safetensors file; None removes one."""
+    meant(file.parent)
     tensors = load_file(file) | changes
     save_file({name: t.clone() for name, t in tensors.items() if t is not None}, file)
 
@@ -254,6 +261,7 @@ def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, wo
 def test_what_is_no_safetensors_file(tmp_path):
     """A header that claims more than the file holds is damage; a pickle is not read."""
     path = save(tmp_path / "a", tiny.model(torch.float32))
+    meant(path)
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file} is damaged"):
@@ -265,10 +273,14 @@ def test_what_is_no_safetensors_file(tmp_path):
 
 
 def test_shards(tmp_path):
-    """All of them are read, whatever an index says, and a missing one is noticed."""
+    """All of them are read, whatever an index says, and a missing one is noticed. A file of another
+    name is none of them."""
     path = save(tmp_path / "a", tiny.model(torch.float32))
-    expected = checkpoint.load_model(path)[0].state_dict()
     whole = load_file(path / "model.safetensors")
+    save_file({name: value + 1 for name, value in whole.items()}, path / "model_old.safetensors")
+    expected = checkpoint.load_model(path)[0].state_dict()
+    assert all(expected[name].equal(whole[name]) for name in whole)
+    meant(path)
     (path / "model.safetensors").rename(tmp_path / "whole.safetensors")
     index = {"weight_map": dict.fromkeys(whole, "../whole.safetensors")}
     checkpoint.write_json(path / "model.safetensors.index.json", index)

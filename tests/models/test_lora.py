@@ -270,6 +270,7 @@ def test_a_classifier_refuses():
 def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = write(Path("a"), adapted(base("qwen2")))
+    (path / checkpoint.CHECKSUMS).unlink()
     config = json.loads((path / "adapter_config.json").read_text())
     (path / "adapter_config.json").write_text(json.dumps(config | change))
     with pytest.raises(ValueError, match=words):
@@ -278,6 +279,7 @@ def test_foreign_adapters_are_refused_by_name(change, words, base, tmp_path, mon
 
 def test_tensors_that_do_not_fit(base, tmp_path):
     path = write(tmp_path / "a", adapted(base("qwen2"), ("q_proj",)))
+    (path / checkpoint.CHECKSUMS).unlink()
     file = path / "adapter_model.safetensors"
     tensors = load_file(file)
     first = next(name for name in tensors if "lora_A" in name)

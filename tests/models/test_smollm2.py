@@ -113,6 +113,10 @@ def test_another_wheel_is_refused(tmp_path, capsys):
     assert stopped.value.code == 1
     assert "SHA-256" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
+    # A folder that holds no model is never replaced.
+    with pytest.raises(SystemExit) as stopped:
+        prepare.main(["--source", str(wheel), "--out", str(tmp_path), "--overwrite"])
+    assert stopped.value.code == 2 and wheel.exists()
 
 
 @pytest.mark.skipif(

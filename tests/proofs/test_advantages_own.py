@@ -70,7 +70,7 @@ def test_a_file_and_a_name(tmp_path, monkeypatch):
     assert "mine.py:double" not in ADVANTAGES
     with pytest.raises(UsageError, match="no function or class duoble"):
         weight("mine.py:duoble", 0.3, rollouts=8)
-    with pytest.raises(KeyError, match="called 'maxlr'; the nearest names are maxrl"):
+    with pytest.raises(KeyError, match="called 'maxlr'; use reinforce"):
         weight("maxlr", 0.3, rollouts=8)
 
 
@@ -145,6 +145,8 @@ def test_a_rule_that_fails_says_so():
         weight(lambda rewards: rewards / rewards.mean(1, keepdim=True), 0.5, rollouts=4)
     with pytest.raises(ValueError, match="raised KeyError: 'nothing'"):
         weight(lambda rewards: {}["nothing"], 0.5, rollouts=4)
+    with pytest.raises(ValueError, match="not ndarray"):
+        weight(lambda rewards: rewards.numpy(), 0.5, rollouts=4)
 
 
 # -------------------------------------------- options ---------------------------------------------

@@ -94,13 +94,19 @@ def test_an_adapter_as_init(warm, shell):
     refused(shell("train.py", *RL, "--init", "first", "--out", "third"), "a LoRA adapter already")
 
 
-def test_the_base_is_gone(warm, shell):
+def test_the_base_is_gone_or_damaged(warm, shell):
     shutil.copytree(checkpoint.find(warm), "base")
     assert shell("train.py", *RL, "--init", "base", "--out", "rl")[0] == 0
-    Path("base").rename("elsewhere")
-    for script, *options in (
+    commands = (
         ["train.py", *RL, "--init", "base", "--out", "rl", "--resume"],
         ["sample.py", "rl"],
         ["eval.py", "rl", "--prompts", 4],
-    ):
-        refused(shell(script, *options), "its base model is not there", "base_model_name_or_path")
+    )
+    file = Path("base/model.safetensors")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for command in commands:
+        refused(shell(*command), "base/model.safetensors is damaged")
+    Path("base").rename("elsewhere")
+    for command in commands:
+        refused(shell(*command), "its base model is not there", "base_model_name_or_path")

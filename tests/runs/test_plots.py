@@ -105,6 +105,8 @@ def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
     assert end.value.code == 2 and said.count("\n") == 1 and "nowhere is no run directory" in said
     with pytest.raises(UsageError, match="curves.xyz is no figure"):
         plots.main(["nowhere", "--out", "curves.xyz"])
+    with pytest.raises(UsageError, match="reward is in none"):
+        plots.training({"begun": [[]]}, Path("curves.png"))
 
 
 def test_weights(tmp_path, monkeypatch):

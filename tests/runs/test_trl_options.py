@@ -98,6 +98,7 @@ VALUES = [
     (dict(epsilon=0.1, epsilon_high=0.3), dict(clip=(0.1, 0.3))),
     (dict(lr_scheduler_type="constant", warmup_steps=5), dict(schedule="constant", warmup_steps=0)),
     (dict(max_steps=40, warmup_steps=0.1), dict(steps=40, warmup_steps=4)),
+    (dict(max_steps=40, warmup_ratio=1.0), dict(warmup_steps=40)),
     (dict(max_steps=40, save_steps=0.25), dict(save_every=10)),
     (dict(save_strategy="epoch"), dict(save_every=64)),
     (dict(eval_strategy="steps", eval_steps=7), dict(eval_every=7)),
@@ -136,11 +137,15 @@ def test_values(given, expected):
         dict(num_train_epochs=0),
         dict(generation_batch_size=8, steps_per_generation=1),
         dict(steps_per_generation=3, gradient_accumulation_steps=2),
+        # The trainer says these.
+        dict(init="another"),
+        dict(out="another"),
+        dict(resume="auto"),
     ],
 )
 def test_values_that_are_not_here(given):
     with pytest.raises(UsageError):
-        recipe(MaxRLConfig("x", **given), 1, 64, 0)
+        recipe(MaxRLConfig("x", **given), 1, 64, 0, init="model")
 
 
 GRID = [

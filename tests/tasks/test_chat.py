@@ -174,9 +174,6 @@ def test_errors_are_one_sentence():
         with pytest.raises(ValueError, match=words) as caught:
             tokenizer(template).render(USER)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
-    for messages in ([], "text", [{"content": "x"}], ["x"], [{"role": 3}]):
-        with pytest.raises(ValueError, match="chat messages are a list"):
-            tokenizer(SMOLLM2).render(messages)
 
 
 @pytest.mark.parametrize("version", ["2.11", "3.1.5", "3.1.6", "3.2.0rc1"])

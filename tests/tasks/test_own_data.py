@@ -272,6 +272,18 @@ def test_mistakes_in_an_estimator(mine, shell, arguments, words):
     refused(shell(*ask, "--estimator", *arguments.split()), words)
 
 
+def test_supervised_on_ones_own_answers(own, shell):
+    """Without any reward function. A number is its text; no answer is nothing to learn."""
+    rows = [json.loads(line) for line in Path("mine.jsonl").read_text().splitlines()]
+    ask = ("train.py", *own, "--estimator", "supervised", "--rollouts", 1)
+    for answer, expected in ((7, 0), (None, 2)):
+        text = "".join(json.dumps(row | {"answer": answer}) + "\n" for row in rows)
+        Path("mine.jsonl").write_text(text)
+        code, said = shell(*ask, "--out", f"run{answer}")
+        assert code == expected and (not code or "no answer to learn from: " in said), said
+    refused(shell(*ask, "--eval-every", 1, "--out", "no"), "judges nothing by itself")
+
+
 def test_a_recipe_of_ones_own(mine, warm, shell):
     ask = ("--init", warm, "--task.train", "mine.jsonl", "--reward", "rewards.py:correct")
     code, said = shell("train.py", "mine.py:recipe", *ask)

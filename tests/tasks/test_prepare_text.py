@@ -53,13 +53,13 @@ def test_gsm8k(form, run, tmp_path):
     first = {"problem": "Clips?", "answer": "1024", "source": "gsm8k"}
     assert rows(out / "train.jsonl")[0] == first | {"solution": "She sold 48/2 = 24 clips."}
     task = TASKS["gsm8k"]("test", directory=out)
-    assert task.info["test"] == "GSM8K" and task[1].columns["source"] == "gsm8k-test"
+    assert task.source == "GSM8K" and task[1].columns["source"] == "gsm8k-test"
     assert "holds this set already" in run("gsm8k", "--source", source, "--test", source)[1]
     platinum = ("gsm8k", "--source", source, "--test", source, "--platinum")
     code, said = run(*platinum)
     assert code == 2 and "another set" in said
     assert run(*platinum, "--overwrite")[0] == 0
-    assert TASKS["gsm8k"]("test", directory=out).info["test"] == "GSM8K-Platinum"
+    assert TASKS["gsm8k"]("test", directory=out).source == "GSM8K-Platinum"
 
 
 @pytest.mark.parametrize("answer", ["no mark", "#### ", "#### 5 apples", "#### \u0665"])

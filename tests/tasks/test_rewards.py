@@ -228,13 +228,13 @@ def test_a_call_that_fails(said, tmp_path):
 
 
 def test_columns_that_are_not_there():
-    with pytest.raises(UsageError, match="right: .*'answer'; .*completions, "):
+    with pytest.raises(UsageError, match="right: .*'answer'; .*completions, prompts"):
         judged(Rewards([right]), PROMPTS, TEXTS)
 
     def others(completions, answer, **columns):
         return right(completions, answer)
 
-    with pytest.raises(UsageError, match="others: .*'answer'; .*completions, "):
+    with pytest.raises(UsageError, match="others: .*'answer'; .*completions, prompts"):
         judged(Rewards([others], errors="drop"), PROMPTS, TEXTS)
 
     def optional(completions, answer=None):

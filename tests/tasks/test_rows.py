@@ -56,7 +56,7 @@ def test_messages_in_files_that_hold_them():
     [
         ({"prompt": "p", "answer": "a", "solution": "s"}, "p", "a"),
         ({"prompt": CHAT, "solution": "s"}, CHAT, "s"),
-        ({"problem": "p", "answer": 4}, "p", ""),
+        ({"problem": "p", "answer": 4}, "p", "4"),
         ({"question": "p", "answer": None, "solution": "s"}, "p", "s"),
     ],
 )

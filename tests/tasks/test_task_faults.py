@@ -82,6 +82,13 @@ class Unlike(Right):
     def __getitem__(self, index):
         return ("UP", "DONE")
 
+class Letter(Right):
+    stop_tokens = ("e")
+
+class Words(Right):
+    def __getitem__(self, index):
+        return Example(["UP"], "DONE")
+
 class Unmade(Right):
     def __init__(self, split):
         raise RuntimeError("no database")
@@ -116,7 +123,7 @@ SAID = {
     "Text": "Text raised",
     "NaN": "NaN returned a reward that is not a finite number",
     "Short": "Short raised RuntimeError",
-    "Shape": "Shape returned Tensor (16,) for 4 prompts with 4 responses each",
+    "Shape": "Shape returned tensor([",
 }
 BEFORE = {
     "Missing": "example 5 of the task Missing raised KeyError: 5",
@@ -173,6 +180,8 @@ def test_examples_and_verdicts_that_fail(name, run):
     [
         ("Empty", "example 0 of the task Empty raised KeyError: 0 (faults.py, line"),
         ("Unlike", "example 0 of the task Unlike is ('UP', 'DONE'): __getitem__ must return"),
+        ("Letter", "task faults.py:Letter: stop_tokens = 'e' must be a list"),
+        ("Words", "example 0 of the task Words: a message must have a role and a content"),
         ("Unmade", "task faults.py:Unmade raised RuntimeError: no database (faults.py, line"),
     ],
 )

@@ -36,6 +36,10 @@ def test_the_table_of_numbers():
     wrong = [(r[-80:], a, v) for r, a, v in TABLE if verify_number(r, a) != v]
     assert not wrong, wrong
     assert all(type(verify_number(r, a)) is float for r, a, _ in TABLE)
+    # Their own texts are 1e-05 and 2e+16.
+    assert verify_number(r"\boxed{0.00001}", 1e-5) and verify_number(
+        rf"\boxed{{{2 * 10**16}}}", 2e16
+    )
 
 
 # Ways to write one number; none changes its value.

@@ -11,6 +11,7 @@ STUDIES = {
     "words": "word problems",
     "maze_strong": "mazes, strong base",
     "maze_weak": "mazes, weak base",
+    "smollm2": "GSM8K, SmolLM2-135M",
 }
 NAMES = {"maxrl": "MaxRL", "grpo": "GRPO", "reinforce_mean": "REINFORCE"}
 UP_TO = (0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1 - 1e-9, 1)

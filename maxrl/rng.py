@@ -1,7 +1,8 @@
 """The streams of random numbers of a run.
 
-Each is seeded by a list of its own shape or tag, so that no two streams coincide, and by nothing
-that depends on batching or on the number of ranks.
+Each is seeded by a list of its own, so that no two streams of a run coincide, and by nothing that
+depends on batching or on the number of ranks. (NumPy pads seeds with zeros, so that `classes` is
+the stream of a first prompt's rollouts; a classifier has none.)
 """
 
 import numpy as np
@@ -33,5 +34,5 @@ def minibatches(seed: int, step: int, rank: int, update_pass: int) -> np.random.
 
 def prompt_order(seed: int, epoch: int) -> np.random.Generator:
     """The order of the prompts in an epoch."""
-    # NumPy pads seeds with zeros: without the tag this would be the noise of a first prompt.
+    # Without the tag this would be the noise of a first prompt.
     return np.random.default_rng([seed, epoch, 0, PROMPT_ORDER])

@@ -126,8 +126,8 @@ def rl17() -> dict | None:
                 lines.append(line(drawn[method], x, means))
         panels += level(panel(title, label, SOLVED, lines))
     return {
-        "title": "17x17 mazes, full size: MaxRL rises (rounds on one seed not to the end), GRPO and "
-        "RLOO collapse",
+        "title": "17x17 mazes, full size: MaxRL rises (rounds on one seed not to the end), GRPO "
+        "and RLOO collapse",
         "caption": "3.9M parameters, 32 prompts a step, 8, 16 or 32 rollouts (paper: 256 prompts), "
         "rate 1e-4, means of 50 steps, a line a seed; the paper's Figure 12 is smoothed with decay "
         ".99 a step, its Figure 17 is of held-out mazes and has two points here, ours is of fresh "

@@ -168,7 +168,7 @@ class SequencePolicy:
     def demonstrate(self, examples: Sequence[Any]) -> Rollouts:
         """Return the reference answers of the examples as rollouts, N = 1.
 
-        With advantage 1 their loss is that of maximum likelihood. PromptError as in rollout.
+        With advantage 1 their loss is that of maximum likelihood. PromptError if one is missing.
         """
         # Prefer eos among the stop tokens.
         eos: Any = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")

@@ -128,7 +128,7 @@ class Tokenizer:
 
         ValueError if there is no template, or it fails.
         """
-        if self.chat_template is None:
+        if not self.chat_template:
             raise ValueError(
                 "the tokenizer has no chat template: only a prompt that is text or one user "
                 "message can be read"
@@ -152,7 +152,7 @@ class Tokenizer:
         """
         if (
             isinstance(prompt, list)
-            and self.chat_template is None
+            and not self.chat_template
             and [m["role"] for m in prompt] == ["user"]
         ):
             prompt = prompt[0]["content"]

@@ -163,8 +163,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
     check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
     check_trackers(cfg.track)
-    unused = cfg.estimator == "supervised" and not cfg.eval_every
-    if not (unused or cfg.reward or task.classes):
+    if not (cfg.reward or task.classes or cfg.estimator == "supervised" and not cfg.eval_every):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
     if cfg.epochs:

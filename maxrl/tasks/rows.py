@@ -70,8 +70,8 @@ def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
 
 
 def check_messages(messages: list, where: str) -> None:
-    """DataError unless these are chat messages with a role and a text each."""
-    for message in messages:
+    """DataError unless these are chat messages, one at least, with a role and a text each."""
+    for message in messages or [None]:
         if not isinstance(message, dict) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):

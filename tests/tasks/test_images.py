@@ -314,6 +314,7 @@ def test_rewards_and_verdicts(raw):
         [task.show(task.classes[c], task[i])[:5] for c in row] for i, row in zip((3, 4, 5), drawn)
     ]
     assert [[text == "right" for text in row] for row in said] == rewards.tolist()
+    assert all(task.show(name, task[3])[:5] == "wrong" for name in ("", "Cat", " cat", "dog"))
 
 
 def test_options_that_are_refused(raw, monkeypatch):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from maxrl.errors import UsageError
+from maxrl.io.files import DataError
 from maxrl.tasks import load_task
-from maxrl.tasks.rows import read_rows
+from maxrl.tasks.rows import check_messages, read_rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROWS = [
@@ -65,6 +66,12 @@ def test_the_columns_of_trl(row, prompt, answer):
     example = prompts(write("a.jsonl", [row]))[0]
     assert example.prompt == prompt and example.answer == answer
     assert row.items() <= example.columns.items()
+
+
+@pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], [{"role": 3}], "x"])
+def test_what_is_no_chat(messages):
+    with pytest.raises(DataError, match="here: a message must have a role and a content"):
+        check_messages(messages, "here")
 
 
 def test_the_math_task_reads_them_too():

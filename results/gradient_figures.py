@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from results.panels import METHODS, line, panel, theirs
+from results.panels import METHODS, line, over_seeds, panel, theirs
 from results.reading import RESULTS, paper, read_json
 from results.tables import norms, oracle
 
@@ -38,7 +38,7 @@ def figure6() -> dict:
 def policies(rows: list[dict], name: str, x: str, key: str) -> dict:
     """A number of an estimator's rows against their N or order: the mean of five policies."""
     values = np.stack([oracle.numbers(row)[key] for row in rows], 1)
-    return line(name, [row[x] for row in rows], values.mean(0))
+    return over_seeds(name, [row[x] for row in rows], values)
 
 
 def of_method(rows: list[dict], **about) -> list[dict]:
@@ -69,9 +69,11 @@ def oracle_rollouts() -> dict:
     label = "16,384 rollouts of a prompt in groups of N"
     panels.append(panel(title, label, "error", lines, xscale="log", ylim=(0, 1.02)))
     return {
-        "title": "As N grows MaxRL's gradient turns into that of log p, and its noise grows",
+        "title": "As N grows MaxRL's gradient turns into that of log p, with more noise from "
+        "N = 32 on",
         "caption": "The exact oracle: 12 prompts, pass rates .001 to .9, one group of N rollouts "
-        "each (last panel: more), mean of five policies. T = 4 and k = 8, at most N",
+        "each (last panel: more), mean of five policies and each of them (thin). T = 4 and k = 8, "
+        "at most N. Error: squared distance to grad log p after the best step",
         "panels": panels,
     }
 
@@ -94,8 +96,9 @@ def oracle_orders() -> dict:
         panels.append(panel(*labels, lines, xscale="log", ylim=(0, top)))
     return {
         "title": "With the same rollouts the order T turns the gradient from RLOO's to MaxRL's",
-        "caption": "The exact oracle: order T from the same rollouts, mean of five policies. "
-        "MaxRL is Algorithm 1, of order N - 1",
+        "caption": "The exact oracle: order T from the same rollouts, mean of five policies and "
+        "each of them (thin). MaxRL is Algorithm 1, of order N - 1. Error: squared distance to "
+        "grad log p after the best step",
         "panels": panels,
     }
 

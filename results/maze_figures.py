@@ -53,7 +53,7 @@ def fewer_panels(results: dict, ks: list[int]) -> list[dict]:
     return [left, panel(MAZE9, *labels, lines, **axes)]
 
 
-def figure5(file: str, what: str, title: str) -> dict:
+def figure5(file: str, what: str, title: str, together: str) -> dict:
     """pass@k against k, and how many times fewer samples MaxRL needs."""
     results = evaluated(RESULTS / file)
     ks = table.powers(results)
@@ -68,7 +68,8 @@ def figure5(file: str, what: str, title: str) -> dict:
         "caption": "Figure 5: coverage, and how many times fewer samples MaxRL needs for another "
         "one's pass@k (triangles, side by side: one sample is enough). Ours: "
         f"{what}, {results['prompts']} test mazes x {results['samples']} samples, above "
-        f"{seeds_said(count)}, below of the mean over seeds. Dashed: the paper's",
+        f"{seeds_said(count)}, below of the mean over seeds, as far as MaxRL reaches the other. "
+        f"Lines that lie together: {together}. Dashed: the paper's",
         "panels": [
             *pair(left, (MAZE9, "pass@k", lines), "k", xscale="log"),
             *fewer_panels(results, ks),
@@ -139,12 +140,42 @@ def figure17(base: str, title: str) -> dict:
             lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
         left = (MAZE17, f"{k}, held-out mazes", curves)
         panels += pair(left, (MAZE9, f"{k}, training mazes", lines), "step")
+    panels[-1]["levels"] = {BEFORE[base]: "before RL, test mazes"}
     return {
         "title": title,
         "caption": f"Figure 17. Ours: {base} base, a warm-up stopped at pass@1 {BASES[base]}; 16 "
         "prompts x 32 rollouts a step; no maze comes twice in RL, 4 to 14 % were seen in the "
-        f"warm-up; means of 45 steps, {seeds_said(len(ours['maxrl']))}. Dashed: the paper's 9,000 "
-        "steps",
+        f"warm-up; means of 45 steps, in blocks of 100 the title; {seeds_said(len(ours['maxrl']))}"
+        ". Dashed: the paper's 9,000 steps, from a base of .012",
+        "panels": panels,
+    }
+
+
+def fresh() -> dict | None:
+    """pass@1 and pass@32 over training of the seeds that no other study uses."""
+    panels, counts = [], {}
+    for base in ("weak", "strong"):
+        # Seed 100 chose the rates.
+        pattern = rf"{base}-seed(?P<seed>\d)-(?P<method>maxrl|grpo|rloo)-lr.*"
+        ours = paired(runs(RESULTS / "fresh/runs", pattern, 1000), METHODS)
+        if not ours:
+            continue
+        counts[base] = len(ours["maxrl"])
+        for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
+            lines = []
+            for name, seeds in ours.items():
+                steps, values = over_steps([solved(rows) for rows in seeds], key)
+                lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
+            panels += level(
+                panel(f"ours: {base} base (reduced scale)", "step", f"{k}, training mazes", lines)
+            )
+    if not counts:
+        return None
+    seeds = " and ".join(f"{count} of the {base} base" for base, count in counts.items())
+    return {
+        "title": "Fresh seeds and mazes, a learning rate for each method",
+        "caption": "9x9 mazes, .3M parameters, 16 prompts x 32 rollouts a step, rate falling to 0 "
+        f"from step 500 on; means of 45 steps; lines are seeds, {seeds}, bold: their mean",
         "panels": panels,
     }
 
@@ -161,7 +192,7 @@ def clipping() -> dict:
             both = {method: clipped[method][seed], f"{method}-not clipped": seeds[seed]}
             for name, run in both.items():
                 steps, values = over_steps([solved(run)], key)
-                lines.append(line(name, steps, smooth(values, 9)[0]))
+                lines.append(line(name, steps[4:-4], smooth(values, 9)[0][4:-4]))
         panels += level(panel(MAZE9, "step", f"{k}, training mazes", lines))
     return {
         "title": f"Without norm clipping MaxRL still leads on seed {seed}, where GRPO collapses",
@@ -205,9 +236,9 @@ def base17() -> dict:
     axes = {"xscale": "log", "ylim": (0, 1)}
     panels = [panel("ours, points: the paper's; full size", "k", "pass@k", lines, **axes)]
     warm_ups = runs(RESULTS / "maze17/runs", r"(?P<method>seed)(?P<seed>\d+)", 1000)["seed"]
-    for key, label, limits, levels in (
-        ("loss", "loss per token", (0, 0.5), {".294": "blind walk"}),
-        ("eval/pass@1", "pass@1, validation", (0, 0.03), {".012": "the paper's base"}),
+    for key, label, limits, levels, said in (
+        ("loss", "loss per token", (0, 0.5), {".294": "blind walk"}, "right"),
+        ("eval/pass@1", "pass@1, validation", (0, 0.016), {".012": "the paper's base"}, "left"),
     ):
         lines = []
         for seed, rows in warm_ups.items():
@@ -216,7 +247,7 @@ def base17() -> dict:
                 values = smooth(values, 9)
             lines.append(line(f"seed {seed}", steps, values[0]))
         title = "ours: full size, a line a seed"
-        axes = {"ylim": limits, "levels": levels}
+        axes = {"ylim": limits, "levels": levels, "said": said}
         panels.append(panel(title, "step of the warm-up", label, lines, **axes))
     return {
         "title": "The warm-up reaches the paper's base at one try, not quite in 256 tries",
@@ -254,17 +285,17 @@ def price() -> dict:
             # As far as all seeds go.
             first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
             x = np.linspace(first, last, 10)
-            lines.append(line(name, x, np.mean([np.interp(x, *each) for each in curves], 0)))
+            each = np.array([np.interp(x, *curve) for curve in curves])
+            lines.append(line(name, x, each.mean(0)))
         title = f"ours: equal {what} (reduced scale)"
         panels.append(panel(title, label, "pass@1, fresh mazes", lines))
-    end = min(max(one["x"]) for one in panels[2]["lines"])
-    panels[2]["xlim"] = (0, 1.6 * end)
     lines = [line(name, ks, np.mean(list(tested[arm].values()), 0)) for arm, name in shown.items()]
     labels = ("ours: after 1,000 steps (reduced scale)", "k", "pass@k, test mazes")
     return {
-        "title": "Rounds with 32 prompts lead at equal steps on three seeds of three",
-        "caption": "9x9 mazes from weak bases. Prompts x rollouts; 16x8,8,16 are rounds of 8, 8 "
-        f"and 16 rollouts until one has a success. Means of {count} seeds, of "
+        "title": "On average rounds with 32 prompts lead at equal steps, with 16 at equal rollouts",
+        "caption": "9x9 mazes from weak bases, .3M parameters. Prompts x rollouts; 16x8,8,16 are "
+        "rounds of 8, 8 and 16 rollouts until one has a success; with 32 prompts they begin with "
+        f"764 rollouts a step, where the others have 512. Means of {count} seeds, of "
         f"{len(price_tables.TIMED)} for seconds, as far as all of them go; blocks of 100 steps",
         "panels": [*level(*panels), panel(*labels, lines, xscale="log", ylim=(0, 1))],
     }
@@ -272,6 +303,7 @@ def price() -> dict:
 
 BESIDE = {"base": 0.87, "rloo": 1, "grpo": 1.15}
 BASES = {"weak": ".015", "strong": ".08"}
+BEFORE = {"weak": ".433", "strong": ".700"}  # pass@32 of the bases on test mazes
 FIGURES = {
     "demo": demo,
     "price": price,
@@ -279,35 +311,41 @@ FIGURES = {
     "figure5_demo": lambda: figure5(
         "demo/test.json",
         "400 steps from the weak base",
-        "After 400 steps MaxRL solves more than its base at every k, GRPO up to k = 8 only",
+        "After 400 steps MaxRL solves on average more than its base at every k, GRPO up to k = 8",
+        "seeds of GRPO and RLOO near .09",
     ),
     "figure5_160_steps": lambda: figure5(
         "maze9_laptop/test.json",
-        "160 steps from a stronger base, a rate a method",
+        "160 steps from a base of pass@1 .12, a rate a method",
         "After 160 steps GRPO and RLOO are ahead at one try, MaxRL from a few tries on",
+        "GRPO and RLOO",
     ),
     "figure5_weak": lambda: figure5(
         "headline/weak-test.json",
         "1,000 steps from the weak base",
-        "MaxRL needs far fewer samples than GRPO, because GRPO collapses on two of four seeds",
+        "One sample of MaxRL is as good as 512 of GRPO on three of four seeds (the other: 160)",
+        "seeds 1 and 3 of GRPO and three of RLOO, at .09",
     ),
     "figure5_strong": lambda: figure5(
         "headline/strong-test.json",
         "1,000 steps from the strong base",
-        "From the strong base seeds disagree at one try; within 8 tries MaxRL leads on all three",
+        "From the strong base seeds disagree at one try; within 8 tries MaxRL leads GRPO and RLOO",
+        "GRPO and RLOO at the bottom right",
     ),
     "figure12_weak": lambda: figure12(
-        "weak", "MaxRL solves ever more prompts; our GRPO loses them in 1,000 steps (paper: 9,000)"
+        "weak",
+        "MaxRL solves ever more prompts; GRPO falls on three of four seeds, not in the paper",
     ),
     "figure12_strong": lambda: figure12(
         "strong", "From the strong base GRPO and RLOO lose prompts, MaxRL gains some"
     ),
     "figure17_weak": lambda: figure17(
-        "weak", "MaxRL leads in 32 tries at once, and at one try after 100 to 400 steps"
+        "weak", "MaxRL leads in 32 tries at once, at one try on all four seeds from step 400 on"
     ),
     "figure17_strong": lambda: figure17(
         "strong", "From the strong base MaxRL leads in 32 tries; at one try no lead shows"
     ),
+    "figure17_fresh": fresh,
     "clipping": clipping,
     "figure17_full_size_base": base17,
 }

@@ -136,7 +136,7 @@ def picture(numbers: dict, file: Path):
     widest = max(len(plots.called(name)) for name in order)
     ncols = min(len(handles), 105 // (widest + 8))
     fig.legend(handles=handles, loc="outside lower center", ncols=ncols, **about)
-    fig.suptitle(textwrap.fill(numbers["title"], 105), fontsize=11, fontweight="bold")
+    fig.suptitle(textwrap.fill(numbers["title"], 92), fontsize=11, fontweight="bold")
     fig.savefig(file, dpi=150)
     close(fig)
     shrink(file)

@@ -167,14 +167,13 @@ def tested(results: dict, runs: Path, base: str, seeds: list[int]):
         times = times_fewer(powers, curves[name], curves["maxrl"])  # (3, ks)
         cells = [[fewer(value, powers[i]) for value in times[:, i]] for i in shown]
         line(name, *(f"{mean} [{least}, {most}]" for mean, least, most in cells))
-    head(
-        "times fewer samples MaxRL needs for its base's pass@k, by seed",
-        *(f"k = {powers[i]}" for i in shown),
-    )
-    for place, seed in enumerate(seeds):
-        one = slice(place, place + 1)
-        times = times_fewer(powers, curves["base"][one], curves["maxrl"][one], draws=1)[0]
-        line(f"seed {seed}", *(fewer(times[i], powers[i]) for i in shown))
+    for name, whose in (("base", "its base's"), ("grpo", "GRPO's")):
+        title = f"times fewer samples MaxRL needs for {whose} pass@k, by seed"
+        head(title, *(f"k = {powers[i]}" for i in shown))
+        for place, seed in enumerate(seeds):
+            one = slice(place, place + 1)
+            times = times_fewer(powers, curves[name][one], curves["maxrl"][one], draws=1)[0]
+            line(f"seed {seed}", *(fewer(times[i], powers[i]) for i in shown))
     shown = [0, 1, 3, 6]
     head("samples needed for MaxRL's pass@k, by", *(f"k = {powers[i]}" for i in shown))
     for name in ("base", "rloo", "grpo"):

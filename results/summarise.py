@@ -19,6 +19,7 @@ from results.reading import RESULTS
 from results.tables import (
     comparison,
     fixed_set,
+    fresh,
     headline,
     images_1000,
     images_laptop,
@@ -42,6 +43,7 @@ STUDIES = {
     "comparison": lambda study: comparison.main(study.parent),
     "demo": mazes.main,
     "fixed_set": fixed_set.main,
+    "fresh": fresh.main,
     "headline": headline.main,
     "images_1000": images_1000.main,
     "images_laptop": images_laptop.main,

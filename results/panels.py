@@ -85,7 +85,7 @@ def draw(ax, one: dict):
     if one.get("pale"):
         ax.plot(x, y, lw=0.8, alpha=0.5, color=color)
         return None
-    few = len(x) <= 18
+    few = len(x) <= 20
     style = {"ls": "--" if one.get("paper") else "-", "lw": one.get("lw", 1.8)}
     style |= {"marker": "o", "ms": 3} if few else {}
     if points:

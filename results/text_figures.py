@@ -38,11 +38,11 @@ def smollm2() -> dict:
             means = blocks(1 + np.arange(len(rows)), solved, 10)[0]
             trained.append(line(name, 5 + 10 * np.arange(len(means)), means))
     return {
-        "title": "SmolLM2-135M on GSM8K: no gain at one try, and seeds differ as much as methods",
+        "title": "SmolLM2-135M on GSM8K: no clear gain, and seeds differ more than methods",
         "caption": "Warm-up of 30 steps, then 60 steps of 8 prompts x 16 rollouts (rounds: 4, 4 "
         "and 8), rate 1e-5, a line a seed (paper, Figure 4: 360M, 256 x 128, 1,500 steps). Left: "
         "128 test problems x 16 samples, temperature .6, top-p .95, standard errors .005 at k = 1 "
-        "and .03 at 16. Right: training prompts, means of 10 steps",
+        "and .04 at 16. Right: training prompts, means of 10 steps",
         "panels": [
             *level(
                 panel(

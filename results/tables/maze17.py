@@ -13,7 +13,7 @@ KS = [1, 32, 128, 256]
 
 
 def bases(study: Path):
-    head("base at the paper's size", "stopped at step", *(f"pass@{k}" for k in KS))
+    head("base, standard error over mazes", "stopped at step", *(f"pass@{k}" for k in KS))
     published = [paper(17)[f"pass@{k}"]["base"][1][0] for k in KS]
     line("paper (Figure 17)", "1,500", *(f"{value:.3f}" for value in published))
     for seed, name in enumerate(("test", "test_seed1", "test_seed2")):

@@ -36,15 +36,16 @@ def means(rows: list[dict], key: str) -> np.ndarray:
 
 
 def trained(found: dict):
-    """What every run cost, and its training mazes in its first and last blocks."""
+    """What every run cost, and its training mazes in its first and last whole blocks; the hours are
+    made of medians of five steps."""
     head(
         "run",
         "steps",
         "hours of a core",
-        "seconds a step",
-        "rollouts a prompt, first and last",
-        "reward, first and last",
-        "prompts with a success, first and last",
+        "seconds a step, median",
+        "rollouts a prompt, first and last 50 steps",
+        "reward, first and last 50 steps",
+        "prompts with a success, first and last 50 steps",
     )
     for method, seeds in found.items():
         for seed, rows in seeds.items():

@@ -45,7 +45,15 @@ def place(file: Path) -> tuple[int, str]:
 def samples(study: Path):
     """Every file of samples; the errors are standard errors over problems."""
     verdicts = [f"{verdict} pass@{k}" for verdict in ("boxed", "published") for k in (1, 8)]
-    head("model", "temperature", "problems x samples", *verdicts, "with a box", "cut", "tokens")
+    head(
+        "model, standard error over problems",
+        "temperature",
+        "problems x samples",
+        *verdicts,
+        "with a box",
+        "cut",
+        "tokens",
+    )
     for file in sorted(study.glob("*-*.jsonl"), key=place):
         name, n, temperature = named(file)
         rows = read(file)
@@ -85,7 +93,7 @@ def gains(study: Path):
     names = [file.stem.removesuffix("-0.6") for file in sorted(study.glob("seed*-0.6.jsonl"))]
     for against in ("base", "grpo"):
         what = "the base" if against == "base" else "GRPO of its seed"
-        head(f"run minus {what}", "pass@1", "pass@8", "pass@16")
+        head(f"run minus {what}, paired over problems", "pass@1", "pass@8", "pass@16")
         for name in names:
             seed, method = name.split("-")
             other = against if against == "base" else f"{seed}-{against}"

@@ -23,7 +23,7 @@ PAGES = {  # the pages of studies, and those that show the comparison of all of 
     if study != "comparison"
 } | {"comparison": [ROOT / "results/README.md", ROOT / "README.md"]}
 # Tables of settings and verdicts, without a measured number.
-SETTINGS = ("| paper | claim |",)
+SETTINGS = ("| paper | claim |", "| expected | found |")
 
 
 def tables(text: str) -> list[list[str]]:

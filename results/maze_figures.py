@@ -173,7 +173,7 @@ def fresh() -> dict | None:
         return None
     seeds = " and ".join(f"{count} of the {base} base" for base, count in counts.items())
     return {
-        "title": "Fresh seeds and mazes, a learning rate for each method",
+        "title": "Fresh seeds, own rates: MaxRL leads GRPO, which collapses on three seeds of four",
         "caption": "9x9 mazes, .3M parameters, 16 prompts x 32 rollouts a step, rate falling to 0 "
         f"from step 500 on; means of 45 steps; lines are seeds, {seeds}, bold: their mean",
         "panels": panels,

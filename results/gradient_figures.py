@@ -36,7 +36,8 @@ def figure6() -> dict:
 
 
 def policies(rows: list[dict], name: str, x: str, key: str) -> dict:
-    """A number of an estimator's rows against their N or order: the mean of five policies."""
+    """A number of an estimator's rows against their N or order: each of five policies and
+    their mean."""
     values = np.stack([oracle.numbers(row)[key] for row in rows], 1)
     return over_seeds(name, [row[x] for row in rows], values)
 

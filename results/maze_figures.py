@@ -103,18 +103,22 @@ def figure4() -> dict:
     }
 
 
-def headline_runs(base: str) -> dict[str, list]:
-    """{method: rows of each seed, with `solved`} of the headline study."""
-    found = paired(headline(base), METHODS)
-    return {name: [solved(rows) for rows in seeds] for name, seeds in found.items()}
+def smoothed(found: dict[str, list], key: str) -> list[dict]:
+    """A metric of each method's runs, as means of nine lines of metrics.jsonl."""
+    lines = []
+    for name, seeds in found.items():
+        steps, values = over_steps([solved(rows) for rows in seeds], key)
+        # A mean of nine points has all nine there.
+        lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
+    return lines
 
 
 def figure12(base: str, title: str) -> dict:
     """Prompts that are solved at least once."""
-    ours = headline_runs(base)
+    ours = paired(headline(base), METHODS)
     lines = []
     for name, seeds in ours.items():
-        means = blocks(*over_steps(seeds, "solved"), 50)
+        means = blocks(*over_steps([solved(rows) for rows in seeds], "solved"), 50)
         lines.append(over_seeds(name, 25 + 50 * np.arange(means.shape[1]), means))
     left = (f"{MAZE17}, 256 prompts", SOLVED, paper(12)["17x17 maze"])
     return {
@@ -129,17 +133,12 @@ def figure12(base: str, title: str) -> dict:
 
 def figure17(base: str, title: str) -> dict:
     """pass@1 and pass@32 over training."""
-    ours = headline_runs(base)
+    ours = paired(headline(base), METHODS)
     panels = []
     for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
         curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
-        lines = []
-        for name, seeds in ours.items():
-            steps, values = over_steps(seeds, key)
-            # A mean of nine points has all nine there.
-            lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
         left = (MAZE17, f"{k}, held-out mazes", curves)
-        panels += pair(left, (MAZE9, f"{k}, training mazes", lines), "step")
+        panels += pair(left, (MAZE9, f"{k}, training mazes", smoothed(ours, key)), "step")
     panels[-1]["levels"] = {BEFORE[base]: "before RL, test mazes"}
     return {
         "title": title,
@@ -162,13 +161,9 @@ def fresh() -> dict | None:
             continue
         counts[base] = len(ours["maxrl"])
         for k, key in (("pass@1", "reward"), ("pass@32", "solved")):
-            lines = []
-            for name, seeds in ours.items():
-                steps, values = over_steps([solved(rows) for rows in seeds], key)
-                lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
-            panels += level(
-                panel(f"ours: {base} base (reduced scale)", "step", f"{k}, training mazes", lines)
-            )
+            title = f"ours: {base} base (reduced scale)"
+            label = f"{k}, training mazes"
+            panels += level(panel(title, "step", label, smoothed(ours, key)))
     if not counts:
         return None
     seeds = " and ".join(f"{count} of the {base} base" for base, count in counts.items())
@@ -208,11 +203,7 @@ def demo() -> dict:
     found = paired(runs(RESULTS / "demo/runs", pattern, 400), METHODS)
     panels = []
     for key, label in (("reward", "pass@1, training mazes"), ("solved", SOLVED)):
-        lines = []
-        for name, seeds in found.items():
-            steps, values = over_steps([solved(rows) for rows in seeds], key)
-            lines.append(over_seeds(name, steps[4:-4], smooth(values, 9)[:, 4:-4]))
-        panels += level(panel(MAZE9, "step", label, lines))
+        panels += level(panel(MAZE9, "step", label, smoothed(found, key)))
     return {
         "title": "In 400 steps MaxRL solves more and more prompts; no lead shows at one try",
         "caption": "`make demo`: weak base, 16 prompts x 32 rollouts a step, means of 45 steps, "

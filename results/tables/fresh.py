@@ -6,8 +6,8 @@ from pathlib import Path
 from maxrl.io.files import json_lines
 from results.reading import evaluated
 from results.tables.cells import coverage, differences, head, levels, line
+from results.tables.headline import METHODS
 
-METHODS = {"rloo": "RLOO", "grpo": "GRPO", "maxrl": "MaxRL"}
 RATES = ["3e-5", "1e-4", "3e-4"]
 FIRST = {"weak": 4, "strong": 3}  # the first of each base's seeds
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The protocols of README.md as commands; every run resumes where it was interrupted. One thread a run.
+# README.md's protocols as commands (and base/'s); every run resumes where it was interrupted. One thread a run.
 #   bash results/maze17/protocol.sh bases                 seeds 0 to 2 of the warm-up, two at a time, each with its test
 #   bash results/maze17/protocol.sh data                  mazes of RL
 #   bash results/maze17/protocol.sh base                  the base of RL: seed 2 once more, which results/maze17/base has

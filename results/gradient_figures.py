@@ -71,7 +71,7 @@ def oracle_rollouts() -> dict:
     panels.append(panel(title, label, "error", lines, xscale="log", ylim=(0, 1.02)))
     return {
         "title": "As N grows MaxRL's gradient turns into that of log p, with more noise from "
-        "N = 32 on",
+        "N = 64 on",
         "caption": "The exact oracle: 12 prompts, pass rates .001 to .9, one group of N rollouts "
         "each (last panel: more), mean of five policies and each of them (thin). T = 4 and k = 8, "
         "at most N. Error: squared distance to grad log p after the best step",

@@ -277,17 +277,20 @@ def price() -> dict:
             first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
             x = np.linspace(first, last, 10)
             each = np.array([np.interp(x, *curve) for curve in curves])
-            lines.append(line(name, x, each.mean(0)))
+            lines.append(over_seeds(name, x, each))
         title = f"ours: equal {what} (reduced scale)"
         panels.append(panel(title, label, "pass@1, fresh mazes", lines))
-    lines = [line(name, ks, np.mean(list(tested[arm].values()), 0)) for arm, name in shown.items()]
+    lines = [
+        over_seeds(name, ks, np.array(list(tested[arm].values()))) for arm, name in shown.items()
+    ]
     labels = ("ours: after 1,000 steps (reduced scale)", "k", "pass@k, test mazes")
     return {
         "title": "On average rounds with 32 prompts lead at equal steps, with 16 at equal rollouts",
         "caption": "9x9 mazes from weak bases, .3M parameters. Prompts x rollouts; 16x8,8,16 are "
         "rounds of 8, 8 and 16 rollouts until one has a success; with 32 prompts they begin with "
         f"764 rollouts a step, where the others have 512. Means of {count} seeds, of "
-        f"{len(price_tables.TIMED)} for seconds, as far as all of them go; blocks of 100 steps",
+        f"{len(price_tables.TIMED)} for seconds, and each (thin), as far as all of them go; blocks "
+        "of 100 steps",
         "panels": [*level(*panels), panel(*labels, lines, xscale="log", ylim=(0, 1))],
     }
 
@@ -314,7 +317,7 @@ FIGURES = {
     "figure5_weak": lambda: figure5(
         "headline/weak-test.json",
         "1,000 steps from the weak base",
-        "One sample of MaxRL is as good as 512 of GRPO on three of four seeds (the other: 160)",
+        "512 samples of GRPO are worth one of MaxRL on three of four seeds (on the other 3.2)",
         "seeds 1 and 3 of GRPO and three of RLOO, at .09",
     ),
     "figure5_strong": lambda: figure5(

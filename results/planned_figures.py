@@ -128,8 +128,7 @@ def rl17() -> dict | None:
                 lines.append(line(drawn[method], x, means))
         panels += level(panel(title, label, SOLVED, lines))
     return {
-        "title": "17x17 mazes: MaxRL gains prompts, in rounds on one of two seeds; GRPO and RLOO "
-        "lose them",
+        "title": "17x17 mazes: MaxRL gains prompts on two of four runs; GRPO and RLOO lose them",
         "caption": "3.9M parameters, 32 prompts a step, 8, 16 or 32 rollouts (paper: 256 prompts), "
         "rate 1e-4, means of 50 steps, a line a seed, to the step at which the run ended (MaxRL "
         "898 and 260, GRPO 623 and 420, RLOO 579); the paper's Figure 12 is smoothed with decay "

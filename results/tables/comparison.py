@@ -26,11 +26,12 @@ def gaps(results: Path) -> dict[str, np.ndarray]:
         found[setting] = (values["maxrl"] - values["grpo"]).mean(1).T
     arms = price.tests(KS, results / "price")
     found["weak base, other mazes"] = price.paired(arms["maxrl-16x32"], arms["grpo-16x32"]).T
-    for base in ("weak", "strong"):
+    for base, rates in (("weak", ""), ("strong", ", own rates")):
         fresh = evaluated(results / f"fresh/{base}-test.json")
         if fresh:
             values = coverage(fresh, KS)
-            found[f"{base} base, fresh seeds"] = (values["maxrl"] - values["grpo"]).mean(1).T
+            gap = (values["maxrl"] - values["grpo"]).mean(1).T
+            found[f"{base} base, fresh seeds{rates}"] = gap
     for task, name in (("subset_sum", "subset sums"), ("reverse_text", "reversed texts")):
         values = small_tasks.coverage(results / "small_tasks" / task)
         i = [small_tasks.KS.index(k) for k in KS]

@@ -168,9 +168,10 @@ def fresh() -> dict | None:
         return None
     seeds = " and ".join(f"{count} of the {base} base" for base, count in counts.items())
     return {
-        "title": "Fresh seeds, own rates: MaxRL leads GRPO, which collapses on three seeds of four",
+        "title": "Fresh seeds, own rates: in 32 tries MaxRL leads GRPO on all eight",
         "caption": "9x9 mazes, .3M parameters, 16 prompts x 32 rollouts a step, rate falling to 0 "
-        f"from step 500 on; means of 45 steps; lines are seeds, {seeds}, bold: their mean",
+        "from step 500 on: 1e-4, from the strong base MaxRL 3e-4 and RLOO 3e-5; means of 45 steps; "
+        f"lines are seeds, {seeds}, bold: their mean",
         "panels": panels,
     }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from maxrl.io.files import json_lines
 from results.reading import evaluated
 from results.tables.cells import coverage, differences, head, levels, line
-from results.tables.headline import METHODS
+from results.tables.headline import METHODS, equal_seconds, read
 
 RATES = ["3e-5", "1e-4", "3e-4"]
 FIRST = {"weak": 4, "strong": 3}  # the first of each base's seeds
@@ -42,3 +42,6 @@ def main(study: Path):
         )
         levels(found, ks, run, first)
         differences(found, ks, f"{base} base, fresh seeds: ", first)
+        # Seed 100 has three rates, each later seed the chosen one.
+        seeds = range(first, first + len(found["maxrl"]))
+        equal_seconds(read(runs, base, ".*"), list(seeds))

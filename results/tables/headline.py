@@ -23,9 +23,9 @@ WHEN = [f"{i}-{i + BLOCK}" for i in range(0, STEPS, BLOCK)]
 Clock = Callable[[list[dict]], np.ndarray]
 
 
-def read(folder: Path, base: str, suffix: str = "") -> dict[str, dict[int, list[dict]]]:
+def read(folder: Path, base: str, rate: str = "1e-4") -> dict[str, dict[int, list[dict]]]:
     """{method: {seed: rows of metrics.jsonl}} of the runs that are there and complete."""
-    pattern = rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr1e-4{suffix}"
+    pattern = rf"{base}-seed(?P<seed>\d+)-(?P<method>[a-z]+)-lr{rate}"
     found = runs(folder, pattern, STEPS)
     return {
         method: {seed: solved(rows) for seed, rows in sorted(found[method].items())}
@@ -208,4 +208,4 @@ def main(study: Path):
         if results is not None:
             tested(results, study / "runs", base, seeds)
     print("\n## Clipping")
-    clipping(read(study / "runs", "weak"), read(study / "runs", "weak", "-unclipped"))
+    clipping(read(study / "runs", "weak"), read(study / "runs", "weak", "1e-4-unclipped"))

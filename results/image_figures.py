@@ -14,12 +14,8 @@ def without_mean(name: str) -> str:
     return name.replace("reinforce_mean", "reinforce")
 
 
-def figure2() -> dict:
-    """Images at the paper's rollouts per class: pass@k over training."""
-    curves = read_json("images_1000/curves.json")
-    found: dict[str, list] = {}
-    for name, run in images.compared(curves).items():
-        found.setdefault(without_mean(name.partition("/")[2]), []).append(run)
+def over_training(found: dict[str, list]) -> list[dict]:
+    """pass@1 and pass@128 of each method's runs {method: a run a seed}, beside the paper's."""
     panels = []
     for key in ("pass@1", "pass@128"):
         lines = []
@@ -28,12 +24,37 @@ def figure2() -> dict:
             lines.append(over_seeds(name, seeds[0]["steps"], values))
         of_paper = paper(9)[key] | paper(2).get(key, {})
         panels += pair((IMAGENET, key, of_paper), (CLASSES1000, key, lines), "step")
+    return panels
+
+
+def figure2() -> dict:
+    """Images at the paper's rollouts per class: pass@k over training."""
+    curves = read_json("images_1000/curves.json")
+    found: dict[str, list] = {}
+    for name, run in images.compared(curves).items():
+        found.setdefault(without_mean(name.partition("/")[2]), []).append(run)
     return {
         "title": "With one rollout a class MaxRL is not at cross-entropy after 2,000 steps",
         "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image. Ours: "
         ".14M parameters, rate 3 for all, chosen by cross-entropy; MaxRL 16, GRPO 128 and "
         f"REINFORCE lie together at the bottom. Solid: ours, {seeds_said(3)}; dashed: the paper's",
-        "panels": panels,
+        "panels": over_training(found),
+    }
+
+
+def figure2_longer() -> dict:
+    """Cross-entropy and MaxRL on the same images for four times the steps."""
+    curves = read_json("images_1000/longer/curves.json")
+    found = {
+        name: [curves[f"seed{seed}/{name.partition('-')[0]}"] for seed in range(3)]
+        for name in ("supervised", "maxrl-1024")
+    }
+    return {
+        "title": "TITLE",
+        "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image. Ours: "
+        f".14M parameters, rate 3 for both, 8,000 steps. Solid: ours, {seeds_said(3)}; dashed: "
+        "the paper's",
+        "panels": over_training(found),
     }
 
 

@@ -62,12 +62,12 @@ repeats)
 images)
     printf '%s\n' "images supervised 1 "{0,1,2} "images maxrl 1024 "{0,1,2} | many
     $python eval.py supervised=$out/images/seed{0,1,2}/supervised maxrl=$out/images/seed{0,1,2}/maxrl \
-        --split test --k 1,128 --against supervised --json $out/images.json
+        --split test --k 1,128 --against supervised --json $out/images/test.json
     ;;
 order)
     printf '%s\n' "order 1 "{0.3,1,3}" "{0,1,2} "order 1024 "{0.1,0.3,1}" "{0,1,2} | many
     rows=$(for folder in $out/order/seed[012]/*; do echo "$(basename "$folder")=$folder"; done)
-    $python eval.py $rows --split test --k 1,25 --json $out/order.json
+    $python eval.py $rows --split test --k 1,25 --json $out/order/test.json
     ;;
 majority)
     $python -m data.word_problems.prepare

@@ -40,8 +40,8 @@ def over_seeds(values, sign: str = "", digits: int = 3) -> str:
 
 
 def ahead(gaps) -> str:
-    """On how many seeds a difference is above 0."""
-    return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
+    """On how many seeds a difference is above 0; where both solve everything it is not."""
+    return f"{sum(gap > 1e-6 for gap in gaps)} of {len(gaps)}"
 
 
 def with_error(values, sign: str = "") -> str:

@@ -67,14 +67,25 @@ def coverage(test: Path):
         line(called(name), *map(over_seeds, table[name][:-1]))
 
 
-def lost(test: Path):
+def lost(test: Path, methods: tuple):
     """Images that 1,024 rollouts seldom meet, and those that one rollout does."""
     rows = json.loads(test.read_text())["checkpoints"]
     head("share of test images with pass rate", "below .001", ".001 to .5", "above .5")
-    for name in METHODS:
+    for name in methods:
         p = np.array([row["pass_rates"] for row in rows if row["name"] == name])  # (seeds, images)
         parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
         line(called(name), *(over_seeds(part.mean(1)) for part in parts))
+
+
+def longer(test: Path):
+    """Cross-entropy and MaxRL with 1,024 rollouts after 8,000 steps."""
+    methods = ("supervised", "maxrl")
+    table = columns(test, (1, 128))
+    seeds_table(table, methods, 128, "8,000 steps, test")
+    head("8,000 steps: cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1")
+    gaps = table["supervised"] - table["maxrl"]
+    line("MaxRL, 1024", *(over_seeds(gap, "+") for gap in gaps))
+    lost(test, methods)
 
 
 def complete(curves: dict, chosen: float) -> list[int]:
@@ -155,7 +166,9 @@ def main(study: Path):
     if (study / "test.json").exists():
         comparison(study / "test.json")
         coverage(study / "test.json")
-        lost(study / "test.json")
+        lost(study / "test.json", METHODS)
+    if (study / "longer/test.json").exists():
+        longer(study / "longer/test.json")
     lower(curves)
     seconds(curves, chosen)
     if (study / "test200.json").exists():

@@ -90,6 +90,7 @@ FIGURES = {
         "0.1", "At the paper's rate, .1, MaxRL nearly reaches cross-entropy, and GRPO hardly starts"
     ),
     "figure2_1000_classes": image_figures.figure2,
+    "figure2_8000_steps": image_figures.figure2_longer,
     "figure8": image_figures.figure8,
     "figure6": gradient_figures.figure6,
     "oracle": gradient_figures.oracle_rollouts,

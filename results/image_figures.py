@@ -50,7 +50,7 @@ def figure2_longer() -> dict:
         for name in ("supervised", "maxrl-1024")
     }
     return {
-        "title": "TITLE",
+        "title": "After 8,000 steps too MaxRL with one rollout a class is not at cross-entropy",
         "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image. Ours: "
         f".14M parameters, rate 3 for both, 8,000 steps. Solid: ours, {seeds_said(3)}; dashed: "
         "the paper's",

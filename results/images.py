@@ -121,7 +121,8 @@ def thinned(results: dict, means: bool) -> dict:
             kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
         rows.append(kept)
     asked = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts")
-    return {key: results[key] for key in (*asked, "classes")} | {"checkpoints": rows}
+    kept = {key: results[key] for key in (*asked, "classes") if key in results}
+    return kept | {"checkpoints": rows}
 
 
 def keep(runs: Path, study: Path, means: list[str]):

@@ -74,6 +74,6 @@ majority)
     printf '%s\n' "words_base "{0,1,2} | many
     printf '%s\n' "words "{0,1,2}" "{maxrl,grpo} | many
     $python eval.py base=$out/words{0,1,2}/base grpo=$out/words{0,1,2}/grpo maxrl=$out/words{0,1,2}/maxrl \
-        --prompts 256 --samples 32 --k 1,8,32 --json $out/majority.json
+        --prompts 256 --samples 64 --k 1,8,64 --json $out/majority.json
     ;;
 esac

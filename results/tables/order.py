@@ -1,6 +1,7 @@
 """Orders 1 to 1,024, from curves.json and test.json."""
 
 import json
+import statistics
 from pathlib import Path
 
 from maxrl.advantages import weight
@@ -58,6 +59,32 @@ def rates(curves: dict):
     line("pass@1", *(f"{found[rate]['pass@1'][-1]:.3f}" for rate in sorted(found)))
 
 
+def own_rates(folder: Path):
+    """Orders 1 and 1,024 from the trained models, three rates each; validation chooses."""
+    curves = json.loads((folder / "curves.json").read_text())
+    table = columns(folder / "test.json", (1, 25))
+    tried = {"1": ("0.3", "1", "3"), "1024": ("0.1", "0.3", "1")}
+    validation = {
+        name: statistics.mean(curves[f"seed{seed}/{name}"]["pass@1"][-1] for seed in range(3))
+        for name in table
+    }
+    head("from the trained models", "rate", "pass@1, validation", "pass@1, test", "of each seed")
+    best = {}
+    for T, rates in tried.items():
+        names = {rate: f"order-{T}-lr{rate}" for rate in rates}
+        best[T] = max(names.values(), key=validation.get)
+        for rate, name in names.items():
+            seeds = " / ".join(f"{value:.3f}" for value in table[name][0])
+            cells = (rate, f"{validation[name]:.3f}", over_seeds(table[name][0]), seeds)
+            line(f"order {int(T):,}", *cells)
+    head("order 1,024 minus order 1, 95 % over seeds", "pass@1", "pass@25", "top-1")
+    for title, names in (
+        ("rate .3 for both", ("order-1024-lr0.3", "order-1-lr0.3")),
+        ("each its best rate on validation", (best["1024"], best["1"])),
+    ):
+        line(title, *(over_seeds(gap, "+") for gap in table[names[0]] - table[names[1]]))
+
+
 def same(curves: dict):
     """How far order 1 is from RLOO, whose formula is another."""
     early, late = [], []
@@ -96,4 +123,5 @@ def main(study: Path):
     same(curves)
     few(table)
     rates(curves)
+    own_rates(study / "rates")
     noises()

@@ -31,6 +31,7 @@ from results.tables import (
     price,
     small_tasks,
     smollm2,
+    word_problems,
 )
 
 
@@ -55,6 +56,7 @@ STUDIES = {
     "price": price.main,
     "small_tasks": small_tasks.main,
     "smollm2": smollm2.main,
+    "word_problems": word_problems.main,
 }
 
 

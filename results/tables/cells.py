@@ -61,8 +61,14 @@ def coverage(results: dict, ks: list[int]) -> dict[str, np.ndarray]:
     return table.coverage({"classes": 0} | results, ks)
 
 
-def levels(found: dict, ks: list[int], run: Callable[[int, str], Path], first: int = 0):
-    """The means over seeds, where there are several; then every run with its error over mazes.
+def levels(
+    found: dict,
+    ks: list[int],
+    run: Callable[[int, str], Path],
+    first: int = 0,
+    prompts: str = "mazes",
+):
+    """The means over seeds, where there are several; then every run with its error over prompts.
 
     run(seed, name) is where what was kept of a run lies; the seeds count from `first`.
     """
@@ -71,16 +77,16 @@ def levels(found: dict, ks: list[int], run: Callable[[int, str], Path], first: i
         head("mean over seeds, 95 %", *columns)
         for name, seeds in found.items():
             line(name, *map(over_seeds, seeds.mean(1).T))
-    head("run, standard error over mazes", *columns, "steps clipped")
+    head(f"run, standard error over {prompts}", *columns, "steps clipped")
     for name, seeds in found.items():
         for i, values in enumerate(seeds, first):
             title = f"seed {i} {name}" if len(seeds) > 1 else name
             line(title, *map(with_error, values.T), clipped(run(i, name)))
 
 
-def differences(found: dict, ks: list[int], name: str = "", first: int = 0):
-    """MaxRL minus each, over seeds, and of each seed paired over mazes; `name` goes before, and the
-    seeds count from `first`."""
+def differences(found: dict, ks: list[int], name: str = "", first: int = 0, prompts: str = "mazes"):
+    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes before, and
+    the seeds count from `first`."""
     others = [other for other in found if other != "maxrl"]
     gaps = {other: found["maxrl"] - found[other] for other in others}  # (seeds, prompts, ks)
     columns = [cell for k in ks for cell in (f"pass@{k}", "ahead on")]
@@ -88,7 +94,7 @@ def differences(found: dict, ks: list[int], name: str = "", first: int = 0):
     for other in others:
         means = gaps[other].mean(1).T  # (ks, seeds)
         line(other, *(cell for gap in means for cell in (over_seeds(gap, "+"), ahead(gap))))
-    head(f"{name}MaxRL minus, standard error over mazes", *(f"pass@{k}" for k in ks))
+    head(f"{name}MaxRL minus, standard error over {prompts}", *(f"pass@{k}" for k in ks))
     for other in others:
         for i, gap in enumerate(gaps[other], first):
             line(f"{other}, seed {i}", *(with_error(column, "+") for column in gap.T))

@@ -32,6 +32,8 @@ def gaps(results: Path) -> dict[str, np.ndarray]:
             values = coverage(fresh, KS)
             gap = (values["maxrl"] - values["grpo"]).mean(1).T
             found[f"{base} base, fresh seeds{rates}"] = gap
+    values = coverage(evaluated(results / "word_problems/test.json"), KS)
+    found["word problems"] = (values["maxrl"] - values["grpo"]).mean(1).T
     for task, name in (("subset_sum", "subset sums"), ("reverse_text", "reversed texts")):
         values = small_tasks.coverage(results / "small_tasks" / task)
         i = [small_tasks.KS.index(k) for k in KS]

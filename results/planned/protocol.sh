@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The protocols of README.md as commands; every run resumes where it was interrupted. One thread a run, JOBS of them at a time.
+# The protocols of README.md as commands, and those of pages that have been run since (images, order, majority). Every run
+# resumes where it was interrupted. One thread a run, JOBS of them at a time.
 #   bash results/planned/protocol.sh baselines   PKPO, differential smoothing, GRPO with an entropy bonus: runs, then their test
 #   bash results/planned/protocol.sh rollouts    4, 8, 16 and 64 rollouts
 #   bash results/planned/protocol.sh batch       64 prompts x 32 rollouts, seed 0

@@ -18,22 +18,23 @@ FILES = {
 }
 
 
+def lead(file: Path) -> np.ndarray:
+    """MaxRL minus GRPO of an eval.py file, (ks, seeds)."""
+    values = coverage(evaluated(file), KS)
+    return (values["maxrl"] - values["grpo"]).mean(1).T
+
+
 def gaps(results: Path) -> dict[str, np.ndarray]:
     """{setting: MaxRL minus GRPO, (ks, seeds)}."""
     found = {}
     for setting, file in FILES.items():
-        values = coverage(evaluated(results / file), KS)
-        found[setting] = (values["maxrl"] - values["grpo"]).mean(1).T
+        found[setting] = lead(results / file)
     arms = price.tests(KS, results / "price")
     found["weak base, other mazes"] = price.paired(arms["maxrl-16x32"], arms["grpo-16x32"]).T
     for base, rates in (("weak", ""), ("strong", ", own rates")):
-        fresh = evaluated(results / f"fresh/{base}-test.json")
-        if fresh:
-            values = coverage(fresh, KS)
-            gap = (values["maxrl"] - values["grpo"]).mean(1).T
-            found[f"{base} base, fresh seeds{rates}"] = gap
-    values = coverage(evaluated(results / "word_problems/test.json"), KS)
-    found["word problems"] = (values["maxrl"] - values["grpo"]).mean(1).T
+        name = f"{base} base, fresh seeds{rates}"
+        found[name] = lead(results / f"fresh/{base}-test.json")
+    found["word problems"] = lead(results / "word_problems/test.json")
     for task, name in (("subset_sum", "subset sums"), ("reverse_text", "reversed texts")):
         values = small_tasks.coverage(results / "small_tasks" / task)
         i = [small_tasks.KS.index(k) for k in KS]

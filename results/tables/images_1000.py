@@ -167,8 +167,7 @@ def main(study: Path):
         comparison(study / "test.json")
         coverage(study / "test.json")
         lost(study / "test.json", METHODS)
-    if (study / "longer/test.json").exists():
-        longer(study / "longer/test.json")
+    longer(study / "longer/test.json")
     lower(curves)
     seconds(curves, chosen)
     if (study / "test200.json").exists():

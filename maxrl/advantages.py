@@ -48,10 +48,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maxrl.registry import ADVANTAGES, RewardError, estimator
+from maxrl.registry import ADVANTAGES, RewardError, by_group, estimator
 from maxrl.weights import weight
 
-__all__ = ["ADVANTAGES", "RewardError", "weight"]
+__all__ = ["ADVANTAGES", "RewardError", "by_group", "weight"]
 
 
 # ---------------------------------- reinforcement: weight near 1 ----------------------------------

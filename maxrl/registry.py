@@ -89,6 +89,35 @@ def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
     return advantages
 
 
+def by_group(rewards, group_ids, rule, **options) -> Tensor:
+    """Return advantages (B,) of rewards (B,), as trainers have them that do not keep (P, N).
+
+    rewards    (B,), rollouts of any prompts in any order; NaN for one without a verdict
+    group_ids  (B,), a tensor, array or list: rollouts of one prompt have one id
+    rule       a name in ADVANTAGES, or what weight() takes
+    options    those of the estimator
+
+    Groups may differ in size. A group with n verdicts gets the advantages of n rollouts, and a
+    rollout without one gets 0 and does not count. Raises ValueError for other shapes, and what the
+    estimator raises, which may refuse a group that is too small for it.
+    """
+    rule = find(rule)
+    rewards = torch.as_tensor(rewards).detach()
+    ids = group_ids.tolist() if hasattr(group_ids, "tolist") else list(group_ids)
+    if rewards.shape != (len(ids),):
+        raise ValueError(
+            f"by_group takes rewards (B,) and group_ids (B,), not {tuple(rewards.shape)} and "
+            f"({len(ids)},); sum the rewards of a response's tokens first"
+        )
+    groups: dict = {}
+    for i in (~rewards.isnan()).nonzero().flatten().tolist():
+        groups.setdefault(ids[i], []).append(i)
+    advantages = torch.zeros_like(rewards, dtype=torch.promote_types(rewards.dtype, torch.float32))
+    for rows in groups.values():
+        advantages[rows] = rule(rewards[rows][None], **options)[0]  # (n,)
+    return advantages
+
+
 class RewardError(ValueError):
     """A reward that the estimator does not take."""
 

@@ -31,6 +31,7 @@ FRONT = (
     "maxrl/README.md",
     "maxrl/run/README.md",
     "maxrl/run/coming_from_trl.md",
+    "maxrl/run/other_trainers.md",
     "maxrl/run/large_runs.md",
     "maxrl/run/troubleshooting.md",
     "data/README.md",

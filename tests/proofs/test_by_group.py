@@ -1,0 +1,129 @@
+"""Flat rewards, as other trainers have them, get the advantages of their groups."""
+
+import re
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from maxrl.advantages import ADVANTAGES, RewardError, by_group
+
+PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
+OPTIONS = {"maxrl_order": {"order": 2}, "pkpo": {"k": 2}}
+RULES = [name for name in ADVANTAGES if name != "differential_smoothing"]
+
+
+def shuffled(seed, dtype=torch.float64):
+    """Rewards (B,) of 40 groups of 2 to 9 rollouts in random order, ids (B,), and the groups as
+    {id: positions}."""
+    generator = np.random.default_rng(seed)
+    ids = generator.permutation(np.repeat(np.arange(40), generator.integers(2, 10, size=40)))
+    rewards = torch.from_numpy(generator.integers(0, 2, size=len(ids))).to(dtype)
+    return rewards, ids, {i: np.flatnonzero(ids == i) for i in range(40)}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_ragged_groups_in_any_order(rule):
+    """Each group has the bits of ADVANTAGES[rule] on it alone."""
+    rewards, ids, groups = shuffled(0)
+    options = OPTIONS.get(rule, {})
+    advantages = by_group(rewards, ids, rule, **options)
+    assert advantages.dtype == torch.float64
+    for rows in groups.values():
+        alone = ADVANTAGES[rule](rewards[rows][None], **options)[0]
+        assert torch.equal(advantages[rows], alone)
+
+
+def test_a_rollout_without_a_verdict_does_not_count():
+    rewards, ids, groups = shuffled(1)
+    without = torch.from_numpy(np.random.default_rng(2).random(len(ids)) < 0.3)
+    advantages = by_group(rewards.masked_fill(without, torch.nan), ids, "maxrl_rare")
+    judged = ~without.numpy()
+    alone = by_group(rewards[judged], ids[judged], "maxrl_rare")
+    assert torch.equal(advantages[judged], alone)
+    assert not advantages[~judged].any() and advantages.any()
+
+
+@pytest.mark.parametrize("kind", [torch.from_numpy, list, lambda ids: [f"uid-{i}" for i in ids]])
+def test_ids_of_any_kind(kind):
+    rewards, ids, _ = shuffled(3, torch.int64)
+    expected = by_group(rewards.float(), ids, "maxrl")
+    assert torch.equal(by_group(rewards.tolist(), kind(ids), "maxrl"), expected)
+    assert expected.dtype == torch.float32 and expected.any()
+
+
+@pytest.mark.parametrize(
+    "rewards, ids, error",
+    [
+        ([0.5, 1.0], ["a", "a"], RewardError),
+        ([torch.inf, 1.0], ["a", "a"], RewardError),
+        ([0.0, 1.0], ["a"], ValueError),
+        (torch.zeros(2, 3), ["a", "a"], ValueError),
+        ([0.0, 1.0], ["a", "b"], ValueError),  # groups of one rollout, which rloo refuses
+    ],
+)
+def test_refused(rewards, ids, error):
+    rule = "rloo" if ids == ["a", "b"] else "maxrl"
+    with pytest.raises(error):
+        by_group(rewards, ids, rule)
+
+
+def block(text: str) -> str:
+    """The first indented block of the page in which the text stands."""
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.M)
+    return textwrap.dedent(next(block for block in blocks if text in block))
+
+
+def test_the_lines_for_verl_and_skyrl(monkeypatch):
+    """As both call a registered estimator: by name, ids in an array of objects, more arguments
+    than it asks for."""
+    registered = {}
+    verl = SimpleNamespace(
+        register_adv_est=lambda name: lambda f: registered.__setitem__("verl", f)
+    )
+    skyrl = SimpleNamespace(
+        AdvantageEstimatorRegistry=SimpleNamespace(
+            register=lambda name, f: registered.__setitem__("skyrl", f)
+        )
+    )
+    monkeypatch.setitem(sys.modules, "verl.trainer.ppo.core_algos", verl)
+    monkeypatch.setitem(sys.modules, "skyrl_train.utils.ppo_utils", skyrl)
+    for name in ("verl", "verl.trainer", "verl.trainer.ppo", "skyrl_train", "skyrl_train.utils"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    space: dict = {}
+    for text in ("def maxrl_rare", "register_adv_est", "AdvantageEstimatorRegistry"):
+        exec(block(text), space)
+
+    rewards, ids, _ = shuffled(4, torch.float32)
+    lengths = torch.arange(len(ids)) % 5 + 1
+    mask = (torch.arange(6) < lengths[:, None]).float()  # (B, L)
+    token_rewards = torch.zeros(mask.shape)
+    token_rewards[torch.arange(len(ids)), lengths - 1] = rewards  # at the last token
+    uids = np.array([f"uid-{i}" for i in ids], dtype=object)
+    expected = by_group(rewards, ids, "maxrl_rare")[:, None] * mask
+    for trainer in ("verl", "skyrl"):
+        called = dict(token_level_rewards=token_rewards, response_mask=mask, index=uids)
+        advantages, returns = registered[trainer](**called, config=None, gamma=1.0)
+        assert torch.equal(advantages, expected) and torch.equal(returns, expected)
+
+
+def test_the_lines_for_prime_rl(monkeypatch):
+    outputs = SimpleNamespace(AdvantageOutputs=lambda advantages: advantages)
+    monkeypatch.setitem(sys.modules, "prime_rl.orchestrator.advantage", outputs)
+    for name in ("prime_rl", "prime_rl.orchestrator"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    space: dict = {}
+    exec(block("def maxrl_order"), space)
+    rewards = [1, 0, 0, 1, 0]
+    group = SimpleNamespace(rollouts=[{"reward": r} for r in rewards])
+    expected = ADVANTAGES["maxrl_order"](torch.tensor([rewards]), order=3)[0].tolist()
+    assert space["maxrl_order"](group, order=3) == expected
+
+
+def test_the_printed_advantages():
+    found = re.search(r"^    (by_group\(.*\))    # (.*)$", PAGE, re.M)
+    assert eval(found.group(1)).tolist() == eval(found.group(2))

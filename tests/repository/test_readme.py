@@ -156,7 +156,8 @@ def test_every_metric_is_defined(own, recipe, warm, shell, monkeypatch):  # noqa
 def test_the_slurm_script(tmp_path, code, queued):
     """With an srun that starts two of the ranks: what they are told, what is run, and what follows
     from how it ends."""
-    script = block("#!/bin/bash", "exit $code")
+    script = (ROOT / "maxrl/run/slurm.sh").read_text()
+    assert script == block("#!/bin/bash", "exit $code") + "\n"
     said = tmp_path / "said"
     told = "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $WORLD_SIZE $MASTER_ADDR"
     tools = {
@@ -173,8 +174,10 @@ def test_the_slurm_script(tmp_path, code, queued):
         "SLURM_JOB_NODELIST": "node[7-10]",
         "SLURM_JOB_ID": "5",
     }
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/activate").touch()
     result = subprocess.run(
-        ["bash", "-u"], input=script, text=True, env=environment, capture_output=True
+        ["bash", "-u"], input=script, text=True, env=environment, capture_output=True, cwd=tmp_path
     )
     assert result.returncode == code and result.stderr == ""
     train = "node7 python train.py polaris_qwen3_1_7b --resume auto --save-every-minutes 30"

@@ -9,6 +9,9 @@ stands before it, without the calculator's <<48/2=24>>.
                                                        converts copies, JSONL or parquet
     python -m data.gsm8k.prepare --platinum            GSM8K-Platinum, 1,209 corrected questions,
                                                        as the test set
+
+--validation N holds out the last N training questions, to choose options by; the paper trains on
+all, and without a validation set evaluations in training use the test set.
 """
 
 import re
@@ -59,15 +62,21 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--source", help="the training set (default: download)")
     parser.add_argument("--test", help="the test set (default: download)")
     parser.add_argument("--platinum", action="store_true", help="the test set is GSM8K-Platinum")
+    parser.add_argument("--validation", type=int, default=0, help="training questions held out")
     args = parser.parse_args(words)
     folder = args.out or HERE / "gsm8k"
     train = read_source(TRAIN, args.source, folder)
     test = read_source(PLATINUM if args.platinum else TEST, args.test, folder)
+    kept = len(train) - args.validation
+    if not 0 < kept <= len(train):
+        refuse(f"--validation {args.validation} must be from 0 to {len(train) - 1}")
+    splits = {"train": train[:kept], "validation": train[kept:], "test": test}
     info = {
         "test": "GSM8K-Platinum" if args.platinum else "GSM8K",
-        "counts": {"train": len(train), "validation": 0, "test": len(test)},
+        "counts": {split: len(rows) for split, rows in splits.items()},
     }
-    texts = {"train.jsonl": to_jsonl(train), "test.jsonl": to_jsonl(test)}
+    # The task takes the test set for validation where there is no file.
+    texts = {f"{split}.jsonl": to_jsonl(rows) for split, rows in splits.items() if rows}
     write_texts(args, "gsm8k", info, texts)
 
 

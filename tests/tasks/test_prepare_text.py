@@ -62,6 +62,18 @@ def test_gsm8k(form, run, tmp_path):
     assert TASKS["gsm8k"]("test", directory=out).source == "GSM8K-Platinum"
 
 
+def test_gsm8k_validation(run, tmp_path):
+    """Held out of training; without one, validation is the test set."""
+    source = put(tmp_path / "in", QUESTIONS)
+    both = ("gsm8k", "--source", source, "--test", source)
+    for held_out in (1, 0):
+        assert run(*both, "--validation", held_out, "--overwrite")[0] == 0
+        split = partial(TASKS["gsm8k"], directory=tmp_path / "out")
+        assert (len(split("train")), len(split("validation"))) == ((2, 1) if held_out else (3, 3))
+    for wrong in (-1, 3):
+        assert run(*both, "--validation", wrong)[0] == 2
+
+
 @pytest.mark.parametrize("answer", ["no mark", "#### ", "#### 5 apples", "#### \u0665"])
 def test_gsm8k_refuses_an_answer_without_a_number(answer, run, tmp_path):
     source = put(tmp_path / "in", [{"question": "Q", "answer": answer}])

@@ -50,7 +50,7 @@ def make_policy(
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
     if tokenizer.size > model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer has {tokenizer.size} tokens, "
+            f"the tokenizer has ids up to {tokenizer.size - 1}, "
             f"the model's vocab_size is {model.config.vocab_size}"
         )
     stop = [tokenizer.id(token) for token in task.stop_tokens] or stop_tokens

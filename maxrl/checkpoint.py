@@ -20,8 +20,11 @@ PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model
 Qwen2's own.
 """
 
+import contextlib
+import os
 import shutil
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +34,26 @@ from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
 from maxrl.config import Config
+from maxrl.errors import UsageError
 from maxrl.io.files import (
     CHECKSUMS,
     DataError,
     first_problem,
+    flush,
     publish,
     read_json,
+    regular,
     write_json,
     write_text,
 )
-from maxrl.io.hub_files import base_name, end_tokens, find, weight_files  # noqa: F401
-from maxrl.io.tokenizer import Tokenizer
+from maxrl.io.hub_files import (  # noqa: F401
+    MODEL_FILES,
+    base_name,
+    end_tokens,
+    find,
+    weight_files,
+)
+from maxrl.io.tokenizer import CARRIED, Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.resnet import ResNet
@@ -52,6 +64,10 @@ from maxrl.parallel import sharding
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
+# An optimizer's state of each parameter, by the optimizer's name.
+STATE = {"AdamW": ("step", "exp_avg", "exp_avg_sq"), "SGD": ("momentum_buffer",)}
+# What code raises that is given the content of a wrong file; torch raises RuntimeError too.
+WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 class Uninitialised(TorchFunctionMode):
@@ -100,6 +116,8 @@ def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, lis
         model.generation_config = read_json(path / "generation_config.json")
     # An instruct model's end of a message may stand in generation_config.json only.
     stop = end_tokens(model.generation_config) or end_tokens(config)
+    if not all(end in range(model.config.vocab_size) for end in stop):
+        raise ValueError(f"{path} has eos_token_id {stop!r:.40}, which is no token of the model")
     return model, Tokenizer.load(path), stop
 
 
@@ -128,7 +146,7 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
         if tied:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
 
 
@@ -138,7 +156,7 @@ def read_tensors(file: Path) -> dict[str, torch.Tensor]:
     Other formats are not read: a pickle can run code.
     """
     try:
-        return load_file(file)
+        return load_file(regular(file))
     except SafetensorError as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
 
@@ -160,14 +178,20 @@ def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
     tensors = read_tensors(path / "adapter_model.safetensors")
     try:
         from_adapter(model, read_json(path / "adapter_config.json"), tensors)
-    except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
+    except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
     return model, load_tokenizer(path), stop
 
 
-def base_of(path: Path) -> str:
-    """Return the directory or hub id of the model that the adapter in a PEFT directory is for."""
-    return str(read_json(path / "adapter_config.json").get("base_model_name_or_path"))
+def base_of(path: Path) -> Path:
+    """Return the directory of the model that the adapter in a PEFT directory is for.
+
+    ValueError if that is an adapter too, which may name this one.
+    """
+    base = find(str(read_json(path / "adapter_config.json").get("base_model_name_or_path")))
+    if (base / "adapter_config.json").exists():
+        raise ValueError(f"{path} is an adapter of {base}, which is an adapter itself")
+    return base
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -247,6 +271,29 @@ def write_model(
     write_json(directory / "model.safetensors.index.json", files)
 
 
+def save_into(folder: Path, model: Any, tokenizer: Tokenizer, stop_tokens: Collection[int]) -> None:
+    """Write a model, or its adapter, and its tokenizer in place of what a directory holds.
+
+    Nothing is replaced before all is written, and files of no model stay. A link is replaced, not
+    what it points to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        new = Path(temporary) / "model"
+        save(new, model, tokenizer, stop_tokens)
+        # An adapter's directory has none by itself.
+        tokenizer.save(new)
+        # Until everything has followed, the new checksums refuse the directory.
+        os.replace(new / CHECKSUMS, folder / CHECKSUMS)
+        for pattern in (*MODEL_FILES, *CARRIED):
+            for old in folder.glob(pattern):
+                old.unlink()
+        # An adapter's tokenizer, which has no checksum, goes before its config.
+        for file in sorted(new.iterdir(), reverse=True):
+            os.replace(file, folder / file.name)
+        flush(folder)
+
+
 def write_tensors(file: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Write a safetensors file in float32 that transformers and PEFT can read."""
     tensors = {name: as_float32(tensor).contiguous() for name, tensor in tensors.items()}
@@ -273,22 +320,40 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> dict[str, torch
     }
 
 
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Raise UsageError for what is wrong in the state of a run; decorates what reads it."""
+    try:
+        yield
+    except (OSError, *WRONG) as error:
+        raise UsageError(
+            "the run cannot be resumed, as a file of its checkpoint is wrong "
+            f"({type(error).__name__}: {one_line(error)}): start another run with --out DIR"
+        ) from None
+
+
 def load_optimizer(
     path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
     """Give an optimizer the state in a checkpoint, on the devices of the parameters.
 
-    FileNotFoundError without optimizer.safetensors; ValueError if it is damaged.
+    FileNotFoundError without optimizer.safetensors; ValueError or KeyError if it is damaged, or not
+    the state of this optimizer.
     """
-    for full_name, value in read_tensors(Path(path) / "optimizer.safetensors").items():
-        name, _, key = full_name.rpartition(".")
-        parameter = model.get_parameter(name)
-        if key == "step":
-            # Fused Adam counts on the parameter's device, and each rank has the count.
-            value = value.to(parameter.device)
-        else:
-            value = sharding.placed_like(parameter, value)
-        optimizer.state[parameter][key] = value
+    tensors = read_tensors(Path(path) / "optimizer.safetensors")
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    # Before the first update there is no state.
+    for name, parameter in trained.items() if tensors else ():
+        for key in STATE[type(optimizer).__name__]:
+            value = tensors.pop(f"{name}.{key}").float()
+            if key == "step":
+                # Fused Adam counts on the parameter's device, and each rank has the count.
+                value = value.to(parameter.device)
+            else:
+                value = sharding.placed_like(parameter, value)
+            optimizer.state[parameter][key] = value
+    if tensors:
+        raise ValueError(f"{path} has the state of another model: {next(iter(tensors))}")
 
 
 def recorded(directory: str | Path) -> dict:

@@ -6,8 +6,6 @@ There is no second loop: train() calls that of train.py, in the run directory `o
 import atexit
 import json
 import os
-import shutil
-import tempfile
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +69,7 @@ class MaxRLTrainer:
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
         atexit.register(distributed.leave)
-        init = start(model, processing_class, Path(self.args.output_dir))
+        init = start(model, processing_class, Path(self.args.output_dir), peft_config)
         files = self.load(init, train_dataset, eval_dataset)
         cfg = recipe(
             self.args,
@@ -173,21 +171,18 @@ class MaxRLTrainer:
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """Write the model and its tokenizer, or the adapter, for transformers and PEFT to load.
 
-        Files of the same names are replaced.
+        They take the place of a model that is there; other files stay.
         """
         folder = Path(output_dir or self.cfg.out)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"save_model needs another directory: {error}") from None
         policy = self.started()
         main = distributed.rank() == 0
         model = policy.model
         if self.cfg.shard:
             model = policy.gathered.gather("cpu" if main else "meta")
         if main:
-            # Complete before anything is replaced.
-            with tempfile.TemporaryDirectory(dir=folder) as temporary:
-                new = Path(temporary) / "model"
-                checkpoint.save(new, model, policy.tokenizer, policy.stop_tokens)
-                # An adapter's directory has none by itself.
-                policy.tokenizer.save(new)
-                shutil.copytree(new, folder, dirs_exist_ok=True)
+            checkpoint.save_into(folder, model, policy.tokenizer, policy.stop_tokens)
         distributed.barrier()

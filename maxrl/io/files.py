@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -55,15 +56,13 @@ def flush(path: Path) -> None:
 
 def publish(temporary: Path, path: Path) -> None:
     """Add checksums to the complete directory `temporary` and rename it to `path`."""
-    files = sorted(
-        file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file()
-    )
+    files = sorted(file.name for file in temporary.iterdir())
     sums = {name: checksum(temporary / name) for name in files}
     (temporary / CHECKSUMS).write_text(json_text(sums))
     for name in files:
         # safetensors creates files that only their owner can read.
         shutil.copymode(temporary / CHECKSUMS, temporary / name)
-    for file in [*temporary.rglob("*"), temporary]:
+    for file in [*temporary.iterdir(), temporary]:
         flush(file)
     os.rename(temporary, path)
     flush(path.parent)
@@ -71,15 +70,21 @@ def publish(temporary: Path, path: Path) -> None:
 
 def checksum(file: str | Path) -> str:
     """Return the SHA-256 of a file."""
-    with open(file, "rb") as opened:
+    with regular(file).open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def regular(file: str | Path) -> Path:
+    """Return the path of a file; DataError if it is something else, such as an endless pipe."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise DataError(f"{file} is no regular file")
+    return Path(file)
 
 
 def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
     """Compare the files of a directory with the checksums that `publish` stored.
 
-    but: names of files, in any of its folders, that are not compared. Files that were added later
-    do not count either.
+    but: names of files that are not compared. Files that were added later do not count either.
 
     Returns a sentence about the first missing or damaged file, "" if there is none. An OSError, as
     of a network file system, says nothing about the content and is raised.
@@ -89,13 +94,17 @@ def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
         sums = read_json(file)
         if file.read_bytes() != json_text(sums).encode():
             return f"{file} is damaged"
+        # A name that leads out of the directory is none of these.
+        present = os.listdir(directory)
         for name, expected in sums.items():
             file = Path(directory) / name
-            if file.name not in but and checksum(file) != expected:
+            if name not in present:
+                return f"{file} is missing"
+            if name not in but and checksum(file) != expected:
                 return f"{file} is damaged: it is not what its checksum says"
     except FileNotFoundError:
         return f"{file} is missing"
-    except (ValueError, IsADirectoryError):
+    except ValueError:
         return f"{file} is damaged"
     return ""
 
@@ -110,7 +119,7 @@ def remove(directory: Path) -> None:
 
 def read_json(path: str | Path) -> dict:
     """Read the object in a JSON file; FileNotFoundError, or DataError for any other content."""
-    value = parse(Path(path).read_bytes(), str(path))
+    value = parse(regular(path).read_bytes(), str(path))
     if not isinstance(value, dict):
         raise DataError(f"{path} is {value!r:.40}, not an object")
     return value

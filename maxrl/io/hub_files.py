@@ -1,12 +1,25 @@
 """Finds checkpoints and data sets in directories or on the Hugging Face hub."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+from maxrl.io.files import read_json
+
 # Folders are left, and a second copy of Mistral's weights.
 NOT_HUB_FILES = ["*/*", "consolidated*"]
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt", "tokenizer.model"]
+# The files that decide which model a directory holds.
+MODEL_FILES = (
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+)
 FILES = (".jsonl", ".json", ".parquet")  # how a data set of one file ends
 
 
@@ -18,10 +31,11 @@ def find(path: str | Path) -> Path:
     """
     path = download(str(path)) if on_hub(path) else Path(path)
     found = path
-    if (path / "latest").is_file():
+    # os.path takes names of any length, which other people's files may hold.
+    if os.path.isfile(path / "latest"):
         # The name alone: a run directory from elsewhere must not lead out of itself.
         found = path / Path((path / "latest").read_text(errors="replace").strip()).name
-    if any((found / name).is_file() for name in ("config.json", "adapter_config.json")):
+    if any(os.path.isfile(found / name) for name in ("config.json", "adapter_config.json")):
         return found
     raise FileNotFoundError(
         f"{path} is neither a checkpoint (no config.json) nor a run directory with one"
@@ -32,7 +46,7 @@ def on_hub(path: str | Path) -> bool:
     """Tell whether `path` reads OWNER/NAME and is no path here; runs/NAME is a run not yet made."""
     name = str(path)
     return (
-        re.fullmatch(r"(?!runs/)[\w-][\w.-]*/[\w.-]+", name) is not None
+        re.fullmatch(r"(?!runs/)[\w-][\w.-]{,95}/[\w.-]{1,96}", name) is not None
         and not Path(name).parent.exists()
     )
 
@@ -110,6 +124,15 @@ def end_tokens(config: dict) -> list:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return a checkpoint's safetensors files: model.safetensors, or its shards."""
+    """Return a checkpoint's safetensors files: model.safetensors, or the shards of its index.
+
+    Other shards in the directory may be left over from another model.
+    """
     whole = path / "model.safetensors"
-    return [whole] if whole.exists() else sorted(path.glob("model-*-of-*.safetensors")) or [whole]
+    index = path / "model.safetensors.index.json"
+    if whole.exists() or not index.exists():
+        return [whole]
+    names = set(read_json(index)["weight_map"].values())
+    if not names <= set(os.listdir(path)):
+        raise FileNotFoundError(f"{index} names a file that is not there")
+    return [path / name for name in sorted(names)]

@@ -76,6 +76,13 @@ class TransformerConfig:
         for name in names - given.keys() - {"head_dim"}:
             if not hasattr(cls, name):
                 raise ValueError(f"config.json lacks {name}")
+        for name, value in given.items():
+            kind = cls.__annotations__[name]
+            kinds = (int, float) if kind is float else (kind,)
+            if type(value) not in kinds or kind is int and value < 1:
+                raise ValueError(f"config.json has {name} = {value!r:.40}, which cannot be")
+        if given["num_hidden_layers"] > 1000:
+            raise ValueError("config.json asks for more than 1,000 layers")
         usual = family.head_dim or given["hidden_size"] // given["num_attention_heads"]
         given.setdefault("head_dim", usual)
         if family.qkv_bias is not None:
@@ -124,4 +131,6 @@ def read_rope(config: dict) -> Rope:
     for name in TYPES[kind]:
         if not asked.get(name):
             raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
+    if not {type(value) for value in asked.values()} <= {int, float}:
+        raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, not of numbers")
     return Rope(rope_type=kind, **asked)

@@ -40,6 +40,8 @@ class ResNetConfig:
         """Read a parsed config.json; TypeError for unknown or missing keys."""
         given: dict = {k: tuple(v) if isinstance(v, list) else v for k, v in config.items()}
         given.pop("model_type", None)
+        if sum(given.get("depths", ())) > 1000:
+            raise ValueError("config.json asks for more than 1,000 blocks")
         return cls(**given)
 
     def to_hf(self) -> dict:

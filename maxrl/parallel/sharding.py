@@ -131,6 +131,8 @@ def divided(tensor: torch.Tensor) -> bool:
 
 def placed_like(parameter: Any, full: torch.Tensor) -> torch.Tensor:
     """Return a full tensor on the parameter's device, in its format, or divided as it is."""
+    if full.shape != parameter.shape:
+        raise ValueError(f"a state has the shape {[*full.shape]}, not {[*parameter.shape]}")
     if divided(parameter):
         from torch.distributed.tensor import distribute_tensor
 

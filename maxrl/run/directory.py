@@ -49,6 +49,7 @@ class Run:
     reached = False
     stopped = False
     skipped = 0
+    past = ""  # metrics.jsonl of that checkpoint
     lock: TextIO | None = None
     signalled: float | None = None  # when the first signal arrived
 
@@ -107,6 +108,7 @@ class Run:
         self.prune()
         return found
 
+    @checkpoint.one_sentence()
     def check_same(self, folder: Path):
         """Refuse to resume with another recipe, or other data, than folder/recipe.json records."""
         old = files.read_json(folder / "recipe.json")
@@ -128,15 +130,17 @@ class Run:
                 "start another run with --out DIR"
             )
 
+    @checkpoint.one_sentence()
     def restore(self, policy, optimizer) -> int:
         """Give the optimizer its state back; return the step to continue with."""
         if not self.resumed:
             return 0
         checkpoint.load_optimizer(self.resumed, policy.model, optimizer)
         state = files.read_json(self.resumed / "state.json")
-        self.skipped = state["skipped"]
-        self.reached = state["reached"]
-        self.steps = state["step"]
+        self.skipped = int(state["skipped"])
+        self.reached = bool(state["reached"])
+        self.steps = int(state["step"])
+        self.past = (self.resumed / "metrics.jsonl").read_text()
         return self.cfg.steps if self.reached else self.steps
 
     def start(self, step: int) -> Path:

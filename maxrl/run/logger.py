@@ -107,8 +107,7 @@ class Logger:
         self.main = run.main
         if not self.main:
             return
-        past = (run.resumed / "metrics.jsonl").read_text() if run.resumed else ""
-        files.write_text(folder / "metrics.jsonl", past)
+        files.write_text(folder / "metrics.jsonl", run.past)
         samples.cut(folder, first_step)
         # Line buffering: a step is in the file as soon as it is logged.
         self.file = open(folder / "metrics.jsonl", "a+", buffering=1)  # noqa: SIM115

@@ -16,13 +16,6 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.lora import PROJECTIONS
 from maxrl.parallel import distributed
 
-WEIGHTS = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "config.json",
-    "adapter_config.json",
-    "generation_config.json",
-)
 # Fields of a LoraConfig that are read, or that say nothing about what is trained.
 READ = {
     "r",
@@ -35,12 +28,13 @@ READ = {
 }
 
 
-def start(model: Any, tokenizer: Any, out: Path) -> str:
+def start(model: Any, tokenizer: Any, out: Path, peft_config: Any = None) -> str:
     """Return the checkpoint that a run begins with.
 
-    model      a directory, a hub id or a model of transformers
-    tokenizer  of transformers, or None
-    out        the run directory, which gets a folder initial-CHECKSUM with what is not on disk
+    model        a directory, a hub id or a model of transformers
+    tokenizer    of transformers, or None
+    out          the run directory, which gets a folder initial-CHECKSUM with what is not on disk
+    peft_config  None if all parameters are to be trained
 
     A resumed run, a KL penalty and an adapter need that folder again.
     """
@@ -50,6 +44,12 @@ def start(model: Any, tokenizer: Any, out: Path) -> str:
         )
     if hasattr(model, "peft_config"):
         raise UsageError("the model has an adapter already: pass the base model and peft_config")
+    whole = peft_config is None and isinstance(model, torch.nn.Module)
+    if whole and not all(parameter.requires_grad for parameter in model.parameters()):
+        raise UsageError(
+            "the model has frozen parameters, and all of them are trained: call "
+            "model.requires_grad_(True), or pass peft_config to train an adapter"
+        )
     if isinstance(model, str | Path) and tokenizer is None:
         return str(model)
     written = str(write(model, tokenizer, out)) if distributed.rank() == 0 else ""
@@ -79,7 +79,7 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
             tokenizer.save_pretrained(new)
         if isinstance(model, str | Path):
             source = hub_files.find(model)
-            for file in itertools.chain.from_iterable(map(source.glob, WEIGHTS)):
+            for file in itertools.chain.from_iterable(map(source.glob, hub_files.MODEL_FILES)):
                 (new / file.name).symlink_to(file.resolve())
         else:
             model.save_pretrained(new)

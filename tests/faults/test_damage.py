@@ -1,16 +1,22 @@
 """Damaged checkpoints: each one is recognised, and the run resumes from the one before."""
 
+import json
+import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from runs import timeless, weights
+from hostile import sentence
+from runs import refused, timeless, weights
+from safetensors.torch import load_file, save_file
 from trained import TOKENIZER, trained
 from wholeness import damages, unnoticed, unsound
 
-from maxrl import checkpoint
+import train
+from maxrl import build, checkpoint
+from maxrl.io import files
 from maxrl.models.lora import add_lora
 
 RUN = ("tiny_sft", "--steps", 4, "--save-every", 2)
@@ -43,6 +49,154 @@ def test_what_is_added_later_is_no_damage(tmp_path):
     checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2])
     (tmp_path / "a" / "README.md").write_text("mine")
     assert checkpoint.first_problem(tmp_path / "a") == ""
+
+
+def edit(path, name, key, value):
+    """Change a key of a JSON file."""
+    file = path / name
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(content | {key: value}))
+
+
+def pipe(path, name):
+    """A file that can be opened, and never read to its end."""
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
+
+
+def gone(path, name):
+    (path / name).unlink()
+
+
+def folder(path, name):
+    gone(path, name)
+    (path / name).mkdir()
+
+
+def token(path, number):
+    """Let the last token have another number."""
+    words = json.loads((path / "tokenizer.json").read_text())["model"]
+    words["vocab"][max(words["vocab"], key=words["vocab"].get)] = number
+    edit(path, "tokenizer.json", "model", words)
+
+
+def adapter(path, base):
+    (path / "config.json").rename(path / "adapter_config.json")
+    edit(path, "adapter_config.json", "base_model_name_or_path", base)
+
+
+def elsewhere(path, latest):
+    (path / "config.json").unlink()
+    (path / "latest").write_text(latest)
+
+
+def listed(path, name):
+    """The checksums name another file."""
+    (path / checkpoint.CHECKSUMS).write_text(files.json_text({name: ""}))
+
+
+LONG = "b" * 300
+DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+INSERT = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+def chain(kind, step):
+    return {"type": "Sequence", kind: [step] * 26}
+
+
+@pytest.mark.parametrize(
+    "spoil, given",
+    [
+        (edit, ["tokenizer.json", "normalizer", chain("normalizers", DOUBLE)]),
+        (edit, ["tokenizer.json", "normalizer", chain("normalizers", INSERT)]),
+        (edit, ["tokenizer.json", "decoder", chain("decoders", DOUBLE)]),
+        (edit, ["tokenizer.json", "pre_tokenizer", chain("pretokenizers", BYTES)]),
+        (edit, ["tokenizer_config.json", "eos_token", {}]),
+        (edit, ["tokenizer_config.json", "chat_template", [1]]),
+        (edit, ["tokenizer_config.json", "chat_template", [{"name": "default"}]]),
+        (edit, ["generation_config.json", "eos_token_id", "x"]),
+        (edit, ["generation_config.json", "eos_token_id", ["a"]]),
+        (token, [10**6]),
+        (folder, ["model.safetensors"]),
+        (adapter, ["a"]),
+        (adapter, [LONG]),
+        (adapter, [f"{LONG}/b"]),
+        (elsewhere, [LONG]),
+        (listed, ["../../../../../../../../../../dev/zero"]),
+        (listed, [LONG]),
+        (listed, [".."]),
+        (pipe, ["model.safetensors"]),
+        (pipe, ["generation_config.json"]),
+        (pipe, ["tokenizer.json"]),
+        (pipe, ["vocab.json"]),
+    ],
+)
+def test_a_hostile_checkpoint_is_refused(spoil, given, tmp_path, monkeypatch):
+    """In one sentence, whatever waits, grows or is of another kind in it."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("a")
+    model, _ = trained()
+    checkpoint.save(path, model, TOKENIZER, [7, 2])
+    (path / checkpoint.CHECKSUMS).unlink()
+    spoil(path, *given)
+
+    def use():
+        task = type("Task", (), {"classes": (), "stop_tokens": ()})
+        return build.make_policy(*checkpoint.load_model(path), task, "cpu", max_tokens=2)
+
+    assert sentence(LONG, use, ValueError, FileNotFoundError) is None
+
+
+def tensors(path, change):
+    """Change the tensors whose names end in norm.weight.exp_avg."""
+    file = path / "optimizer.safetensors"
+    found = load_file(file)
+    for name in [name for name in found if name.endswith("norm.weight.exp_avg")]:
+        change(found, name)
+    save_file(found, file)
+
+
+def first_number(values, name):
+    values[name] = values[name][:1].clone()
+
+
+def renamed(values, name):
+    values[f"x.{name}"] = values[name].clone()
+
+
+@pytest.fixture(scope="module")
+def sft(recipes, tmp_path_factory):
+    """Two of the steps of RUN."""
+    run = tmp_path_factory.mktemp("sft") / "run"
+    train.main([*map(str, RUN), "--steps", "2", "--out", str(run)])
+    return run
+
+
+@pytest.mark.parametrize(
+    "spoil, given",
+    [
+        (edit, ("state.json", "step", "a")),
+        (edit, ("state.json", "skipped", [])),
+        (edit, ("recipe.json", "data", [1])),
+        (edit, ("recipe.json", "data", None)),
+        (pipe, ("state.json",)),
+        (gone, ("metrics.jsonl",)),
+        (tensors, (dict.pop,)),
+        (tensors, (renamed,)),
+        (tensors, (first_number,)),
+    ],
+)
+def test_a_wrong_state_is_refused(spoil, given, shell, sft):
+    """The checksums are right, and one sentence says that the run does not go on."""
+    shutil.copytree(sft, "run")
+    path = Path("run/step-000002")
+    spoil(path, *given)
+    if spoil is not pipe:
+        (path / checkpoint.CHECKSUMS).unlink()
+        path.rename("new")
+        files.publish(Path("new"), path)
+    refused(shell("train.py", *RUN, "--out", "run", "--resume", "yes"), "run")
 
 
 def test_the_run_resumes_from_the_checkpoint_before(shell):

@@ -234,12 +234,20 @@ def test_rotary_tables_of_old_checkpoints(tmp_path):
         ({"intermediate_size": 10**12}, "size mismatch"),
         ({"head_dim": 2**40}, "size mismatch"),
         ({"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
+        ({"num_hidden_layers": 10**30}, "cannot be loaded"),
+        ({"num_attention_heads": 0}, "cannot be loaded"),
+        ({"max_position_embeddings": [1]}, "cannot be loaded"),
+        ({"rms_norm_eps": [1]}, "cannot be loaded"),
+        ({"rope_theta": "a"}, "cannot be loaded"),
+        ({"eos_token_id": ["a"]}, "eos_token_id"),
+        ({"eos_token_id": 10**30}, "eos_token_id"),
     ],
 )
 def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
     """Terabytes that config.json asks for are compared with the files before they are taken."""
     path = save(tmp_path / "a", tiny.model(torch.float32))
     edit(path / "config.json", **changes)
+    (path / "generation_config.json").unlink()
     with pytest.raises(ValueError, match=words):
         checkpoint.load_model(path)
 
@@ -249,6 +257,7 @@ def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
     [
         ({"num_labels": 10**12}, "size mismatch"),
         ({"width": 2**20}, "size mismatch"),
+        ({"depths": [10**30]}, "cannot be loaded"),
     ],
 )
 def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
@@ -273,8 +282,8 @@ def test_what_is_no_safetensors_file(tmp_path):
 
 
 def test_shards(tmp_path):
-    """All of them are read, whatever an index says, and a missing one is noticed. A file of another
-    name is none of them."""
+    """Those of the index are read, in this directory alone, and a missing one is noticed. What is
+    left over from another model is none of them."""
     path = save(tmp_path / "a", tiny.model(torch.float32))
     whole = load_file(path / "model.safetensors")
     save_file({name: value + 1 for name, value in whole.items()}, path / "model_old.safetensors")
@@ -287,12 +296,16 @@ def test_shards(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors"):
         checkpoint.load_model(path)
     for number, names in enumerate((list(whole)[::2], list(whole)[1::2]), 1):
-        shard = {name: whole[name] for name in names}
-        save_file(shard, path / f"model-0000{number}-of-00002.safetensors")
+        shard = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: whole[name] for name in names}, path / shard)
+        index["weight_map"] |= dict.fromkeys(names, shard)
+    checkpoint.write_json(path / "model.safetensors.index.json", index)
+    left = {name: torch.zeros_like(value) for name, value in whole.items()}
+    save_file(left, path / "model-00003-of-00003.safetensors")
     found = checkpoint.load_model(path)[0].state_dict()
     assert all(found[name].equal(expected[name]) for name in expected)
     (path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ValueError, match=f"{path} cannot be loaded"):
+    with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors.index.json"):
         checkpoint.load_model(path)
 
 

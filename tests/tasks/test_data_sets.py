@@ -48,8 +48,10 @@ def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_half_a_set_is_no_set(tmp_path, capsys, monkeypatch, error):
-    """Nor is it half old and half new: old training mazes beside new test mazes would leak."""
-    assert run(capsys, *ARGS, tmp_path)[0] == 0
+    """The old one stays until the new one is complete; a first one is not there at all."""
+    old = tmp_path / "old"
+    assert run(capsys, *ARGS, old)[0] == 0
+    whole = content(old)
     save = prepare.np.save
 
     def failing(file, *args, **options):
@@ -59,15 +61,18 @@ def test_half_a_set_is_no_set(tmp_path, capsys, monkeypatch, error):
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare.np, "save", failing)
-        code, said = run(capsys, *ARGS, tmp_path, "--seed", 5, "--overwrite")
-    assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
-    assert said.count("\n") == 1 and ("interrupted" in said or "No space left" in said)
+        for folder in (old, tmp_path / "new"):
+            code, said = run(capsys, *ARGS, folder, "--seed", 5, "--overwrite")
+            assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+            assert said.count("\n") == 1 and ("interrupted" in said or "No space left" in said)
+    assert content(old) == whole and {file.name for file in old.iterdir()} == whole.keys()
     with pytest.raises(FileNotFoundError, match="no complete"):
-        Maze("train", 7, tmp_path)
-    code, said = run(capsys, *ARGS, tmp_path, "--seed", 5)
+        Maze("train", 7, tmp_path / "new")
+    assert run(capsys, *ARGS, tmp_path / "new", "--seed", 5)[0] == 0
+    assert len(Maze("train", 7, tmp_path / "new")) == 100
+    (old / "info.json").unlink()
+    code, said = run(capsys, *ARGS, old)
     assert code == 2 and "part of one" in said
-    assert run(capsys, *ARGS, tmp_path, "--seed", 5, "--overwrite")[0] == 0
-    assert len(Maze("train", 7, tmp_path)) == 100
 
 
 def test_ctrl_c_among_workers(tmp_path, capfd, monkeypatch):

@@ -125,7 +125,6 @@ def chain(kind, step):
         (elsewhere, [LONG]),
         (listed, ["../../../../../../../../../../dev/zero"]),
         (listed, [LONG]),
-        (listed, [".."]),
         (pipe, ["model.safetensors"]),
         (pipe, ["generation_config.json"]),
         (pipe, ["tokenizer.json"]),

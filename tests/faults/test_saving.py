@@ -1,15 +1,21 @@
 """What a run saves and resumes from: checkpoints, metrics, data; and infinite gradients."""
 
+import itertools
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
 from runs import SHORT, at_call, metrics, refused, timeless, weights
 
 from data.maze import prepare
+from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
+from maxrl.errors import UsageError
 from maxrl.io import files
+from maxrl.models.lora import has_lora
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.run import directory
@@ -180,3 +186,54 @@ def test_a_run_repeated_is_the_same_bit_for_bit(run, shell):
     assert not torch.are_deterministic_algorithms_enabled()
     assert weights("one") == weights("two") == weights("three")
     assert timeless("one") == timeless("two") == timeless("three")
+
+
+@pytest.fixture
+def kinds(dice, in_a_directory_of_its_own):
+    """A trainer of an adapter, and one of a whole model."""
+    lora = SimpleNamespace(r=4, lora_alpha=8)
+    args = MaxRLConfig("out", max_completion_length=6, bf16=False, use_cpu=True)
+    rows = [{"prompt": "UP"}]
+    return [MaxRLTrainer(str(dice), len, args, rows, peft_config=kind) for kind in (lora, None)]
+
+
+def test_save_model_takes_the_place_of_a_model(kinds):
+    """Of the same kind or the other one; what a link points to stays, and so do other files."""
+    folder = Path("saved")
+    for trainer in (*kinds, *kinds):
+        folder.mkdir(exist_ok=True)
+        (folder / "notes.txt").write_text("mine")
+        for name in ("config.json", "tokenizer_config.json", "chat_template.jinja"):
+            Path(name).write_text("theirs")
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(Path(name).resolve())
+        trainer.save_model(folder)
+        assert has_lora(checkpoint.load_model(folder)[0]) == (trainer is kinds[0])
+        assert checkpoint.load_tokenizer(folder).chat_template is None
+        assert Path("config.json").read_text() == "theirs" and not list(folder.glob("tmp*"))
+        assert (folder / "notes.txt").read_text() == "mine"
+    for name in ("config.json", "config.json/model"):
+        with pytest.raises(UsageError, match=name):
+            trainer.save_model(name)
+
+
+def test_save_model_that_is_killed(kinds, monkeypatch):
+    """The folder holds the old model, or is refused."""
+    replace = os.replace
+    for number in range(4):
+        kinds[0].save_model("saved")
+        calls = itertools.count()
+
+        def killed(source, target):
+            if Path(target).parent == Path("saved") and next(calls) == number:
+                raise tiny.Killed
+            replace(source, target)
+
+        with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+            patch.setattr(os, "replace", killed)
+            kinds[1].save_model("saved")
+        if number == 0:
+            assert has_lora(checkpoint.load_model("saved")[0])
+        else:
+            with pytest.raises((ValueError, FileNotFoundError)):
+                checkpoint.load_model("saved")

@@ -1,8 +1,6 @@
 """MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
 
-import itertools
 import json
-import os
 import re
 import shutil
 import signal
@@ -24,7 +22,6 @@ from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.models.lora import has_lora
 from maxrl.trl.inputs import adapter
 
 TEMPLATE = (
@@ -154,56 +151,6 @@ def test_a_model_in_memory_has_the_trained_weights(tiny_chat, in_a_directory_of_
     torch.testing.assert_close(logits(again), logits(model), atol=0, rtol=0)
     # The run directory is still one.
     assert checkpoint.find("out").name == "step-000004"
-
-
-@pytest.fixture
-def kinds(tiny_chat, in_a_directory_of_its_own):
-    """A trainer of an adapter, and one of a whole model."""
-    lora = SimpleNamespace(r=4, lora_alpha=8)
-    args = MaxRLConfig("out", **SHORT)
-    return [MaxRLTrainer(tiny_chat, digit, args, sums(), peft_config=p) for p in (lora, None)]
-
-
-def test_save_model_takes_the_place_of_a_model(kinds):
-    """Of the same kind or the other one; what a link points to stays, and so do other files."""
-    folder = Path("saved")
-    for trainer in (*kinds, *kinds):
-        folder.mkdir(exist_ok=True)
-        (folder / "notes.txt").write_text("mine")
-        for name in ("config.json", "tokenizer_config.json", "chat_template.jinja"):
-            Path(name).write_text("theirs")
-            (folder / name).unlink(missing_ok=True)
-            (folder / name).symlink_to(Path(name).resolve())
-        trainer.save_model(folder)
-        assert has_lora(checkpoint.load_model(folder)[0]) == (trainer is kinds[0])
-        assert checkpoint.load_tokenizer(folder).chat_template == TEMPLATE
-        assert Path("config.json").read_text() == "theirs" and not list(folder.glob("tmp*"))
-        assert (folder / "notes.txt").read_text() == "mine"
-    for name in ("config.json", "config.json/model"):
-        with pytest.raises(UsageError, match=name):
-            trainer.save_model(name)
-
-
-def test_save_model_that_is_killed(kinds, monkeypatch):
-    """The folder holds the old model, or is refused."""
-    replace = os.replace
-    for number in range(4):
-        kinds[0].save_model("saved")
-        calls = itertools.count()
-
-        def killed(source, target):
-            if Path(target).parent == Path("saved") and next(calls) == number:
-                raise tiny.Killed
-            replace(source, target)
-
-        with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-            patch.setattr(os, "replace", killed)
-            kinds[1].save_model("saved")
-        if number == 0:
-            assert has_lora(checkpoint.load_model("saved")[0])
-        else:
-            with pytest.raises((ValueError, FileNotFoundError)):
-                checkpoint.load_model("saved")
 
 
 def test_a_tokenizer_of_ones_own(tiny_chat, in_a_directory_of_its_own):

@@ -2,14 +2,17 @@
 
     PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
     PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --show results/bench/FILE.json
+    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --tiny --out /tmp/bench.json
 
 The contestants of a row take turns after a warm-up: A B C A B C ... The ratio of a row is maxrl's
 work per second over that of the best of the others, from medians. Every row runs in a process of
 its own, and is written to the file when it is done; rows that the file has are not run again.
+--tiny asks whether every row runs: its sizes are small and one process has them all.
 """
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import platform
@@ -17,6 +20,7 @@ import re
 import statistics
 import subprocess
 import sys
+import traceback
 from importlib import metadata
 from pathlib import Path
 
@@ -129,12 +133,28 @@ def kind(where: dict) -> str:
     return (where["gpu"] or f"cpu{where['cores']}-{where['bfloat16']}").lower().replace(" ", "-")
 
 
+def measured(name: str, args) -> dict:
+    """One row, in this process."""
+    import bench_turns
+
+    module, function, arguments = ROWS[name]
+    bench_turns.start(args.threads, args.device, args.tiny)
+    found = getattr(importlib.import_module(module), function)(*arguments, turns=args.turns)
+    return {"name": name, "turns": args.turns} | found
+
+
 def measure(name: str, args) -> dict:
     """One row, in a process of its own. What it prints last is the row."""
-    module, function, arguments = ROWS[name]
+    if args.tiny:
+        try:
+            return measured(name, args)
+        except Exception:
+            return {"name": name, "error": traceback.format_exc()[-2000:]}
+    told = {name: getattr(args, name) for name in ("threads", "device", "tiny", "turns")}
     code = (
-        f"import json, bench_turns, {module}; bench_turns.start({args.threads}, {args.device!r}); "
-        f"print(); print(json.dumps({module}.{function}(*{arguments!r}, turns={args.turns})))"
+        "import argparse, bench, json; "
+        f"row = bench.measured({name!r}, argparse.Namespace(**{told!r})); "
+        "print(); print(json.dumps(row))"
     )
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}:{ROOT}/tests/bench:{ROOT}/tests/helpers",
@@ -148,7 +168,7 @@ def measure(name: str, args) -> dict:
     )
     if done.returncode:
         return {"name": name, "error": done.stderr.strip()[-2000:]}
-    return {"name": name, "turns": args.turns} | json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def run(args) -> dict:
@@ -159,7 +179,8 @@ def run(args) -> dict:
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     args.threads = args.threads or torch.get_num_threads()
     where = machine(args.device, args.threads)
-    name = f"{where['date']}-{kind(where)}{'-quick' * args.quick}.json"
+    size = "-quick" * args.quick + "-tiny" * args.tiny
+    name = f"{where['date']}-{kind(where)}{size}.json"
     file = args.out or ROOT / "results" / "bench" / name
     found = json.loads(file.read_text()) if file.exists() else {"machine": where, "rows": []}
     rows = {row["name"]: row for row in found["rows"]}
@@ -200,9 +221,10 @@ def doublings(row: dict, by: str) -> dict[str, float]:
 
 
 def matrix_rate(rows: list[dict], dtype: str, by: str) -> float | None:
-    """FLOP/s of a large matrix product, as measured in the same run."""
+    """FLOP/s of a large matrix product, the first of the limits measured in the same run."""
     limits = next((row for row in rows if row["name"] == "limits" and "error" not in row), None)
-    return limits and speeds(limits, by).get(f"[2048,2048]x[2048,2048] {dtype}")
+    rates = speeds(limits, by).items() if limits and dtype else []
+    return next((rate for who, rate in rates if who.endswith(dtype)), None)
 
 
 def cells(row: dict, rows: list[dict], by: str) -> list[str]:
@@ -274,6 +296,7 @@ def main():
     parser = argparse.ArgumentParser()
     add = parser.add_argument
     add("--quick", action="store_true", help="the main rows, one turn: under four minutes")
+    add("--tiny", action="store_true", help="every row for a moment: does it run?")
     add("--only", nargs="*", help="rows whose names contain one of these")
     add("--turns", type=int, default=0, help="of every contestant (5, with --quick 1)")
     add("--threads", type=int, default=0, help="of the CPU (torch's choice)")
@@ -282,7 +305,7 @@ def main():
     add("--show", type=Path, help="measure nothing, print the table of this file")
     add("--by", choices=("wall", "cpu"), default="wall", help="seconds of the clock or of the CPU")
     args = parser.parse_args()
-    args.turns = args.turns or (1 if args.quick else 5)
+    args.turns = args.turns or (1 if args.quick or args.tiny else 5)
     show(json.loads(args.show.read_text()) if args.show else run(args), args.by)
 
 

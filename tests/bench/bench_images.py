@@ -13,7 +13,7 @@ import bench_turns
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_turns import row, take_turns
+from bench_turns import row, sized, take_turns
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
@@ -44,11 +44,12 @@ def photograph(rng) -> bytes:
 
 def loader(turns: int) -> dict:
     """Batches by 0, 1 and 2 workers, their start included, and what one image costs in parts."""
-    count, batch, rng = 512, 64, np.random.default_rng(0)
-    files = [photograph(rng) for _ in range(64)]
+    count, batch, different, repeats = sized((512, 64, 64, 200), (8, 4, 2, 1))
+    rng = np.random.default_rng(0)
+    files = [photograph(rng) for _ in range(different)]
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        write_shard(folder, "train", 0, [(files[i % 64], i % 10) for i in range(count)])
+        write_shard(folder, "train", 0, [(files[i % different], i % 10) for i in range(count)])
         info = {
             "encoding": "jpeg",
             "classes": [str(i) for i in range(10)],
@@ -74,13 +75,13 @@ def loader(turns: int) -> dict:
             for w in (2, 1, 0)
         }
         contestants |= {
-            name: lambda part=part: [part() for _ in range(200)] and None
+            name: lambda part=part: [part() for _ in range(repeats)] and None
             for name, part in parts.items()
         }
         times, _ = take_turns(contestants, turns)
-    work = {who: 200 if who in parts else count for who in times}
+    work = {who: repeats if who in parts else count for who in times}
     return row(
-        f"{count} JPEGs of {sum(map(len, files)) / 64 / 1000:.0f} kB to crops of 224",
+        f"{count} JPEGs of {sum(map(len, files)) / different / 1000:.0f} kB to crops of 224",
         times,
         work,
         "image",
@@ -92,8 +93,10 @@ def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> tu
     plainest loop."""
     cfg = recipe()
     torch.manual_seed(0)
-    classes = 1000 if size == 224 else 200
-    model = from_config(cfg.model | {"num_labels": classes}).to(
+    classes = 1000 if recipe is imagenet else 200
+    batch, size = sized((batch, size), (2, 32))
+    small = sized({}, {"depths": (1, 1, 1, 1), "width": 8})
+    model = from_config(cfg.model | small | {"num_labels": classes}).to(
         bench_turns.device, memory_format=torch.channels_last
     )
     policy = ClassifierPolicy(model, range(classes), autocast=dtype == "bfloat16")

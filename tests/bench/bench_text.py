@@ -9,7 +9,7 @@ import bench_turns
 import numpy as np
 import tiny
 import torch
-from bench_turns import Times, peak_gb, row, take_turns, timed
+from bench_turns import Times, peak_gb, row, sized, take_turns, timed
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
@@ -42,14 +42,20 @@ SHAPES = {  # prompts, rollouts of each, tokens of each (the longest, if ragged)
     "ragged": (4, 16, 180, 310),
     "49152-words": (2, 8, 64, 100),
 }
+SMALL = dict(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 
 
-def build(sizes: dict, dtype: str = "float32") -> Transformer:
+def random_model(sizes: dict) -> Transformer:
     """A model with random weights, whose tokens are all about equally likely."""
     torch.manual_seed(0)
-    return Transformer(TransformerConfig.from_hf(sizes | {"initializer_range": 0.02})).to(
-        bench_turns.device
-    )
+    chosen = sizes | sized({}, SMALL) | {"initializer_range": 0.02}
+    return Transformer(TransformerConfig.from_hf(chosen)).to(bench_turns.device)
 
 
 def random_prompts(count: int, length: int, vocabulary: int) -> list[torch.Tensor]:
@@ -108,10 +114,10 @@ def products(model, rows: int, steps: int):
 
 def rollouts(shape: str, dtype: str, turns: int) -> dict:
     """Sampling against transformers' generate, whose rows end at the same lengths."""
-    P, N, L, Lp = SHAPES[shape]
-    model = build(SMOLLM2 if shape == "49152-words" else maze17().model)
+    P, N, L, Lp = sized(SHAPES[shape], (2, 4, 8, 9))
+    model = random_model(SMOLLM2 if shape == "49152-words" else maze17().model)
     V = model.config.vocab_size
-    lengths = ragged_lengths(P, N) if shape == "ragged" else torch.full((P, N), L)
+    lengths = ragged_lengths(P, N, longest=L) if shape == "ragged" else torch.full((P, N), L)
     L = int(lengths.max())
     prompts = random_prompts(P, Lp, V)
     uniforms = forced(lengths, L)
@@ -182,15 +188,16 @@ def quarter_right(P: int, N: int) -> torch.Tensor:
 def training(dtype: str, turns: int) -> dict:
     """Forward and backward: a prompt that its group shares against plain rows, at equal and at
     ragged lengths."""
-    model, prompts = build(maze17().model), random_prompts(2, 310, 32)
-    lengths = {"equal": torch.full((2, 128), 45), "ragged": ragged_lengths(2, 128)}
+    (N, Lp), model = sized((128, 310), (8, 9)), random_model(maze17().model)
+    prompts = random_prompts(2, Lp, 32)
+    lengths = {"equal": torch.full((2, N), 45), "ragged": ragged_lengths(2, N)}
 
     def step(which, share):
         # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as
         # those of the others.
-        chosen = lengths[which] if share else lengths[which][:, :32]
+        chosen = lengths[which] if share else lengths[which][:, : N // 4]
         tiny.share_prompts(model, share)
-        budget = 8192 if share else 310 + 16 * int(chosen.max())
+        budget = 8192 if share else Lp + 16 * int(chosen.max())
         policy = SequencePolicy(
             model,
             None,
@@ -221,9 +228,10 @@ def cpu_form(name: str, turns: int) -> dict:
     """A training step with a form of models/cpu.py and without it; 1 where the CPU is not one that
     takes the form."""
     dtype = {"linear": "float32", "attention": "bfloat16"}[name]
-    model, prompts = build(maze17().model), random_prompts(2, 310, 32)
-    batch = stored(ragged_lengths(2, 32), prompts)
-    advantages = ADVANTAGES["maxrl"](quarter_right(2, 32))
+    N, Lp = sized((32, 310), (4, 9))
+    model, prompts = random_model(maze17().model), random_prompts(2, Lp, 32)
+    batch = stored(ragged_lengths(2, N), prompts)
+    advantages = ADVANTAGES["maxrl"](quarter_right(2, N))
     policy = SequencePolicy(
         model, None, [7], max_tokens=180, autocast=dtype == "bfloat16", micro_batch_tokens=8192
     )
@@ -251,8 +259,9 @@ def scaling(axis: str, turns: int) -> dict:
         "prompts": [(p, 32, 48, 310) for p in (1, 2, 4, 8, 16)],
         "length": [(4, 16, n, 94) for n in (16, 32, 64, 128, 256, 512)],
     }[axis]
+    points = sized(points, points[:2])
     moving = {"rollouts": 1, "prompts": 0, "length": 2}[axis]
-    model = build(maze17().model | {"max_position_embeddings": 1024})
+    model = random_model(maze17().model | {"max_position_embeddings": 1024})
     calls, peaks, times = [], {}, Times()
     for P, N, L, Lp in points:
         prompts, lengths = random_prompts(P, Lp, 32), torch.full((P, N), L)
@@ -329,15 +338,16 @@ def mazes(turns: int) -> dict:
 
 def answers(turns: int) -> dict:
     """Verdicts on boxed LaTeX answers that math-verify has to compare, in its processes."""
-    turn = iter(range(10**9))
+    count, turn = sized(64, 4), iter(range(10**9))
 
     def ask():
-        n = 64 * next(turn)  # other answers each time: equal pairs are compared once
-        responses = [rf"so it is \boxed{{\frac{{{2 * i}}}{{6}}}}" for i in range(n + 1, n + 65)]
-        golds = [rf"\frac{{{i}}}{{3}}" for i in range(n + 1, n + 65)]
-        assert verify_math_batch(responses, golds) == [1.0] * 64
+        n = count * next(turn)  # other answers each time: equal pairs are compared once
+        responses = [
+            rf"so it is \boxed{{\frac{{{2 * i}}}{{6}}}}" for i in range(n + 1, n + count + 1)
+        ]
+        golds = [rf"\frac{{{i}}}{{3}}" for i in range(n + 1, n + count + 1)]
+        assert verify_math_batch(responses, golds) == [1.0] * count
 
     times, _ = take_turns({"verify_math_batch": ask}, turns)
-    return row(
-        "64 boxed fractions, all equal to the answer but not to the letter", times, 64, "response"
-    )
+    what = f"{count} boxed fractions, all equal to the answer but not to the letter"
+    return row(what, times, count, "response")

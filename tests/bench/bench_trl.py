@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import bench_turns
 import torch
-from bench_text import FreshMazes, build, peer
-from bench_turns import Times, counted, row, take_turns, timed
+from bench_text import FreshMazes, peer, random_model
+from bench_turns import Times, counted, row, sized, take_turns, timed
 
 import train
 from data.maze.prepare import main as prepare
+from maxrl import build
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
@@ -29,7 +30,6 @@ TASKS = {
     "17x17": (maze17, 17, 8, 16),
     "9x9": (maze9_laptop, 9, 16, 32),
 }  # recipe, size of the mazes, prompts, rollouts
-TOKENS = 48
 
 
 def our_step(cfg, task, policy):
@@ -77,7 +77,7 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
         folder,
         per_device_train_batch_size=rows,
         num_generations=cfg.rollouts,
-        max_completion_length=TOKENS,
+        max_completion_length=cfg.max_response,
         max_steps=1 + turns,
         learning_rate=cfg.lr,
         lr_scheduler_type="constant",
@@ -88,7 +88,7 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
         gradient_checkpointing=False,
         beta=0.0,
         temperature=1.0,
-        generation_kwargs={"min_new_tokens": TOKENS, "eos_token_id": [2, 7]},
+        generation_kwargs={"min_new_tokens": cfg.max_response, "eos_token_id": [2, 7]},
         logging_steps=1,
         report_to="none",
         save_strategy="no",
@@ -105,13 +105,14 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
     from transformers import TrainerCallback
 
     recipe, side, P, N = TASKS[size]
+    P, N, L = sized((P, N, 48), (2, 4, 6))
     cfg = replace(
-        recipe(), prompts=P, rollouts=N, max_response=TOKENS, precision=dtype, estimator=estimator
+        recipe(), prompts=P, rollouts=N, max_response=L, precision=dtype, estimator=estimator
     )
     task, tokenizer, model = (
         FreshMazes(side, P),
         Tokenizer.from_vocabulary(VOCABULARY),
-        build(cfg.model),
+        random_model(cfg.model),
     )
     task.stop_tokens = ()
     theirs = peer(model, torch.float32).train()
@@ -122,7 +123,7 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
     def ours():
         metrics = step()
-        assert metrics["completions/min_length"] == TOKENS == metrics["completions/mean_length"]
+        assert metrics["completions/min_length"] == L == metrics["completions/mean_length"]
 
     times = Times()
     flops = counted(ours)  # the warm-up
@@ -139,15 +140,13 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
         def on_log(self, args, state, control, logs=None, **others):
             if "completions/mean_length" in logs:
-                assert (
-                    logs["completions/mean_length"] == logs["completions/min_length"] == TOKENS
-                ), logs
+                assert logs["completions/mean_length"] == logs["completions/min_length"] == L, logs
                 assert logs["frac_reward_zero_std"] == 0, logs
 
     with tempfile.TemporaryDirectory() as folder:
         their_trainer(cfg, task, theirs, tokenizer, folder, turns, Turns()).train()
-    what = f"a whole step of {P} x {N} x {TOKENS} tokens, {estimator}, against TRL's GRPOTrainer"
-    return row(what, times, P * N * TOKENS, "token", dtype=dtype, rivals=["TRL"], flops=flops)
+    what = f"a whole step of {P} x {N} x {L} tokens, {estimator}, against TRL's GRPOTrainer"
+    return row(what, times, P * N * L, "token", dtype=dtype, rivals=["TRL"], flops=flops)
 
 
 def rounds(turns: int) -> dict:
@@ -155,15 +154,19 @@ def rounds(turns: int) -> dict:
     try in .15 of them."""
     with tempfile.TemporaryDirectory() as folder:
         mazes, warm = f"{folder}/9x9", f"{folder}/warm"
-        prepare(["--size", "9", "--train", "20000", "--out", mazes])
-        train.main(
-            ["maze9_laptop_sft", "--task.directory", mazes, "--stop-at-pass", ".15", "--out", warm]
+        count, until = sized((20_000, ["--stop-at-pass", ".15"]), (64, ["--steps", "1"]))
+        prepare(["--size", "9", "--train", str(count), "--out", mazes])
+        train.main(["maze9_laptop_sft", "--task.directory", mazes, *until, "--out", warm])
+        usual = replace(
+            maze9_laptop(),
+            init=warm,
+            prompts=sized(16, 2),
+            task_options={"size": 9, "directory": mazes},
         )
-        usual = replace(maze9_laptop(), init=warm, task_options={"size": 9, "directory": mazes})
         contestants, found = {}, {}
         for who, estimator, sizes in (
-            ("rounds", "maxrl_rare", (8, 8, 16, 32, 64)),
-            ("at once", "maxrl", 128),
+            ("rounds", "maxrl_rare", sized((8, 8, 16, 32, 64), (2, 2, 4))),
+            ("at once", "maxrl", sized(128, 8)),
         ):
             cfg = replace(usual, estimator=estimator, rollouts=sizes)
             task, _ = setup.load_splits(replace(cfg, eval_every=0))

@@ -14,14 +14,21 @@ from maxrl.models import cpu
 from maxrl.parallel import distributed
 
 device = torch.device("cpu")
+small = False
 
 
-def start(threads: int, name: str):
-    """Before a row: this process's threads and device."""
-    global device
+def start(threads: int, name: str, tiny: bool):
+    """Before a row: this process's threads and device, and whether all sizes are small."""
+    global device, small
+    small = tiny
     torch.set_num_threads(threads)
     device = distributed.setup(name)[2]
     torch.manual_seed(0)
+
+
+def sized(full, tiny_one):
+    """What a row works with: with --tiny, what any CPU does in a moment."""
+    return tiny_one if small else full
 
 
 def now() -> tuple[float, float]:
@@ -115,21 +122,22 @@ def limits(turns: int) -> dict:
     read and written, and of a sum, read."""
     contestants, work = {}, {}
     fast = 1 if device.type == "cpu" else 100
-    for shape in ((2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)):
+    shapes = (2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)
+    for shape in sized(shapes, ((64, 64, 64),)):
         for dtype in ("float32", "bfloat16"):
             rows, inner, columns = shape
             a = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
             b = torch.randn(inner, columns, device=device).to(a.dtype)
-            repeats = fast * 3 * 2048**3 // (rows * inner * columns)
+            repeats = sized(fast * 3 * 2048**3 // (rows * inner * columns), 1)
             who = f"[{rows},{inner}]x[{inner},{columns}] {dtype}"
             contestants[who] = lambda a=a, b=b, repeats=repeats: (
                 [a @ b for _ in range(repeats)] and None
             )
             work[who] = 2 * rows * inner * columns * repeats
-    for megabytes in (256, 1):
+    for megabytes in sized((256, 1), (1,)):
         source = torch.ones(megabytes * 2**18, device=device)
         target = torch.empty_like(source)
-        repeats = fast * 1024 // megabytes
+        repeats = sized(fast * 1024 // megabytes, 1)
         who = f"copy of {megabytes} MiB"
         contestants[who] = lambda a=source, b=target, repeats=repeats: (
             [b.copy_(a) for _ in range(repeats)] and None

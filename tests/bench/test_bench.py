@@ -1,0 +1,42 @@
+"""Every row of bench.py runs, at a tiny size, and every table that was kept is printed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import bench
+import pytest
+from conftest import ROOT
+
+
+def printed(found: dict, by: str, capsys) -> int:
+    """The number of rows in the table."""
+    bench.show(found, by)
+    return capsys.readouterr().out.count("\n| ") - 1
+
+
+def test_every_row_runs(tmp_path, capsys):
+    """Where TRL is not installed, its rows run up to the import of it."""
+    file = tmp_path / "tiny.json"
+    command = [sys.executable, "tests/bench/bench.py", "--tiny", "--threads", "1", "--out", file]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=True)
+    found = json.loads(file.read_text())
+    assert [row["name"] for row in found["rows"]] == list(bench.ROWS)
+    assert printed(found, "cpu", capsys) == len(bench.ROWS)
+    missing = set()
+    for row in found["rows"]:
+        last = row.get("error", "").splitlines()[-1:]
+        package = re.match(r"ModuleNotFoundError: No module named '(\w+)'$", "".join(last))
+        assert not last or package and not find_spec(package[1]), row["error"]
+        missing |= {package[1]} if package else set()
+    if missing:
+        pytest.skip(f"rows that need {', '.join(missing)} stopped there")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "results/bench").glob("*.json")), ids=str)
+def test_a_kept_table_is_printed(file, capsys):
+    found = json.loads(file.read_text())
+    assert printed(found, "wall", capsys) == len(found["rows"])

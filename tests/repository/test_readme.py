@@ -1,7 +1,5 @@
 """What the READMEs print runs as printed: Python, commands, options, recipes and links."""
 
-import argparse
-import importlib
 import json
 import os
 import re
@@ -18,13 +16,10 @@ from runs import metrics, weights
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.config import Config
-from maxrl.io.arguments import dashed
 from maxrl.io.user_code import imported
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
-from maxrl.recipes import RECIPES
 
 FRONT = (
     "README.md",
@@ -186,52 +181,6 @@ def test_the_slurm_script(tmp_path, code, queued):
         == ["scontrol show hostnames node[7-10]", f"8 0 8 32 {train}", f"9 1 8 32 {train}"]
         + ["scontrol requeue 5"] * queued
     )
-
-
-def test_every_command_of_train_parses():
-    """Its recipe and its options exist; --task.NAME reaches the constructor of the task."""
-    known = {f"--{dashed(name)}" for name in Config.__dataclass_fields__}
-    known |= {"--out", "--dry-run", "--gpus", "--help"}
-    found = re.findall(r"train\.py ([a-z]\w+)(?![\w/.])([^`#|;\n]*)", re.sub(r"\\\n\s+", "", ALL))
-    assert len(found) > 20
-    for recipe, rest in found:
-        assert recipe in {*RECIPES, "RECIPE"}, recipe
-        named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", rest))
-        assert {name for name in named if "." not in name} <= known, (recipe, rest)
-
-
-@pytest.mark.parametrize(
-    "words", [c for c in commands("python -m data.") if "NAME" not in c[2]], ids=" ".join
-)
-def test_every_data_set_is_made_so(words, monkeypatch):
-    """The command of a data set has the options that a README gives it: its parser takes them, and
-    nothing is made."""
-    known = set()
-
-    def parse(parser, *_):
-        known.update(option for action in parser._actions for option in action.option_strings)
-        raise SystemExit(0)
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
-    module = importlib.import_module(words[2])
-    with pytest.raises(SystemExit):
-        if hasattr(module, "SOURCES"):
-            module.main(None, module.__doc__, Path("nowhere"), module.SOURCES)
-        else:
-            name = words[2].split(".")[1]
-            module.main(*([name, ""] * (module.main.__module__ == "data.mathematics")), [])
-    assert {word for word in words if word.startswith("--")} <= known
-
-
-def test_every_target_exists():
-    targets = set(re.findall(r"(?m)^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text()))
-    named = {
-        word
-        for words in commands("make ")
-        for word in words[1:2]
-        if re.fullmatch("[a-z][a-z0-9-]*", word)
-    }
-    assert {"demo", "test", "proofs"} <= named <= targets
 
 
 def test_every_module_and_file_exists():

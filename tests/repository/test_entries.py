@@ -1,0 +1,289 @@
+"""Whatever can be started is started by a test: every program, target and word of a protocol. Every
+command that they or a page print is read by the program it names."""
+
+import argparse
+import ast
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from maxrl.errors import UsageError
+from maxrl.run import command_line, grid
+from results.summarise import STUDIES
+
+# What one can start, and the words with which it is run here or the test that runs it. A new
+# program of the tree needs a line.
+STARTED = {
+    "train.py": "tests/runs/test_train.py",
+    "eval.py": "tests/runs/test_eval.py",
+    "sample.py": "tests/tasks/test_own_data.py",
+    "maxrl/__main__.py": "tests/runs/test_command.py",
+    "maxrl/grid.py": "maze9_laptop --help",
+    "maxrl/minimal.py": "--help",
+    "maxrl/plots.py": "MODEL --out training.png",
+    "maxrl/report.py": "MODEL --out report.html",
+    "maxrl/toy.py": "--steps 2 --prompts 8 --out toy",
+    "data/aime/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/beyondaime/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/glyphs/prepare.py": "--help",
+    "data/gsm8k/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/imagenet/prepare.py": "--help",
+    "data/math500/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/maze/prepare.py": "--size 7 --train 4 --validation 2 --test 2 --workers 1",
+    "data/minerva/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/polaris/prepare.py": "tests/tasks/test_prepare_text.py",
+    "data/smollm2/prepare.py": "--help",
+    "data/word_problems/prepare.py": "--help",
+    "results/agenda.py": "--list",
+    "results/figures.py": "figure1 --numbers --out figures",
+    "results/images.py": ". printed",
+    "results/keep.py": "MODEL kept",
+    "results/minimal/summarise.py": "--read printed",
+    "results/norms.py": "MODEL --split validation --prompts 4 --samples 4 --json n.json",
+    "results/oracle/run.py": "tests/learning/test_oracle.py",
+    "results/page.html": "tests/repository/test_page.py",
+    "results/price/paper.py": "",
+    "results/smollm2/verdicts.py": "--help",
+    "results/summarise.py": "tests/repository/test_results.py",
+    "results/tables/smollm2.py": "tests/repository/test_results.py",
+    "results/tour.ipynb": "tests/repository/test_tour.py",
+    "results/tour.py": "",
+    "tests/bench/bench.py": "tests/bench/test_bench.py",
+    "tests/faults/torture.py": "tests/faults/test_torture.py",
+    "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
+    "tests/helpers/busy.py": "--help",
+    "tests/ranks/worker_ddp.py": "tests/ranks/test_distributed.py",
+    "tests/ranks/worker_shard.py": "tests/ranks/test_shard.py",
+    "tests/repository/machines.py": "tests/repository/test_entries.py",
+    "tests/tasks/verdicts.py": "tests/tasks/test_verify_math.py",
+}
+FOLDERS = ("maxrl", "data", "results", "tests")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += [page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))]
+PROTOCOLS = sorted(ROOT.glob("results/**/protocol.sh"))
+TARGETS = re.findall(r"(?m)^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text())
+# What the words at the top of a protocol leave open.
+OPEN = {"SEED": "0", "ESTIMATOR": "maxrl_rare", "NAME": "base"}
+# A stand-in for Python: it notes its words, and a training leaves the directory of a finished run.
+PYTHON = r"""#!/bin/bash
+[ "$1" = -c ] && exec {python} "$@"
+[ "$1" = - ] && exec cat > /dev/null
+steps=60
+for word in "$@"; do
+    case $before in --out) out=$word ;; --steps) steps=$word ;; esac
+    before=$word
+done
+if [ "$1" = train.py ] && [ "$out" ]; then
+    mkdir -p "$out" && printf step-%06d "$steps" > "$out/latest"
+fi
+line=$(printf '%q ' "$@") && echo "$line" >> {said}
+"""
+
+
+def programs() -> set[str]:
+    """Every file that does something when it is started, except tests."""
+    found = {file.relative_to(ROOT).as_posix() for file in ROOT.glob("results/*.ipynb")}
+    found |= {file.relative_to(ROOT).as_posix() for file in ROOT.glob("results/*.html")}
+    files = [*ROOT.glob("*.py"), *(f for name in FOLDERS for f in (ROOT / name).rglob("*.py"))]
+    for file in files:
+        guards = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.If)]
+        started = any(ast.unparse(node.test) == "__name__ == '__main__'" for node in guards)
+        if started and not file.name.startswith("test_"):
+            found.add(file.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_every_program_is_started():
+    """The table has the programs of the tree, and a test that is named speaks of its program."""
+    assert set(STARTED) == programs()
+    for program, how in STARTED.items():
+        if how.startswith("tests/"):
+            text, names = (ROOT / how).read_text(), Path(program).with_suffix("").parts[-2:]
+            assert any(re.search(rf"\b{name}\b", text) for name in names), program
+
+
+@pytest.mark.parametrize(
+    "program", [name for name, how in STARTED.items() if not how.startswith("tests/")]
+)
+def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
+    """It ends well; of results/ a copy, since some write beside themselves."""
+    pytest.importorskip("matplotlib")
+    Path("MODEL").symlink_to(warm)
+    Path("printed").mkdir()
+    for method in ("maxrl", "grpo", "rloo"):
+        for seed in range(5):
+            line = "step 0: pass rate 0.100, 5 of 100 sums solved\n"
+            Path(f"printed/{method}-{seed}.txt").write_text(line)
+    file = ROOT / program
+    if program.startswith("results/"):
+        file = Path(program)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / program, file)
+    if program == "results/tour.py":
+        notebook = json.loads((ROOT / "results/tour.ipynb").read_text())
+        notebook["cells"] = notebook["cells"][:3]
+        Path("results/tour.ipynb").write_text(json.dumps(notebook))
+    monkeypatch.setattr("sys.argv", [program, *STARTED[program].split()])
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+
+
+def test_the_rows_of_machines(monkeypatch, in_a_directory_of_its_own):
+    """Every row starts the suite in its environment; the worst exit code is that of all."""
+    copy, told = Path("tests/repository/machines.py"), []
+    copy.parent.mkdir(parents=True)
+    shutil.copy(ROOT / copy, copy)
+
+    def suite(words, env, stdout, stderr):
+        stdout.write("1 passed\n")
+        told.append(env.get("ATEN_CPU_CAPABILITY"))
+        return subprocess.CompletedProcess(words, len(told) == 2)
+
+    monkeypatch.setattr(subprocess, "run", suite)
+    monkeypatch.setattr("sys.argv", [str(copy), "native", "smallest", "avx2"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(copy), run_name="__main__")
+    assert end.value.code == 1 and told[1:] == ["default", "avx2"]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """started("make", "demo") -> the commands of Python that it gives, of one that only notes."""
+    if not shutil.which("make"):
+        pytest.skip("there is no make")
+    place = tmp_path_factory.mktemp("started")
+    for file in ROOT.iterdir():
+        if not file.name.startswith((".", "runs")) and "egg-info" not in file.name:
+            (place / file.name).symlink_to(file)
+    said = place / "said"
+    (place / "bin").mkdir()
+    python = place / "bin/python"
+    python.write_text(PYTHON.format(python=sys.executable, said=said))
+    python.chmod(0o755)
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(("MAKE", "PYTHON"))}
+    kept |= {"PATH": f"{python.parent}:{kept['PATH']}", "JOBS": "2", "LR": "0.3"}
+    kept |= dict.fromkeys(("MAXRL", "GRPO", "RLOO"), "1e-4")
+
+    def start(*words):
+        said.write_text("")
+        done = subprocess.run(words, cwd=place, env=kept, capture_output=True, text=True)
+        assert done.returncode == 0, (words, done.stderr)
+        return [shlex.split(line) for line in said.read_text().splitlines()]
+
+    return start
+
+
+class Read(BaseException):
+    """The program has read its words."""
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """read(words) lets the program that is named read them, and do no more."""
+    monkeypatch.chdir(ROOT)
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def stop(parser, *given):
+        _, unknown = parse(parser, *given)
+        assert not unknown, unknown
+        raise Read
+
+    def read(words):
+        ours = [i for i, word in enumerate(words) if word.endswith(".py")]
+        words = words[ours[0] :] if words[:2] == ["-m", "torch.distributed.run"] else words
+        file = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
+        rest = words[2:] if words[0] == "-m" else words[1:]
+        if file not in STARTED:
+            assert words[0] == "-m" and not words[1].startswith(("maxrl", "data")), words
+            assert all((ROOT / word).exists() for word in rest if word.startswith("tests/")), words
+        elif file == "train.py" and not lacking(rest):
+            command_line.read_recipe(rest, "")
+        elif file == "maxrl/grid.py":
+            assert grid.main(rest) is None
+        elif file == "results/summarise.py":
+            assert set(rest) <= {*STUDIES, "STUDY"}
+        elif file.startswith("data/") or re.search("argparse|arguments", Path(file).read_text()):
+            monkeypatch.setattr("sys.argv", [file, *rest])
+            with monkeypatch.context() as patch, pytest.raises(Read):
+                patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+                runpy.run_path(file, run_name="__main__")
+
+    monkeypatch.setattr(grid, "run_all", lambda *given: None)
+    monkeypatch.setattr(command_line.dry_run, "dry_run", lambda *given: "")
+    return read
+
+
+def lacking(words: list[str]) -> bool:
+    """Whether a file of the user's own is named, which a page has and the repository has not."""
+    files = [word.partition(":")[0] for word in words]
+    return any(file.endswith((".py", "recipe.json")) and not Path(file).exists() for file in files)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_gives_commands(target, started, read):
+    for words in started("make", target, "PYTHON=python", "VENV=", "GPUS=2"):
+        read(words)
+
+
+@pytest.mark.parametrize("file", PROTOCOLS, ids=lambda file: file.parent.name)
+def test_a_protocol_gives_commands(file, started, read):
+    """Every word that its first lines have, in their order; those are the words that it takes."""
+    text, name = file.read_text(), file.relative_to(ROOT).as_posix()
+    lines = re.findall(rf"(?m)^#   ((?:\w+=\S+ )*bash {name} .*?)(?:  |$)", text)
+    words = {shlex.split(line.partition(name)[2])[0] for line in lines}
+    assert words == set(re.findall(r"(?m)^([a-z][a-z0-9-]*)\)$", text))
+    for line in lines or [f"bash {name}"]:
+        for left_open, value in OPEN.items():
+            line = line.replace(left_open, value)
+        given = started("bash", "-c", line)
+        assert given, line
+        for command in {tuple(command): None for command in given}:
+            read(list(command))
+
+
+def commands(page: Path) -> list[str]:
+    """What a page prints in code blocks and between backticks, as single commands."""
+    text = re.sub(r"\\\n\s+", "", page.read_text())
+    inline = re.sub(r"(?m)^    .*$", "", text).replace("\n", " ")
+    lines = re.findall(r"(?m)^    +([^`\n]*)$", text) + re.findall(r"`([^`]+)`", inline)
+    return [part for line in lines for part in re.split(r"&&|;| # |  #|\|", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_commands_of_a_page(page, read):
+    """Those with a placeholder are left out."""
+    for command in commands(page):
+        command = re.sub(r"^(train|eval|sample)\.py", r"python \1.py", command.strip())
+        match = re.search(r"(?:\b(python|torchrun|make)|(bash results\S+)) (.*)", command)
+        if not match or re.search(r"\.\.\.|\[|\bRECIPE\b|NAME|DIR", command):
+            continue
+        program, protocol, rest = match.groups()
+        words = shlex.split(rest.rstrip("'\""))
+        if protocol:
+            text = (ROOT / protocol.split()[1]).read_text()
+            assert re.search(rf"(?m)^{words[0]}\)$", text), command
+        elif program == "make":
+            named = [word for word in words if re.fullmatch("[a-z][a-z0-9-]*", word)]
+            assert set(named) <= set(TARGETS), command
+        elif words[0] == "-m" and len(words) == 2:
+            # The name of a program, or a command without options.
+            assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists(), command
+        else:
+            read(["-m", "torch.distributed.run"] * (program == "torchrun") + words)
+
+
+def test_a_wrong_command_is_noticed(read):
+    for words in ("train.py maze9 --lr 1", "train.py maze9_laptop --lrr 1", "eval.py x --ks 1"):
+        with pytest.raises((UsageError, SystemExit, AssertionError)):
+            read(words.split())

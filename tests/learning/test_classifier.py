@@ -185,21 +185,23 @@ def test_frequencies_equal_probabilities():
     model = Table()
     policy = ClassifierPolicy(model, "abc")
     images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
-    for temperature in (1.0, 2.0):
-        drawn = policy.rollout(
-            ImageBatch(images, torch.zeros(2).long()), 100_000, temperature=temperature
-        ).drawn
+    examples = ImageBatch(images, torch.zeros(2).long())
+    for temperature, given in ((1.0, {}), (2.0, {"temperature": 2.0})):
+        drawn = policy.rollout(examples, 100_000, **given).drawn
         for row, logits in zip(drawn, model.logits.detach()):
             want = (logits / temperature).softmax(0) * 100_000
             assert ((row.bincount(minlength=3) - want) ** 2 / want).sum() < 2 + 5 * 2
 
 
 def test_statistics_are_exact():
-    """pass_rate does not depend on what was drawn; entropy in nats."""
+    """pass_rate does not depend on what was drawn; entropy in nats; a log-probability is that of
+    the class that was drawn for the image."""
     model, labels = Table(), torch.tensor([2, 1])
     images = torch.arange(2, dtype=torch.uint8)[:, None, None, None].expand(2, 3, 1, 1)
-    stats = ClassifierPolicy(model, "abc").rollout(ImageBatch(images, labels), 1).statistics()
-    pi = model.logits.detach().softmax(1)
+    rollouts = ClassifierPolicy(model, "abc").rollout(ImageBatch(images, labels), 9)
+    stats, pi = rollouts.statistics(), model.logits.detach().softmax(1)
+    drawn = torch.stack([row[classes] for row, classes in zip(pi.log(), rollouts.drawn)])
+    torch.testing.assert_close(rollouts.mean_log_probs(), drawn)
     assert stats == pytest.approx(
         {
             "pass_rate": (pi[0, 2] + pi[1, 1]).item() / 2,

@@ -202,6 +202,17 @@ def test_demonstrations_equal_cross_entropy():
         assert tiny.distance(gradient * divisor, expected) < 1e-12
 
 
+@pytest.mark.parametrize("stop, end", [([20, 2], 2), ([20, 7], 20), ([7, 20], 7)])
+def test_the_end_of_a_demonstration(stop, end):
+    """<eos> if it is a stop token, or else the first one; an answer that has one gets no other."""
+    policy = tiny.policy(tiny.model())
+    policy.stop_tokens = stop
+    up = policy.tokenizer.id("UP")
+    last = policy.tokenizer.decode([stop[1]])
+    answers = [Example("<bos>", answer) for answer in ("UP", f"UP {last}")]
+    assert policy.demonstrate(answers).tokens.tolist() == [[[up, end]], [[up, stop[1]]]]
+
+
 class Parity(Task):
     """Succeeds when the response has an even number of tokens, its end token among them."""
 

@@ -116,11 +116,12 @@ class Config:
     max_prompt: int = language_option(
         0, "Longest prompt in tokens; longer ones are left out (0: all prompts must fit)."
     )
-    prompts: int = option(32, "P, prompts per step, over all ranks.", above=0)
+    prompts: int = option(32, "P, prompts per step, over all ranks.", above=0, most=10**6)
     rollouts: int | tuple[int, ...] = option(
         128,
         "N, rollouts per prompt; 8,8,16 samples rounds of that size until one has a success.",
         above=0,
+        most=10**6,
     )
     max_response: int = language_option(
         180, "Longest response in tokens, including the end token.", above=0

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from maxrl.errors import UsageError
-from maxrl.io.arguments import named
-from maxrl.io.files import json_lines
+from maxrl.io.arguments import check_least, check_output, named
+from maxrl.io.files import json_lines, write_bytes
 
 # The name of a method in figures, and its colour in every one of them.
 STYLE = {
@@ -39,6 +39,8 @@ STYLE = {
 # Two runs of one method differ in their dashes.
 DASHES = ("-", "--")
 WINDOW = 9  # points of a running mean
+MARK = "drawn by maxrl.plots"  # stands in every file that is written here
+MOST = 4096  # rollouts of an exact weight, whose memory grows with their square
 MEANING = {
     "reward": "mean reward",
     "frac_reward_zero_mean": "share of prompts without a success",
@@ -62,14 +64,15 @@ RC: Any = {
 
 
 def require(file: Path | None = None):
-    """Raise UsageError if matplotlib is not installed or cannot write a file of this name."""
+    """Raise UsageError if matplotlib is not installed or a figure may not go to this file."""
     try:
         import matplotlib
-        from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         raise UsageError("figures need matplotlib: pip install matplotlib") from None
-    if file and file.suffix[1:].lower() not in FigureCanvasBase.filetypes:
-        raise UsageError(f"{file} is no figure: use a name that ends in .png, .pdf or .svg")
+    if file:
+        if file.suffix.lower() not in (".png", ".pdf", ".svg"):
+            raise UsageError(f"{file} is no figure: use a name that ends in .png, .pdf or .svg")
+        check_output(file, MARK)
     matplotlib.use("Agg")
 
 
@@ -85,24 +88,35 @@ def figure(panels: int) -> tuple[Any, list]:
     return fig, [fig.add_subplot(rows, columns, place) for place in range(1, panels + 1)]
 
 
-def save(fig, file: Path | io.BytesIO, caption: str, told: str = ""):
+def save(fig, file: Path | None, caption: str, told: str = "") -> bytes:
     """Write the figure with one legend below the panels, where it covers no data.
 
     told  how the lines were made (smoothing, bands): the title of the legend
+
+    Returns the content of the file, without one that of a PNG.
     """
     import matplotlib.pyplot as plt
 
     lines: dict = {}
+    texts = [fig.suptitle(textwrap.fill(caption, 130), fontsize=8)]
     for ax in fig.axes:
         handles, labels = ax.get_legend_handles_labels()
         lines |= dict(zip(labels, handles))
+        texts += [ax.title, ax.yaxis.label]
     if lines:
         title = textwrap.fill(told, 130)
         where = {"loc": "outside lower center", "ncols": 4}
-        fig.legend(lines.values(), lines.keys(), title=title, **where)
-    fig.suptitle(textwrap.fill(caption, 130), fontsize=8)
-    fig.savefig(file, dpi=150)
+        texts += fig.legend(lines.values(), lines.keys(), title=title, **where).get_texts()
+    for text in texts:
+        # Two dollars in a name or a path are no formula.
+        text.set_parse_math(False)
+    image = io.BytesIO()
+    kind = file.suffix[1:] if file else "png"
+    fig.savefig(image, format=kind, dpi=150, metadata={"Creator": MARK})
     plt.close(fig)
+    if file:
+        write_bytes(file, image.getvalue())
+    return image.getvalue()
 
 
 def colour(name: str) -> str | None:
@@ -116,8 +130,7 @@ def called(name: str) -> str:
     """The name of a row in a legend: maxrl-128 is "MaxRL, 128"."""
     method, dash, rest = name.partition("-")
     if method.lower() not in STYLE:
-        # Between two dollars matplotlib would read a formula.
-        return name.replace("$", r"\$")
+        return name
     label = STYLE[method.lower()][0]
     return f"{label}, {rest}" if dash else label
 
@@ -141,20 +154,22 @@ def coverage(curves: dict[str, dict], file: Path, caption: str):
 
 def training(
     runs: dict[str, list],
-    file: Path | io.BytesIO,
+    file: Path | None = None,
     caption: str = "",
     panels: list[str] | None = None,
-):
+) -> bytes:
     """Draw metrics over steps, as the mean over seeds with a band from the lowest to the highest.
 
     runs    {name: the rows of metrics.jsonl, for each of its seeds}
     panels  keys of the rows; by default those of MEANING and pass@k
+
+    Returns what save() does.
     """
     known = {key for seeds in runs.values() for rows in seeds for row in rows for key in row}
     panels = panels or default_panels(known) or ["reward"]
     for key in panels:
         if key not in known:
-            raise UsageError(f"--panels {key} is in none of the runs' metrics.jsonl")
+            raise UsageError(f"{key} is in none of the runs' metrics.jsonl: choose --panels")
     fig, axes = figure(len(panels))
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
@@ -167,7 +182,7 @@ def training(
         f"pale: each of 30 points or more, strong: mean of {WINDOW}; "
         "band: from the lowest seed to the highest"
     )
-    save(fig, file, caption, told)
+    return save(fig, file, caption, told)
 
 
 def default_panels(known: set[str]) -> list[str]:
@@ -205,7 +220,11 @@ def over_steps(seeds: list[list[dict]], key: str) -> tuple[np.ndarray, np.ndarra
     """
     found = []
     for rows in seeds:
-        points = {row["step"] + 1: row[key] for row in rows if row.get(key) is not None}
+        points = {}
+        for row in rows:
+            # Nothing is drawn of None, nor of what a damaged file may hold.
+            if isinstance(row.get(key), int | float):
+                points[row["step"] + 1] = row[key]
         if points:
             found.append(points)
     steps = sorted(set.intersection(*map(set, found))) if found else []
@@ -258,11 +277,16 @@ def read_runs(words: list[str]) -> dict[str, list]:
     runs: dict[str, list] = {}
     for word in words:
         name, path = named(word)
-        metrics = Path(path) / "metrics.jsonl"
-        if not metrics.exists():
-            raise UsageError(f"{path} is no run directory: it holds no metrics.jsonl")
-        runs.setdefault(name, []).append([row for row, _ in json_lines(metrics)])
+        runs.setdefault(name, []).append(read_metrics(path))
     return runs
+
+
+def read_metrics(run: str) -> list[dict]:
+    """The rows of a run's metrics.jsonl; UsageError if there is none."""
+    rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
+    if not rows:
+        raise UsageError(f"{run} is no run directory, or its first step is not done yet")
+    return rows
 
 
 def main(arguments: list[str]):
@@ -278,6 +302,7 @@ def main(arguments: list[str]):
     args = parser.parse_args(arguments)
     if bool(args.runs) == bool(args.weights):
         raise UsageError("name either runs or estimators, these as --weights maxrl,grpo")
+    check_least("rollouts", args.rollouts, 1, MOST)
     require(args.out)
     if args.weights:
         weights(args.weights, args.rollouts, args.out, args.caption)

@@ -8,9 +8,9 @@ and the page's content security policy forbids the browser to run or load anythi
 import argparse
 import base64
 import html
-import io
 import json
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 from maxrl import plots
 from maxrl.errors import UsageError
 from maxrl.io import files
-from maxrl.io.arguments import named
+from maxrl.io.arguments import check_output, named
 
 TEMPLATE = Path(__file__).with_name("report.html")
 LINES = 20  # of samples.jsonl, at most
@@ -46,9 +46,7 @@ def read(text: str) -> Run:
         options = recipe | recipe["config"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UsageError(f"{path} is no run directory: {error}") from None
-    rows = [row for row, _ in files.json_lines(folder / "metrics.jsonl")]
-    if not rows:
-        raise UsageError(f"{path} has no metrics yet: wait until its first step is done")
+    rows = plots.read_metrics(path)
     samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
     options = {key: options[key] for key in options if key not in ("config", "step", "earlier")}
     return Run(name, path, options, rows, samples)
@@ -106,7 +104,7 @@ def options(runs: list[Run]) -> str:
         found = {}
         for key in first | run.options:
             differs = any(other.options.get(key) != first.get(key) for other in runs)
-            if len(runs) == 1 or differs and key not in ("command", "out"):
+            if len(runs) == 1 or differs and key not in ("command", "out", "date"):
                 found[key] = run.options.get(key)
         return found
 
@@ -115,9 +113,8 @@ def options(runs: list[Run]) -> str:
 
 def curves(runs: list[Run]) -> str:
     """The training curves as an image that stands in the page itself."""
-    image = io.BytesIO()
-    plots.training({run.name: [run.rows] for run in runs}, image)
-    text = base64.b64encode(image.getvalue()).decode()
+    image = plots.training({run.name: [run.rows] for run in runs})
+    text = base64.b64encode(image).decode()
     return f'<img alt="curves of metrics.jsonl over the steps" src="data:image/png;base64,{text}">'
 
 
@@ -128,15 +125,23 @@ def samples(runs: list[Run]) -> str:
         parts += f"<h3>{safe(run.name)}</h3>"
         every = len(run.samples) // LINES + 1
         for row in run.samples[::-every]:
-            prompts = row["prompts"]
-            rates = ", ".join(f"{prompt['right']} of {row['rollouts']}" for prompt in prompts)
-            title = safe(f"step {row['step'] + 1}: {rates} right")
             opened = " open" if row is run.samples[-1] else ""
-            inside = "".join(map(prompt_block, prompts))
-            parts += f"<details{opened}><summary>{title}</summary>{inside}</details>"
+            try:
+                parts += f"<details{opened}>{step_block(row)}</details>"
+            except (LookupError, TypeError):
+                where = f"{run.path}/samples.jsonl, step {row['step'] + 1},"
+                warnings.warn(f"{where} cannot be read and is left out", stacklevel=2)
         if not run.samples:
             parts += "<p>It has no samples.jsonl, which --show-every 20 writes.</p>"
     return parts
+
+
+def step_block(row: dict) -> str:
+    """A row of samples.jsonl; LookupError or TypeError for one of another shape."""
+    prompts = row["prompts"]
+    rates = ", ".join(f"{prompt['right']} of {row['rollouts']}" for prompt in prompts)
+    title = safe(f"step {row['step'] + 1}: {rates} right")
+    return f"<summary>{title}</summary>{''.join(map(prompt_block, prompts))}"
 
 
 def prompt_block(prompt: dict) -> str:
@@ -185,6 +190,7 @@ def main(arguments: list[str]):
             run.name += f" ({run.path})"
     common = os.path.commonpath([os.path.abspath(run.path) for run in runs])
     out = args.out or Path(common) / "report.html"
+    check_output(out, "maxrl.report of")
     files.write_text(out, page(runs))
     print(f"wrote {out}")
 

@@ -31,6 +31,7 @@ import torch
 from maxrl import plots
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import UsageError
+from maxrl.io.arguments import check_least
 from maxrl.registry import find
 
 # Methods and their options; the user's own estimators have none.
@@ -157,6 +158,10 @@ def main(arguments: list[str]):
     add("--steps", type=int, default=300, help="gradient steps of every method")
     add("--lr", type=float, default=0.1, help="step size, the same for every method")
     args = parser.parse_args(arguments)
+    for name in ("prompts", "rollouts"):
+        check_least(name, getattr(args, name), 1, plots.MOST)
+    for name in ("steps", "lr", "seed"):
+        check_least(name, getattr(args, name), 0, 2**31)
     for name in args.estimator:
         try:
             ADVANTAGES[name] = find(name)
@@ -164,7 +169,7 @@ def main(arguments: list[str]):
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"--estimator {name}: {error.args[0]}") from None
     if args.out:
-        plots.require()
+        plots.require(args.out / "toy.png")
     runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)
     print(f"after {args.steps} steps, {args.prompts} prompts, {args.rollouts} rollouts each")
     print(table(runs))

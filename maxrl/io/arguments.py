@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import difflib
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -75,14 +76,22 @@ def typed(value) -> str:
     return text.lower() if isinstance(value, bool) else text
 
 
-def check_least(name: str, value: float | None, least: int | None):
-    """Raise UsageError if an option's number is below `least`, which is 0 or 1.
+def check_least(name: str, value: float | None, least: int | None, most: float = math.inf):
+    """Raise UsageError if an option's number is below `least`, which is 0 or 1, or above `most`.
 
     An option or a bound that is None is not checked.
     """
+    if value is not None and value > most:
+        raise UsageError(f"--{dashed(name)} {value} must be at most {most}")
     if value is not None and least is not None and not value >= least:
         wish = "be at least 1" if least else "not be negative"
         raise UsageError(f"--{dashed(name)} {value} must {wish}")
+
+
+def check_output(file: Path, mark: str):
+    """Raise UsageError if `file` exists without `mark` in it, so that somebody else wrote it."""
+    if file.exists() and not (file.is_file() and mark.encode() in file.read_bytes()):
+        raise UsageError(f"{file} exists and is none of ours: name another file, or remove it")
 
 
 def named(text: str) -> tuple[str, str]:
@@ -114,7 +123,9 @@ def parse(kind: Any, text: str) -> Any:
             return {"true": True, "false": False}[text.lower()]
         return guess(text) if kind is object else kind(text)
     except (ValueError, KeyError):
-        name = "numbers separated by commas" if is_list else kind.__name__
+        name = kind.__name__
+        if is_list:
+            name = f"{'whole ' if item is int else ''}numbers separated by commas"
         wanted = "true or false" if kind is bool else name
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 

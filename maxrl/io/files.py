@@ -21,11 +21,16 @@ class DataError(ValueError):
 
 
 def write_text(path: str | Path, text: str) -> None:
+    """Write a text as `write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all."""
     path = Path(path)
     temporary = path.with_name(path.name + ".incomplete")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         flush(temporary)
         os.replace(temporary, path)
     except BaseException:

@@ -84,8 +84,18 @@ def test_the_users_own_estimator(file, capsys, monkeypatch):
         ("--estimator maxlr", "no estimator is called 'maxlr'"),
         ("--estimator supervised", "supervised has no weight"),
         ("--rollouts 3", "order=4"),
+        ("--rollouts -1", "--rollouts -1"),
+        ("--prompts 0", "--prompts 0"),
+        ("--prompts 10000000", "--prompts 10000000"),
+        ("--steps -3", "--steps -3"),
+        ("--lr nan", "--lr nan"),
+        ("--lr inf", "--lr inf"),
+        ("--out .", "toy.png exists"),
     ],
 )
-def test_refusals(words, said):
+def test_refusals(words, said, file):
+    pytest.importorskip("matplotlib")
+    (file / "toy.png").write_text("mine")
     with pytest.raises(UsageError, match=said):
         toy.main([*words.split()])
+    assert (file / "toy.png").read_text() == "mine"

@@ -76,6 +76,8 @@ def test_options_are_added_to_the_recipes_own():
         ("--optimizer.lr x", "--optimizer.lr is not an option"),
         ("--prompts 0", "--prompts 0 must be above 0"),
         ("--rollouts 8,0", "--rollouts 0 must be above 0"),
+        ("--rollouts 1e1,2", "expected whole numbers separated by commas"),
+        ("--prompts 9999999999999999999", "--prompts 9999999999999999999 must be at most"),
         ("--lr -1", "--lr -1.0 must not be negative"),
         ("--lr nan", "--lr nan must be finite"),
         ("--lr inf", "--lr inf must be finite"),

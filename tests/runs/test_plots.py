@@ -71,11 +71,13 @@ def test_seeds_are_a_mean_and_a_band(drawn):
 
 def test_what_is_drawn_by_default(tmp_path):
     """The metrics with a meaning, and pass@k of the smallest and the largest k, if a run has them;
-    a name with dollars is no formula."""
+    names, captions and keys with dollars are no formulas."""
     pytest.importorskip("matplotlib")
     row = {"step": 0, "kl": 0.5, "reward": 1, "loss": 2} | {f"eval/pass@{k}": 1 for k in (16, 4, 1)}
     assert plots.default_panels(set(row)) == ["reward", "kl", "eval/pass@1", "eval/pass@16"]
-    plots.training({r"$\nothing$": [[row]]}, tmp_path / "out.png")
+    odd, row["$^$"] = r"$\nothing$", 1
+    runs = {odd: [[row]], f"maxrl-{odd}": [[row]]}
+    plots.training(runs, tmp_path / "out.png", f"cost_$5_^{{$6 {odd}", ["$^$", "reward"])
 
 
 def test_names_and_colours():
@@ -96,8 +98,9 @@ def test_what_exists_is_a_path(tmp_path, monkeypatch):
     assert named("a=b") == ("a", "b") and named("org/model") == ("model", "org/model")
 
 
-def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
+def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys, tmp_path):
     pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["plots", "nowhere", "--out", "curves.png"])
     with pytest.raises(SystemExit) as end:
         plots.script(plots.main)
@@ -107,6 +110,25 @@ def test_bad_input_is_one_sentence_and_code_2(monkeypatch, capsys):
         plots.main(["nowhere", "--out", "curves.xyz"])
     with pytest.raises(UsageError, match="reward is in none"):
         plots.training({"begun": [[]]}, Path("curves.png"))
+    Path("begun").mkdir()
+    Path("begun/metrics.jsonl").touch()
+    with pytest.raises(UsageError, match="begun .* first step"):
+        plots.main(["begun", "--out", "curves.png"])
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf", "SVG"])
+def test_only_a_figure_of_ours_is_replaced(tmp_path, kind):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"out.{kind}"
+    draw = ["--weights", "maxrl", "--out", str(file)]
+    plots.main(draw)
+    file.write_bytes(file.read_bytes() + b" of ours")
+    plots.main(draw)
+    assert not file.read_bytes().endswith(b" of ours")
+    file.write_bytes(b"mine")
+    with pytest.raises(UsageError, match="exists"):
+        plots.main(draw)
+    assert file.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [file]
 
 
 def test_weights(tmp_path, monkeypatch):
@@ -142,6 +164,8 @@ def test_weights(tmp_path, monkeypatch):
         ("--weights maxlr", "--weights maxlr: no estimator is called 'maxlr'"),
         ("--weights maxrl_order", "--weights maxrl_order: maxrl_order needs order="),
         ("--weights rloo --rollouts 1", "at least 2 rollouts"),
+        ("--weights maxrl --rollouts -2", "--rollouts -2"),
+        ("--weights maxrl --rollouts 1000000", "--rollouts 1000000"),
     ],
 )
 def test_weights_that_cannot_be_drawn(words, said, tmp_path):

@@ -330,14 +330,32 @@ def test_where_it_goes(make, capsys):
         (lambda: Path("a/recipe.json").unlink(), "a is no run directory"),
         (lambda: Path("a/recipe.json").write_text("{"), "a is no run directory"),
         (lambda: Path("a/recipe.json").write_text('{"config": 3}'), "a is no run directory"),
-        (lambda: Path("a/metrics.jsonl").unlink(), "a has no metrics yet"),
+        (lambda: Path("a/metrics.jsonl").unlink(), "a is no run directory, or its first step"),
+        (lambda: Path("a/report.html").write_text("<!doctype html> mine"), "report.html exists"),
     ],
 )
 def test_bad_input_is_one_sentence(make, break_it, words):
     make("a")
     break_it()
+    before = [file.read_bytes() for file in Path("a").iterdir()]
     with pytest.raises(UsageError, match=words):
         report.main(["a"])
+    assert [file.read_bytes() for file in Path("a").iterdir()] == before
+
+
+def test_damaged_rows_are_left_out(make):
+    """With a warning, as a line is that is no JSON; a text is no number to draw."""
+    make("a", [{"reward": "high"}, {"reward": 0.5}])
+    prompt = json.loads(Path("a/samples.jsonl").read_text().splitlines()[0])["prompts"][0]
+    odd = [3, None, [3], [{}], [prompt | {"responses": [{}]}], [prompt | {"responses": 3}]]
+    with open("a/samples.jsonl", "a") as file:
+        for prompts in odd:
+            file.write(json.dumps({"step": 7, "rollouts": 8, "prompts": prompts}) + "\n")
+        file.write('{"step": 8}\n')
+    with pytest.warns(UserWarning, match="step [89], cannot be read") as warned:
+        page = made("a")
+    assert len(warned) == len(odd) + 1
+    assert "step 1: 3 of 8 right" in page.text and "step 8" not in page.text
 
 
 def test_the_report_of_a_run(warm, shell):

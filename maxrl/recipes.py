@@ -9,13 +9,14 @@ which the published code ran: the paper does not state them. The loss of a langu
 over the tokens of the whole batch (App. F; code in the warm-up).
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from maxrl import checkpoint
 from maxrl.config import Config
-from maxrl.errors import UsageError
+from maxrl.errors import FAULTS, UsageError
 from maxrl.io.user_code import imported
 from maxrl.laptop_recipes import (
     SMALL,
@@ -26,6 +27,7 @@ from maxrl.laptop_recipes import (
     maze9_laptop,
     maze9_laptop_sft,
 )
+from maxrl.tasks.base import fault
 
 
 def maze17_sft() -> Config:
@@ -271,19 +273,25 @@ def repeated(file: str) -> Config:
     return replace(Config(**fields), out="", resume="no")
 
 
-def find_recipe(name: str) -> Callable[[], Config]:
-    """Return the function that makes a recipe's Config.
+def find_recipe(name: str) -> tuple[Config, str]:
+    """Return a recipe's Config and what is to be said of it.
 
     name  of RECIPES, FILE.py:NAME for a recipe of the user's own, or RUN/recipe.json
     """
     if is_record(name):
-        cfg = repeated(name)
-        return lambda: cfg
-    if ":" in name:
-        return imported(name, "recipe")
-    if name not in RECIPES:
+        return repeated(name), name
+    recipe = imported(name, "recipe") if ":" in name else RECIPES.get(name)
+    if recipe is None:
         raise UsageError(
             f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "
             "RUN/recipe.json"
         )
-    return RECIPES[name]
+    try:
+        cfg = recipe()
+    except UsageError:
+        raise
+    except FAULTS as error:
+        raise UsageError(f"the recipe {name} {fault(error)}") from None
+    if not isinstance(cfg, Config):
+        raise UsageError(f"the recipe {name} returned {cfg!r:.40}: it must return a Config")
+    return cfg, inspect.getdoc(recipe) or name

@@ -118,19 +118,19 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
         for known, recipe in RECIPES.items():
             print(f"  {known:24} {(recipe.__doc__ or '').splitlines()[0]}")
         return None
-    recipe = find_recipe(name)
+    usual, about = find_recipe(name)
     if asks_help:
-        print(f"{inspect.getdoc(recipe) or name}\n\n{help_of(recipe())}")
+        print(f"{about}\n\n{help_of(usual)}")
         return None
     dry, gpus = given.pop("dry_run", False), given.pop("gpus", None)
     if dry:
-        print(dry_run.dry_run(name, overridden(recipe(), given), 1 if gpus is None else gpus))
+        print(dry_run.dry_run(name, overridden(usual, given), 1 if gpus is None else gpus))
         return None
     if gpus:
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")
     if is_record(name):
-        refuse_code(name, recipe(), given)
-    cfg = overridden(recipe(), given)
+        refuse_code(name, usual, given)
+    cfg = overridden(usual, given)
     if ":" in cfg.estimator:
         # An estimator of the user's own, FILE.py:NAME.
         try:

@@ -60,7 +60,7 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
 
     Raises UsageError for the first combination that cannot be, and if two runs had one name.
     """
-    usual = find_recipe(recipe)()
+    usual, _ = find_recipe(recipe)
     swept = [key for key, values in options.items() if len(values) > 1]
     runs: dict[str, list[str]] = {}
     for values in itertools.product(*options.values()):

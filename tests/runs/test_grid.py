@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import ROOT
 
 from maxrl.errors import UsageError
 from maxrl.run import grid
@@ -68,6 +69,7 @@ def test_names_tell_what_is_swept(planned):
     "words, sentence",
     [
         ("nope --seed 0", "no recipe is called 'nope'"),
+        (f"{ROOT}/tests/helpers/runs.py:metrics --seed 0", "raised TypeError"),
         ("tiny --sede 0,1", "--sede is not an option; did you mean --seed"),
         ("tiny --lr 1e-5,quick", "--lr: 'quick' cannot be read"),
         ("tiny --estimator maxrl,grop", "no estimator is called 'grop'"),

@@ -229,6 +229,15 @@ def recipe():
 
 def half():
     return Config(prompts=4.0)
+
+def asks(what):
+    return recipe()
+
+def leaves():
+    raise SystemExit
+
+def nothing():
+    pass
 """
 
 
@@ -297,6 +306,9 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
     "name, words",
     [
         ("mine.py:half", "--prompts cannot be 4.0"),
+        ("mine.py:asks", "the recipe mine.py:asks raised TypeError"),
+        ("mine.py:leaves", "the recipe mine.py:leaves raised SystemExit"),
+        ("mine.py:nothing", "the recipe mine.py:nothing returned None"),
         ("maze9_labtop", "no recipe is called 'maze9_labtop'"),
     ],
 )

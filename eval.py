@@ -58,9 +58,8 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add(
         "--k",
         type=partial(parse, tuple[int, ...]),
-        default=(1, 8, 64),
         metavar="K,K",
-        help="the k of pass@k, at most n (1,8,64)",
+        help="the k of pass@k, at most n (those of 1,8,64)",
     )
     add("--prompts", type=int, help="number of prompts (256; for a classifier all images)")
     add("--against", help="row to which the others are compared (the last)")
@@ -74,6 +73,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
 
     Sets args.checkpoints to a list of (name, directory).
     """
+    args.k = args.k or [k for k in (1, 8, 64) if k <= (args.samples or 64)]
     check_least("k", min(args.k), 1)
     if args.json and args.json.exists():
         raise UsageError(f"{args.json} exists: name another file with --json, or remove it")
@@ -92,7 +92,7 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         raise UsageError(f"--against {args.against} is not one of the rows {rows}")
     for _, path in args.checkpoints:
         checkpoint.check_intact(path)
-    sampling_options.complete(args, args.checkpoints[0][1])
+    sampling_options.complete(args, *(path for _, path in args.checkpoints))
     return args
 
 
@@ -114,15 +114,20 @@ def check_task(args: argparse.Namespace, task: Task):
 
 def evaluate(args: argparse.Namespace) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
-    rank, _, device = distributed.setup(args.device)
+    rank, world, device = distributed.setup(args.device)
     task = setup.find_task(args, args.checkpoints[0][1])
     check_task(args, task)
+    for _, path in args.checkpoints[1:]:
+        # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
+        args.init = str(path)
+        setup.start_policy(args, task, None, None, device)
     rows = []
     for name, path in args.checkpoints:
         args.init = str(path)
         policy = setup.start_policy(args, task, None, None, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
-        with tqdm(total=args.prompts, disable=rank > 0, **about) as bar:
+        # The prompts of this rank, the first of `world` ranks.
+        with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
             row = measure(args, policy, task, bar)
         rows.append({"name": name, "path": str(path)} | row | verifier_faults())
     unjudged = [] if task.classes else leave_out(rows)

@@ -99,6 +99,7 @@ class MaxRLTrainer:
         for split, rows in data.items():
             data[split] = str(rows) if isinstance(rows, Path) else rows
         limit = self.args.max_prompt_length or 0
+        setup.fix_date(self.args.output_dir)
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
         self.validation = None if validation is None else setup.load(cfg, "validation")

@@ -14,9 +14,10 @@ from typing import Any
 
 from maxrl.io.sandbox import Pool, SandboxError
 
+date = ""  # what templates print as the present time, in ISO format; "" is the present one
 CHARACTERS = 10_000_000  # the longest text that a template may write
 SECONDS = 10.0  # of CPU time for one rendering, which usually takes 0.0002
-POOL = Pool("jinja2", __name__, (["{{ messages }}", {"messages": "a"}], "a"))
+POOL = Pool("jinja2", __name__, (["{{ messages }}", {"messages": "a"}, "2026-01-01"], "a"))
 
 
 def render(template: str, **variables: Any) -> str:
@@ -32,14 +33,16 @@ def render(template: str, **variables: Any) -> str:
             f"jinja2 {jinja2.__version__} has known holes in its sandbox: pip install -U jinja2"
         )
     try:
-        return POOL.ask(SECONDS, template, variables)
+        return POOL.ask(SECONDS, template, variables, date or datetime.now().isoformat())
     except (SandboxError, TypeError, RecursionError) as error:
         raise ValueError(f"the chat template cannot be rendered: {error}") from None
 
 
-def work(template: str, variables: dict) -> str:
+def work(template: str, variables: dict, now: str) -> str:
     """Render within the sandbox's process."""
-    text = compiled(template).render(tools=None, documents=None, **variables)
+    strftime = datetime.fromisoformat(now).strftime
+    usual = {"tools": None, "documents": None, "strftime_now": strftime}
+    text = compiled(template).render(usual | variables)
     if len(text) > CHARACTERS:
         raise ValueError(f"it writes more than {CHARACTERS:,} characters")
     text.encode()  # raises for half of a surrogate pair, which no tokenizer takes
@@ -70,8 +73,5 @@ def compiled(template: str):
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-    environment.globals |= {
-        "raise_exception": raise_exception,
-        "strftime_now": lambda form: datetime.now().strftime(form),
-    }
+    environment.globals["raise_exception"] = raise_exception
     return environment.from_string(template)

@@ -22,7 +22,7 @@ import torch
 from maxrl import checkpoint
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
-from maxrl.io import files
+from maxrl.io import chat_template, files
 from maxrl.parallel import distributed
 from maxrl.run.cli import DISK_FULL, disk_full, say
 
@@ -160,6 +160,7 @@ class Run:
             "config": self.cfg.to_dict(),
             "examples": self.examples,
             "data": self.data,
+            "date": chat_template.date,
         }
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)

@@ -51,11 +51,12 @@ def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     return args
 
 
-def complete(args: argparse.Namespace, path: Path):
+def complete(args: argparse.Namespace, path: Path, *others: Path):
     """Add the other fields of Config, from the recipe recorded in checkpoint `path`.
 
     Rewards and zero_reward_at_limit are its own if the task is, and temperature and top-p are those
-    of its evaluations. args.max_response is 0 if it is not known.
+    of its evaluations. args.max_response is the largest that it and the others had in training, 0
+    if none is known.
 
     The checkpoint may come from anywhere: a task or reward function that is code runs only if the
     options name it too. Raises UsageError in that case, if there is no task, and for options that
@@ -64,7 +65,8 @@ def complete(args: argparse.Namespace, path: Path):
     file = path / "recipe.json"
     if not file.exists() and "task" not in args.given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    known = file.exists() or "max_response" in args.given
+    records = [path / "recipe.json" for path in (path, *others)]
+    lengths = [repeated(str(record)).max_response for record in records if record.exists()]
     recipe = repeated(str(file)) if file.exists() else Config()
     kept = [*OWN, "task_options", "zero_reward_at_limit", "eval_temperature", "eval_top_p"]
     if args.given.get("task", recipe.task) != recipe.task:
@@ -77,7 +79,7 @@ def complete(args: argparse.Namespace, path: Path):
     cfg = overridden(recipe, args.given)
     for name, value in vars(cfg).items():
         vars(args).setdefault(name, value)
-    args.max_response *= known
+    args.max_response = args.given.get("max_response") or max(lengths, default=0)
     for name in ("temperature", "top_p"):
         if getattr(args, name) is None:
             setattr(args, name, getattr(cfg, f"eval_{name}"))

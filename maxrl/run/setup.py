@@ -1,12 +1,14 @@
 """What the scripts work with: splits of a task, the judge of its rollouts, policy, optimizer."""
 
 import argparse
+import contextlib
 import copy
 import inspect
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +19,9 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_policy
 from maxrl.config import LANGUAGE, Config
 from maxrl.errors import UsageError
+from maxrl.io import chat_template
 from maxrl.io.arguments import dashed, typed
+from maxrl.io.files import read_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.models.lora import add_lora, merge
@@ -31,7 +35,7 @@ from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import NoSplit, Task, Within, finished_only
+from maxrl.tasks.base import NoSplit, Task, Within, finished_only, prompt_lengths
 
 Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
 
@@ -104,7 +108,19 @@ def build_policy(
 # -------------------------------------------------- for train.py --------------------------------
 def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     """Return the training split, and the validation split if there are evaluations."""
+    fix_date(cfg.out)
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
+
+
+def fix_date(out: str):
+    """Let chat templates print the date on which the run in `out` began, or else the present one.
+
+    A resumed run then has the prompts of an uninterrupted one.
+    """
+    date = datetime.now().isoformat()
+    with contextlib.suppress(OSError, ValueError):
+        date = read_json(Path(out) / "recipe.json").get("date", date)
+    chat_template.date = distributed.from_main(date)
 
 
 def load(cfg: Options, split: str) -> Task:
@@ -233,9 +249,12 @@ def start_policy(
         policy = build_policy(cfg, model, tokenizer, stop, task, device, **options)
         for split in (task, validation):
             if split is not None and tokenizer is not None:
-                longest = getattr(split, "longest", 0)
-                longest = longest or len(tokenizer.encode_prompt(split[0].prompt))
-                check_prompts(model, [range(longest)], cfg.max_response)
+                # Training has one tokenizer, which Within has used; evaluations may have several.
+                if isinstance(split, Within) and isinstance(cfg, Config):
+                    lengths = split.lengths
+                else:
+                    lengths = prompt_lengths(split, tokenizer)
+                check_prompts(model, map(range, lengths), cfg.max_response)
         return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name

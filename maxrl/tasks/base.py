@@ -54,6 +54,8 @@ class Task:
     tokenizer: Path | None = None
     # Names of the tokens that end a response, if they are not those of the checkpoint.
     stop_tokens: tuple[str, ...] = ()
+    # Whether all prompts have as many tokens: of a million, one is then read before training.
+    equally_long: bool = False
     # Where the split comes from, for eval.py to print.
     source: str = ""
     # Labels of a classification task, whose policy is a classifier; empty for a task of texts.
@@ -125,16 +127,14 @@ class Within:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
     left_out  how many have more
-    longest   the length of the longest prompt here
+    lengths   the tokens of each prompt here
     """
 
     def __init__(self, task: Task, tokenizer, limit: int):
         self.task = task
-        lengths = []
-        for i in range(len(task)):
-            lengths.append(len(tokenizer.encode_prompt(example_of(task, i).prompt)))
+        lengths = prompt_lengths(task, tokenizer)
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
-        self.longest = max((lengths[i] for i in self.places), default=0)
+        self.lengths = [lengths[i] for i in self.places]
         self.left_out = len(task) - len(self.places)
 
     def __getattr__(self, name: str) -> Any:
@@ -151,6 +151,16 @@ class Within:
 
     def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
         return self.task.batch([self.places[int(i)] for i in indices], seeds)
+
+
+def prompt_lengths(task: Any, tokenizer: Any) -> list[int]:
+    """Return the number of tokens of each prompt; if all have as many, one prompt is read."""
+    lengths: list[int] = []
+    for i in range(len(task)):
+        if not lengths or not task.equally_long:
+            length = len(tokenizer.encode_prompt(example_of(task, i).prompt))
+        lengths.append(length)
+    return lengths
 
 
 def example_of(task: Task, index: int) -> Example:

@@ -211,6 +211,7 @@ class Maze(Task):
 
     vocabulary = VOCABULARY
     stop_tokens = ("DONE", "<eos>")
+    equally_long = True
 
     def __init__(self, split: str = "train", size: int = 17, directory: str | Path | None = None):
         if size < 5 or size % 2 == 0:

@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
+import tqdm
 from runs import SHORT, refused
+from tokenizers import Regex, pre_tokenizers
 
 from maxrl import checkpoint
+from maxrl.config import Config
 from maxrl.evaluation import judge_samples
 from maxrl.io import files
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
+from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.run import table
@@ -127,8 +132,12 @@ def test_sampling_options(warm, shell):
 
 
 def test_plot(dice, other, shell):
-    code, said = shell("eval.py", f"maxrl={dice}", f"grpo={other}", *FEW, *UP, "--plot", "out.png")
+    ask = ("eval.py", f"maxrl-$x^$={dice}", f"grpo={other}", *FEW, *UP, "--plot", "out.png")
+    code, said = shell(*ask)
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
+    Path("out.png").write_text("mine")
+    refused(shell(*ask), "out.png exists")
+    assert Path("out.png").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +160,54 @@ def test_plot(dice, other, shell):
 )
 def test_refusals(warm, shell, arguments, words):
     refused(shell("eval.py", f"warm={warm}", *arguments.split()), *words)
+
+
+def test_the_ks_that_fit_the_samples(dice, shell):
+    """pass@64 is a default, which nobody has asked for."""
+    code, said = shell("eval.py", dice, *UP, "--samples", 16, "--prompts", 2)
+    assert code == 0 and "pass@8" in said and "pass@64" not in said, said
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_bar_ends_when_all_is_done(dice, shell, monkeypatch, world):
+    """On two ranks the first one has half of the prompts."""
+    bars = []
+
+    class Bar(tqdm.tqdm):
+        def close(self):
+            bars.append((self.n, self.total))
+            super().close()
+
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
+    monkeypatch.setattr(distributed, "world_size", lambda: world)
+    monkeypatch.setattr(distributed, "setup", lambda device: (0, world, torch.device("cpu")))
+    assert shell("eval.py", dice, *UP, *FEW, "--prompts", 9)[0] == 0
+    assert {*bars} == {(9, 9) if world == 1 else (5, 5)}
+
+
+def test_responses_may_be_as_long_as_the_longest_of_all_rows(shell):
+    """Whichever row is the first; an option decides for all."""
+    model, tokenizer = tiny.dice(UP=0.5, DONE=0.5), Tokenizer.from_vocabulary(VOCABULARY)
+    for length in (6, 9):
+        recipe = {"config": Config(task="tiny:Up", max_response=length).to_dict()}
+        checkpoint.save(str(length), model, tokenizer, [2, 7], recipe=recipe)
+    for rows, options, length in (
+        ("69", (), 9),
+        ("96", (), 9),
+        ("69", ("--max-response", 4), 4),
+    ):
+        out = f"{rows}{length}.json"
+        ask = (*rows, *FEW, "--task", "tiny:Up", *options, "--json", out)
+        assert shell("eval.py", *ask)[0] == 0 and written(out)["max_response"] == length
+
+
+def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):
+    """A prompt may have more tokens for the second tokenizer than for the first."""
+    letters = Tokenizer.from_vocabulary((*"<>UPLEFTbos ", "<unk>"))
+    letters.backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    checkpoint.save("letters", tiny.model(max_position_embeddings=16), letters, [12])
+    monkeypatch.setattr(SequencePolicy, "rollout", None)
+    refused(shell("eval.py", dice, "letters", *UP, *FEW), "letters: ", "the model's 16 positions")
 
 
 def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
@@ -277,13 +334,14 @@ def test_the_table_in_words():
     assert "more than base, neither clearly more nor fewer than grpo" in said
 
 
-def test_results_that_cannot_be_written_leave_no_file(other, shell, monkeypatch):
+@pytest.mark.parametrize("option", [("--json", "j.json"), ("--plot", "p.png")])
+def test_results_that_cannot_be_written_leave_no_file(option, other, shell, monkeypatch):
     """A full disk leaves no half file, which would make eval.py refuse the same command later."""
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "flush", full)
-    command = ("eval.py", other, *UP, *FEW, "--json", "j.json")
+    command = ("eval.py", other, *UP, *FEW, *option)
     refused(shell(*command), "No space left on device")
     assert not list(Path().iterdir())

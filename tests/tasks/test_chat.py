@@ -2,13 +2,15 @@
 checkpoints."""
 
 import json
+from pathlib import Path
 
 import pytest
 import tiny
 import tokenizers
 import torch
-from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES
+from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
 
+from maxrl import checkpoint
 from maxrl.io import chat_template
 from maxrl.io.tokenizer import ROLES, Tokenizer
 from maxrl.tasks import Example
@@ -257,6 +259,25 @@ def test_the_policy_renders_chats():
         [6, 5, 2],
         [6, 2, 0],
     ] and shown.lengths.flatten().tolist() == [3, 2]
+
+
+def test_a_resumed_run_has_the_date_of_its_start(warm, shell, monkeypatch):
+    """A template that prints the time: every step has the prompts of an uninterrupted run."""
+    model, words, stop = checkpoint.load_model(warm)
+    words.config["chat_template"] = "{{ strftime_now('%F %T.%f') }} {{ messages[0].content }}"
+    checkpoint.save("chat", model, words, stop)
+    Path("mine.jsonl").write_text((json.dumps({"prompt": [turn("user", "UP")]}) + "\n") * 4)
+    Path("mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
+    seen, encode = set(), Tokenizer.encode
+    monkeypatch.setattr(Tokenizer, "encode", lambda *given: (seen.add(given[1]), encode(*given))[1])
+    run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"
+    few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
+    for steps in (1, 2):
+        code, said = shell("train.py", *run.split(), *few.split(), "--steps", steps)
+        assert code == 0, said
+    assert len(seen) == 1
+    monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
+    assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"
 
 
 def test_completions_and_selected_groups():

@@ -15,7 +15,7 @@ from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
 from maxrl.run.setup import load
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Within
+from maxrl.tasks.base import Within, prompt_lengths
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
@@ -73,6 +73,10 @@ class Unjudged(Right):
     rewards = Task.rewards  # the probe before the first step leaves out a task with its own
     def verify(self, response, example):
         return response[0]
+
+class Long(Right):
+    def __getitem__(self, index):
+        return super().__getitem__(200 if index == 5 else index)
 
 class Empty(Right):
     def __getitem__(self, index):
@@ -244,6 +248,23 @@ def test_code_that_exits_or_raises_says_so(before, after, said, dice, shell, mon
     raised = "KeyError: 5" if "Late" in said else "SystemExit: "
     assert code == 2 and f"{said} raised {raised}" in heard, heard
     assert "faults.py, line" in heard or "raised SystemExit: 0" in heard
+
+
+def test_every_prompt_is_counted_before_the_first_step(run):
+    """Also with a vocabulary; of a million that are equally long, one."""
+    code, said = run("Long")
+    assert code == 2 and "a prompt of 201 tokens" in said and not Path("Long").exists()
+
+    class Many(tiny.Up):
+        equally_long = True
+        __len__ = lambda self: 10**6  # noqa: E731
+
+        def __getitem__(self, index):
+            assert index == 0
+            return super().__getitem__(index)
+
+    words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
+    assert prompt_lengths(Many("train"), words) == [4] * 10**6
 
 
 @pytest.mark.parametrize("name", ["Final", "Show"])

@@ -5,13 +5,16 @@ it is for language models alone, and whether a resumed run may change it. A new 
 here.
 """
 
+import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import types
 import typing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from maxrl.errors import UsageError
@@ -259,7 +262,8 @@ class Config:
 
     def __post_init__(self):
         for f in dataclasses.fields(self):
-            check_option(f, getattr(self, f.name))
+            # vars, because the dataclass is frozen.
+            vars(self)[f.name] = checked(f, getattr(self, f.name))
         self.check_training()
         self.check_evaluations()
 
@@ -335,13 +339,15 @@ def refuse_if(wrong: object, sentence: str):
         raise UsageError(sentence)
 
 
-def check_option(field: dataclasses.Field, value: Any):
-    """Raise UsageError for a value that the option cannot have, whatever the others are."""
+def checked(field: dataclasses.Field, value: Any) -> Any:
+    """Return an option's value as its type has it.
+
+    UsageError for a value that the option cannot have, whatever the others are.
+    """
     about = field.metadata
     option = f"--{dashed(field.name)}"
-    refuse_if(not holds(field.type, value), f"{option} cannot be {value!r:.40}")
+    value = as_kind(option, field.type, value)
     if isinstance(value, int | float):
-        refuse_if(not math.isfinite(value), f"{option} {value} must be finite")
         check_least(field.name, value, about["least"])
     for item in value if isinstance(value, tuple) else (value,):
         if about["above"] is not None:
@@ -351,13 +357,43 @@ def check_option(field: dataclasses.Field, value: Any):
         if about["choices"]:
             known = ", ".join(about["choices"])
             refuse_if(item not in about["choices"], f"{option} {item} is not one of {known}")
+    return value
 
 
-def holds(kind: Any, value: Any) -> bool:
-    """Return whether a field of type `kind` may have the value."""
+def as_kind(option: str, kind: Any, value: Any) -> Any:
+    """Return a value as an option of type `kind` has it; UsageError if it cannot have it."""
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    refuse_if(infinite, f"{option} {value} must be finite")
+    try:
+        return fitted(kind, value)
+    except TypeError:
+        wanted = inspect.formatannotation(kind)
+        raise UsageError(f"{option} cannot be {value!r:.40}: its type is {wanted}") from None
+
+
+def fitted(kind: Any, value: Any) -> Any:
+    """Return a value in type `kind`, 8.0 as the int 8 and 1 as the float 1.0; else TypeError."""
     if isinstance(kind, types.UnionType):
-        return any(holds(one, value) for one in typing.get_args(kind))
-    if typing.get_origin(kind) is tuple:
+        for one in typing.get_args(kind):
+            with contextlib.suppress(TypeError):
+                return fitted(one, value)
+    sequence = typing.get_origin(kind)
+    if sequence in (tuple, list) and isinstance(value, tuple | list):
         item = typing.get_args(kind)[0]
-        return isinstance(value, tuple) and all(holds(item, part) for part in value)
-    return type(value) is kind or kind is float and type(value) is int
+        return sequence(fitted(item, part) for part in value)
+    # Numbers of numpy and torch, and texts of an enumeration.
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    value = getattr(value, "value", value)
+    if kind is str and isinstance(value, Path):
+        value = str(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # Neither numpy nor torch has longer ones.
+    if type(value) is int and abs(value) >= 2**63:
+        raise TypeError
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind or kind is float and not math.isfinite(value):
+        raise TypeError
+    return value

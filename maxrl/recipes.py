@@ -269,7 +269,6 @@ def repeated(file: str) -> Config:
         fields = checkpoint.recorded(Path(file).parent)
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from None
-    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return replace(Config(**fields), out="", resume="no")
 
 

@@ -84,7 +84,10 @@ def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
     advantages = torch.zeros_like(rewards)
     for n in counts.unique().tolist():
         chosen = judged & (counts == n)[:, None]  # (P, N)
-        values = rule(rewards[chosen].view(-1, n), **options)  # (groups of n, n)
+        some = dict(options)
+        if "mean_log_probs" in some:
+            some["mean_log_probs"] = some["mean_log_probs"][chosen].view(-1, n)
+        values = rule(rewards[chosen].view(-1, n), **some)  # (groups of n, n)
         advantages[chosen] = (values * (N / n)).flatten()
     return advantages
 

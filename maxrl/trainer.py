@@ -150,7 +150,7 @@ class MaxRLTrainer:
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []
         rows = [renamed(json.loads(line)) for line in distributed.from_main(lines)]
         entries = history(rows, cfg, self.args.logging_steps, len(self.task))
-        final = entries[-1]
+        final = entries[-1] if entries else {"step": 0, "epoch": 0.0}
         # The earlier steps of a resumed run are in `rows` again.
         evaluations = [e for e in self.state.log_history if "learning_rate" not in e]
         self.state.log_history = sorted([*entries, *evaluations], key=lambda entry: entry["step"])

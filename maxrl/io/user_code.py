@@ -4,11 +4,12 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from maxrl.errors import FAULTS, UsageError
+from maxrl.io.files import checksum
 
 used = False  # whether any was imported: it may have threads, open files and exit handlers
 
@@ -23,6 +24,12 @@ def executed(file: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look there
     spec.loader.exec_module(module)
     return module
+
+
+def checksums(specs: Sequence[str]) -> dict[str, str]:
+    """Return the checksum of each file among "FILE.py:name", by its name."""
+    names = {spec.rpartition(":")[0] for spec in specs}
+    return {name: checksum(Path(name)) for name in sorted(names) if Path(name).is_file()}
 
 
 def imported(spec: str, option: str) -> Callable:

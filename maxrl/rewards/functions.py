@@ -19,6 +19,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,9 @@ class Rewards:
             copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
             result = function(**copies)
             if inspect.iscoroutine(result):
-                result = asyncio.run(result)
+                # In another thread, because a notebook has a running loop in this one.
+                with ThreadPoolExecutor(1) as pool:
+                    result = pool.submit(asyncio.run, result).result()
             return checked(result, size)
 
         values = self.attempt(name, run, lambda: batch)
@@ -162,16 +165,17 @@ class Rewards:
 
     def taken(self, name: str, function: Callable, batch: dict) -> dict:
         """Return what a function takes of the batch; UsageError if it needs something else."""
-        signature = inspect.signature(function)
-        every = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-        taken = {
-            column: batch[column] for column in batch if every or column in signature.parameters
-        }
         try:
+            signature = inspect.signature(function)
+            every = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+            taken = {
+                column: batch[column] for column in batch if every or column in signature.parameters
+            }
             signature.bind(**taken)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
+            columns = ", ".join(sorted(map(str, batch)))
             raise UsageError(
-                f"the reward function {name}: {error}; the data has {', '.join(sorted(batch))}"
+                f"the reward function {name}: {error}; the data has {columns}"
             ) from None
         return taken
 
@@ -184,7 +188,9 @@ class Rewards:
             # This ends code in C, too, that lets no thread run. 2 is standard error.
             faulthandler.dump_traceback_later(self.timeout, exit=True, file=2)
         try:
-            return run()
+            # Autograd stays on in this process, even if other people's code turns it off.
+            with torch.set_grad_enabled(torch.is_grad_enabled()):
+                return run()
         except UsageError:
             raise
         except WrongAnswer as wrong:
@@ -262,6 +268,11 @@ def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
                     f"is none of {', '.join(READY)}"
                 )
             function = READY.get(function) or imported(function, "--reward")
+        if not callable(function) or isinstance(function, type):
+            raise UsageError(
+                f"the reward function {function!r:.60} is no function: pass f(prompts, completions,"
+                " **columns), or an object that is called so"
+            )
         name = getattr(function, "__name__", type(function).__name__)
         while name in result:
             name += "_2"

@@ -6,6 +6,7 @@ python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init 
 import re
 from collections.abc import Callable
 
+from maxrl.tasks.prompts import reference
 from maxrl.verifiers import last_boxed, readable_batch, verify_math_batch, verify_published_batch
 
 Completions = list[str] | list[list[dict]]  # texts or chat messages
@@ -19,33 +20,37 @@ def accuracy_reward(
 ) -> list[float | None]:
     r"""1.0 if math-verify finds the last \boxed{...} equal to the reference, otherwise 0.0.
 
-    The reference is the column `answer`, or `solution` without one; of a worked solution it is the
+    The reference is a row's `answer`, or `solution` without one; of a worked solution it is the
     last box, or else the last formula in dollars. None if math-verify reads no value in the
     reference, or if it is words alone.
     """
-    return verdicts(verify_math_batch, completions, answer or solution)
+    return verdicts(verify_math_batch, completions, answer, solution)
 
 
 def published_reward(
     completions: Completions, answer: Column = None, solution: Column = None
 ) -> list[float | None]:
     """The same by the paper's code: math-verify on the whole response, with or without a box."""
-    return verdicts(verify_published_batch, completions, answer or solution)
+    return verdicts(verify_published_batch, completions, answer, solution)
 
 
-def verdicts(compare: Callable, completions: Completions, references: Column) -> list[float | None]:
+def verdicts(
+    compare: Callable, completions: Completions, answers: Column, solutions: Column
+) -> list[float | None]:
     """Return compare(texts, references), None for a reference that cannot be read.
 
     ValueError without references.
     """
-    if not references:
+    if answers is None and solutions is None:
         raise ValueError("the data has no column 'answer' and no 'solution'")
-    golds = [reference("" if value is None else str(value)) for value in references]
+    missing = [None] * len(completions)
+    rows = zip(answers or missing, solutions or missing)
+    golds = [last_formula(reference(answer, solution)) for answer, solution in rows]
     rewards = compare(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 
-def reference(text: str) -> str:
+def last_formula(text: str) -> str:
     """Return the answer in a reference, "" for a sentence without one."""
     if box := last_boxed(text):
         return box

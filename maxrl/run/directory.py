@@ -22,7 +22,7 @@ import torch
 from maxrl import checkpoint
 from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
-from maxrl.io import chat_template, files
+from maxrl.io import chat_template, files, user_code
 from maxrl.parallel import distributed
 from maxrl.run.cli import DISK_FULL, disk_full, say
 
@@ -64,6 +64,7 @@ class Run:
         self.data = {"train": task.digest}
         if validation is not None:
             self.data["validation"] = validation.digest
+        self.code = user_code.checksums([cfg.task, cfg.estimator, *cfg.reward])
         self.main = distributed.rank() == 0
         self.old_handlers: dict = {}
 
@@ -121,6 +122,10 @@ class Run:
                     f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
                     "start another run with --out DIR"
                 )
+        for file, found in self.code.items():
+            began = old.get("code", {}).get(file, found)
+            if began != found:
+                say(f"warning: {file} has changed since the last start: {began:.8}, now {found:.8}")
         data = self.data | old["data"]
         if old["examples"] != self.examples or any(
             data[split] != self.data[split] for split in self.data
@@ -161,6 +166,7 @@ class Run:
             "examples": self.examples,
             "data": self.data,
             "date": chat_template.date,
+            "code": self.code,
         }
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)

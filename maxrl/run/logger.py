@@ -6,6 +6,7 @@ import os
 import time
 from datetime import timedelta
 
+from maxrl.errors import RunError
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
 from maxrl.parallel import distributed
@@ -36,8 +37,8 @@ WARNINGS = {
     ),
     "rewards/groups_left_out": (
         0,
-        "groups are left out because no reward function has a verdict on one of their rollouts: "
-        "--no-verdict rollout leaves out that rollout alone",
+        "groups are left out because no reward function has a verdict on one of their rollouts, "
+        "or under --no-verdict rollout on all but one",
     ),
 }
 LINES = 10  # seconds between two lines
@@ -153,7 +154,9 @@ class Logger:
     def warn(self, metrics: dict[str, float]):
         """Say once what spoils a run without an error."""
         for name, (limit, sentence) in WARNINGS.items():
-            if metrics.get(name, 0) > limit and name not in self.warned:
+            # A call that failed has had a warning of its own.
+            known = name == "rewards/groups_left_out" and metrics.get("rewards/failed_calls")
+            if metrics.get(name, 0) > limit and not known and name not in self.warned:
                 self.warned.add(name)
                 self.say(f"warning: {sentence}")
 
@@ -171,7 +174,15 @@ class Logger:
             say("\n".join(lines))
 
     def close(self):
-        if self.main:
-            for tracker in self.trackers:
-                tracker.close()
-            self.file.close()
+        """Close the files; RunError if the run has ended and none of its steps had a verdict."""
+        if not self.main:
+            return
+        rows = [json.loads(line) for line in self.history().splitlines()]
+        for tracker in self.trackers:
+            tracker.close()
+        self.file.close()
+        if rows and not self.run.stopped and all(row.get("tokens") == 0 for row in rows):
+            raise RunError(
+                "no rollout of this run had a verdict, so nothing was learned: mend the reward "
+                "function, and start another run with --out DIR"
+            )

@@ -9,6 +9,7 @@ rows: a list of dictionaries, a datasets.Dataset, or whatever else has their met
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Example, NoSplit, Task
@@ -42,11 +43,17 @@ class Prompts(Task):
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        answer = row.get("answer") or row.get("solution") or ""
-        return Example(row["prompt"], str(answer), row)
+        answer = reference(row.get("answer"), row.get("solution"))
+        return Example(row["prompt"], answer, row)
 
     def verify(self, response: str, example: Example) -> float:
         raise UsageError(
             "the task prompts judges nothing by itself: "
             "name a reward function with --reward FILE.py:FUNCTION"
         )
+
+
+def reference(answer: Any, solution: Any) -> str:
+    """Return the text of a row's answer, or else of its solution, "" without both."""
+    texts = ["" if value is None else str(value) for value in (answer, solution)]
+    return texts[0] or texts[1]

@@ -34,7 +34,8 @@ def read_rows(
         digest = " ".join(map(checksum, files))
     else:
         found = in_memory(data, split)
-        text = json.dumps([row for row, _ in found], default=lambda value: type(value).__name__)
+        rows = [row for row, _ in found]
+        text = json.dumps(rows, default=lambda value: type(value).__name__, skipkeys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
     return [checked(row, needed, where) for row, where in found], digest
 

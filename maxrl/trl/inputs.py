@@ -104,6 +104,8 @@ def adapter(config: Any) -> dict[str, Any]:
         return {}
     if not (hasattr(config, "r") and hasattr(config, "lora_alpha")):
         raise UsageError(f"peft_config is a {type(config).__name__}: pass a peft.LoraConfig")
+    if not config.r:
+        raise UsageError("peft_config has r = 0: an adapter has a rank of at least 1")
     usual = vars(type(config)())
     for name, value in vars(config).items():
         if name not in READ and value and value != usual.get(name):

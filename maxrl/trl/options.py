@@ -4,13 +4,13 @@ The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has a
 """
 
 import dataclasses
+import os
 import re
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from maxrl.config import Config
+from maxrl.config import Config, as_kind
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 
@@ -204,21 +204,23 @@ class MaxRLConfig:
         # A script may read options that it has not given.
         vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
         vars(self).update(NEUTRAL)
-        self.output_dir = str(output_dir or "trainer_output")
+        given["output_dir"] = "trainer_output" if output_dir is None else output_dir
         for name, value in given.items():
             setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an option; UsageError for one that is not here."""
+        """Set an option as its type has it; UsageError for one that is not here."""
+        if getattr(value, "shape", ()) != ():
+            raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
         if name in WHY_NOT and not asks_nothing(name, value):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
-        if name not in {*FIELDS, *UNUSED, *WHY_NOT, *Config.__dataclass_fields__}:
+        if name not in {*KINDS, *UNUSED, *WHY_NOT}:
             raise UsageError(f"{name} is an option of neither TRL nor train.py")
-        default = getattr(type(self), name, None)
-        if isinstance(default, Real) and not isinstance(value, Real):
-            raise UsageError(f"{name} = {value!r:.40} must be a number like its default, {default}")
-        # A number of numpy becomes one of Python.
-        super().__setattr__(name, value.item() if hasattr(value, "item") else value)
+        if name in KINDS:
+            value = as_kind(name, KINDS[name], value)
+        if name == "output_dir":
+            value = os.path.expanduser(value or "trainer_output")
+        super().__setattr__(name, value)
 
     @property
     def further(self) -> dict[str, Any]:
@@ -229,6 +231,13 @@ class MaxRLConfig:
 
 # What train.py calls each option of MaxRLConfig, in words.
 FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
+# The type of each option. TRL's parser reads the annotations and knows fewer types.
+KINDS = {f.name: f.type for options in (Config, MaxRLConfig) for f in dataclasses.fields(options)}
+KINDS |= {
+    "scale_rewards": str | bool,
+    "fsdp": None | str | bool | list[str],
+    "resume_from_checkpoint": None | str | bool,
+}
 # The option of train.py that these words begin with, if there is one.
 OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 

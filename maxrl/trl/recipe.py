@@ -81,12 +81,12 @@ class Arithmetic:
             count = math.ceil(self.updates * count)
         return math.ceil(count / (self.minibatches * self.passes))
 
-    def every(self, strategy: Any, count: float) -> int:
+    def every(self, strategy: str, count: float) -> int:
         """Return the steps between two evaluations or checkpoints, 0 for none."""
         known = {"no": 0, "steps": count, "epoch": self.per_epoch}
-        if plain(strategy) not in known:
+        if strategy not in known:
             raise UsageError(f"the strategy {strategy} is not here: use no, steps or epoch")
-        return self.after(known[plain(strategy)])
+        return self.after(known[strategy])
 
 
 def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixed: Any) -> Config:
@@ -101,7 +101,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     samples = args.num_generations_eval or args.num_generations
     # "constant" has no warm-up in transformers, "constant_with_warmup" has one.
     warmup = args.warmup_steps or math.ceil(args.warmup_ratio * batch.updates)
-    if plain(args.lr_scheduler_type) == "constant":
+    if args.lr_scheduler_type == "constant":
         warmup = 0
     reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     # What only has another name.
@@ -138,6 +138,8 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         show_every=batch.after(args.logging_steps) if args.log_completions else 0,
         track=tuple(name for name in reported if name != "none"),
     )
+    if args.logging_steps < 0:
+        raise UsageError(f"logging_steps = {args.logging_steps} must not be negative")
     if validation == 0 and options["eval_every"]:
         raise UsageError("eval_strategy needs an eval_dataset")
     if twice := args.further.keys() & {*fixed, "model", "out", "resume"}:
@@ -145,14 +147,9 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     return Config(**(same | options | args.further | fixed))
 
 
-def plain(value: Any) -> Any:
-    """Return the text of an enumeration of transformers; other values stay as they are."""
-    return getattr(value, "value", value)
-
-
 def chosen(args: MaxRLConfig, name: str, choices: dict) -> str:
     """Return what an option's value is called in train.py; UsageError if it is nothing there."""
-    value = plain(getattr(args, name))
+    value = getattr(args, name)
     if value not in choices:
         known = ", ".join(str(choice) for choice in choices if isinstance(choice, str))
         raise UsageError(f"{name} = {value!r} is not here: use {known}")

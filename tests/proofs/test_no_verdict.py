@@ -82,6 +82,20 @@ def test_without_the_group_the_estimator_is_what_it_says(name):
     torch.testing.assert_close(gradient / stays, wanted, rtol=1e-9, atol=1e-12)
 
 
+def test_the_likelihood_of_those_with_a_verdict():
+    """Each group has the advantages that it would have by itself."""
+    rule = ADVANTAGES["differential_smoothing"]
+    nan = math.nan
+    rewards = torch.tensor([[1.0, nan, 0, 0], [nan, 0, 1, nan], [0, 1, 1, 0]])
+    likely = -torch.arange(12.0).view(3, 4)
+    found = rule(rewards, mean_log_probs=likely, allow_missing=True)
+    for group, values, advantages in zip(rewards, likely, found):
+        judged = group.isfinite()
+        alone = rule(group[None, judged], mean_log_probs=values[None, judged])[0]
+        torch.testing.assert_close(advantages[judged], alone * 4 / judged.sum())
+        assert not advantages[~judged].any()
+
+
 @pytest.mark.parametrize("name", CENTERED)
 def test_without_the_rollout_it_is_that_of_fewer_rollouts(name):
     """n of N have a verdict, and the gradient is that of n, so that MaxRL's order varies. With

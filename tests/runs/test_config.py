@@ -81,7 +81,7 @@ def test_options_are_added_to_the_recipes_own():
         ("--lr -1", "--lr -1.0 must not be negative"),
         ("--lr nan", "--lr nan must be finite"),
         ("--lr inf", "--lr inf must be finite"),
-        ("--clip nan,0.2", "--clip nan must be above 0"),
+        ("--clip nan,0.2", "--clip cannot be (nan, 0.2)"),
         ("--temperature 0.9", "--temperature is not an option"),
         ("--top-p=0.95", "--top-p is not an option"),
         ("--eval-temperature -1", "--eval-temperature -1.0"),

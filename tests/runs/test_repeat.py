@@ -50,7 +50,7 @@ def test_options_change_the_recipe_that_is_repeated(first, shell):
         ("[1]", "recipe.json is [1], not an object"),
         ('{"some": "file"}', "recipe.json holds no recipe"),
         ('{"config": {"lr": "fast"}}', "--lr cannot be 'fast'"),
-        ('{"config": {"eval_k": [1, "2"]}}', "--eval-k cannot be (1, '2')"),
+        ('{"config": {"eval_k": [1, "2"]}}', "--eval-k cannot be [1, '2']"),
         ('{"config": {"prompts": 0}}', "--prompts 0 must be above 0"),
         (
             '{"config": {"schedule": "square"}}',

@@ -196,6 +196,11 @@ def test_a_resumed_run_is_the_same(tiny_chat, in_a_directory_of_its_own):
     assert timeless("out") == lines and entries(again, "loss") == entries(whole, "loss")
 
 
+def test_a_run_without_steps(tiny_chat, in_a_directory_of_its_own):
+    trainer = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("out", **SHORT, steps=0), sums())
+    assert trainer.train().global_step == 0 and trainer.state.log_history == []
+
+
 SCRIPT = """
 import json, os, sys
 from maxrl import MaxRLConfig, MaxRLTrainer
@@ -250,8 +255,11 @@ def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own
         (dict(optimizers=(1, 2)), "optimizers"),
         (dict(processing_class="somewhere"), "processing_class"),
         (dict(peft_config=dict(r=4)), "peft_config"),
+        (dict(peft_config=SimpleNamespace(r=0, lora_alpha=8)), "r = 0"),
         (dict(eval_dataset=[]), "validation"),
         (dict(reward_funcs=[]), "reward_funcs"),
+        (dict(reward_funcs=5), "5"),
+        (dict(reward_funcs=[[digit]]), "digit"),
         (dict(reward_funcs=torch.nn.Linear(1, 1)), "reward model"),
         (dict(reward_funcs="Qwen/reward"), "Qwen/reward"),
         (dict(train_dataset=None), "train_dataset"),

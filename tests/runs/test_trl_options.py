@@ -12,11 +12,12 @@ import torch
 from command_lines import with_overrides
 from conftest import ROOT
 
-from maxrl import MaxRLConfig
+from maxrl import MaxRLConfig, build
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
-from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.log import history
+from maxrl.trl.options import FIELDS, KINDS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
@@ -92,6 +93,10 @@ def test_the_page_has_every_option(name):
 
 
 VALUES = [
+    (dict(num_generations=4.0), dict(rollouts=4)),
+    (dict(adam_beta1=0), dict(betas=(0.0, 0.999))),
+    (dict(output_dir=Path("~/x")), dict(out=str(Path("~/x").expanduser()))),
+    (dict(clip=[0.1, 0.3]), dict(clip=(0.1, 0.3))),
     (dict(scale_rewards="group"), dict(estimator="grpo")),
     (dict(scale_rewards=False), dict(estimator="dr_grpo")),
     (dict(loss_type="dr_grpo"), dict(aggregation="constant")),
@@ -114,7 +119,7 @@ VALUES = [
 
 @pytest.mark.parametrize("given, expected", VALUES)
 def test_values(given, expected):
-    cfg = recipe(MaxRLConfig("x", **given), 1, 64, 8)
+    cfg = recipe(MaxRLConfig(**given), 1, 64, 8)
     assert {name: getattr(cfg, name) for name in expected} == expected
 
 
@@ -130,6 +135,10 @@ def test_values(given, expected):
         dict(num_generations=1),
         dict(num_generations=7),
         dict(num_generations="4"),
+        dict(max_steps=2.7),
+        dict(logging_steps=-1),
+        dict(full_determinism=1),
+        dict(seed=10**30),
         dict(generation_batch_size=-8),
         dict(per_device_train_batch_size=0),
         dict(num_iterations=0),
@@ -146,6 +155,27 @@ def test_values(given, expected):
 def test_values_that_are_not_here(given):
     with pytest.raises(UsageError):
         recipe(MaxRLConfig("x", **given), 1, 64, 0, init="model")
+
+
+ODD = [
+    *(None, True, False, 0, 1, -1, 8, 8.0, 2.7, 1e-300, math.nan, math.inf, -math.inf),
+    *("", "8", "auto", b"x", 10**30, -(10**30), 10**400, [], [1], [[1]], (0.2, 0.3), {}, {"a": 1}),
+    *(np.array([1.0, 2.0]), np.float32(0.5), torch.tensor([1, 2]), Path("x"), Path, print),
+]
+
+
+def test_every_option_with_odd_values():
+    """Each is taken as far as the optimizer and the log, or refused by one sentence."""
+    for name in [*KINDS, *UNUSED, *WHY_NOT]:
+        for value in ODD:
+            try:
+                args = MaxRLConfig(**{name: value})
+                cfg = recipe(args, 1, 64, 8, init="model")
+            except UsageError as error:
+                assert "\n" not in str(error), (name, value)
+                continue
+            build.make_optimizer(cfg, torch.nn.Linear(1, 1))
+            history([{"step": 0}], cfg, args.logging_steps, 64)
 
 
 GRID = [

@@ -63,7 +63,8 @@ def rare(completions):
 
 def test_rollouts_without_a_verdict_leave_the_step(own, shell):
     """One rollout of each group has none: with --no-verdict rollout the run learns from the other
-    three. Evaluation counts such prompts and leaves them out."""
+    three. Evaluation counts such prompts and leaves them out. A run without any verdict is no
+    success."""
     Path("some.py").write_text(THREE_OF_FOUR)
     ask = ("train.py", *own, "--reward", "some.py:some", "--no-verdict", "rollout")
     evaluated = ("--eval-every", 2, "--eval-samples", 4, "--eval-k", "1")
@@ -74,7 +75,7 @@ def test_rollouts_without_a_verdict_leave_the_step(own, shell):
     assert first["reward"] == pytest.approx(1 / 3) and first["grad_norm"] > 0
     assert second["eval/pass@1"] is None and second["eval/groups_left_out"] == 24
     rare = ("train.py", *own, "--reward", "some.py:rare", "--no-verdict", "rollout")
-    assert shell(*rare, "--out", "rare")[0] == 0
+    assert shell(*rare, "--out", "rare")[0] == 2
     assert metrics("rare")[0]["rewards/groups_left_out"] == 4
     fixed = ("--estimator", "maxrl_order", "--estimator.order", 3, "--out", "no")
     refused(shell(*ask, *fixed), "which maxrl_order with order does not take")
@@ -228,7 +229,7 @@ def recipe():
     return Config(task="prompts", precision="float32", **sizes)
 
 def half():
-    return Config(prompts=4.0)
+    return Config(prompts=4.5)
 
 def asks(what):
     return recipe()
@@ -285,7 +286,7 @@ def test_supervised_on_ones_own_answers(own, shell):
     """Without any reward function. A number is its text; no answer is nothing to learn."""
     rows = [json.loads(line) for line in Path("mine.jsonl").read_text().splitlines()]
     ask = ("train.py", *own, "--estimator", "supervised", "--rollouts", 1)
-    for answer, expected in ((7, 0), (None, 2)):
+    for answer, expected in ((7, 0), (0, 0), (None, 2)):
         text = "".join(json.dumps(row | {"answer": answer}) + "\n" for row in rows)
         Path("mine.jsonl").write_text(text)
         code, said = shell(*ask, "--out", f"run{answer}")
@@ -305,7 +306,7 @@ def test_a_recipe_of_ones_own(mine, warm, shell):
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("mine.py:half", "--prompts cannot be 4.0"),
+        ("mine.py:half", "--prompts cannot be 4.5"),
         ("mine.py:asks", "the recipe mine.py:asks raised TypeError"),
         ("mine.py:leaves", "the recipe mine.py:leaves raised SystemExit"),
         ("mine.py:nothing", "the recipe mine.py:nothing returned None"),

@@ -48,7 +48,7 @@ def no_worker(monkeypatch):
 
 
 def test_which_column_is_the_reference(no_worker):
-    """The answers, or else the solutions; of a worked solution its last box. A number is its
+    """A row's answer, or else its solution; of a worked solution its last box. A number is its
     text."""
     accuracy = READY["accuracy_reward"]
     four = [r"\boxed{4}"] * 4
@@ -58,7 +58,13 @@ def test_which_column_is_the_reference(no_worker):
         1,
         None,
     ]
-    assert both(accuracy, four, answer=["4", None, 4, "5"], solution=["5"] * 4) == [1, None, 1, 0]
+    assert both(accuracy, four, answer=["4", None, 4, ""], solution=["5", "4", "5", "5"]) == [
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert both(accuracy, four[:2], answer=[None, 0], solution=[None, "4"]) == [None, 0]
     assert both(accuracy, four, answer=["4", "5", "so", ""]) == [1, 0, None, None]
     for columns in ({}, {"answer": None}):
         with pytest.raises(ValueError, match="the data has no column 'answer' and no 'solution'"):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from runs import metrics
+from runs import metrics, refused
 from started import ended, start, torchrun
+
+from maxrl.io.files import checksum
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 
@@ -99,8 +101,32 @@ def test_groups_are_left_out(fault, errors, faults, shell):
     assert code == 0 and [row["rewards/groups_left_out"] for row in metrics("run")] == [0, 4, 4, 4]
     failed = float(fault == "raises")
     assert [row["rewards/failed_calls"] for row in metrics("run")] == [0, failed, failed, failed]
+    # The way to keep such groups is named where it helps.
+    assert ("--no-verdict" in said) == (fault == "none")
     assert saved("run")[1] == failed and not metrics("run")[-1]["grad_norm"]
     assert any("reward function raises" in str(w.message) for w in caught) == failed
+
+
+@pytest.mark.parametrize("result", ["1 / 0", "[None] * len(completions)"])
+def test_no_step_has_a_verdict(result, shell):
+    """The run does not end as if it had learned, nor does it when it is resumed."""
+    Path("never.py").write_text(f"def never(completions):\n    return {result}\n")
+    arguments = ["tiny", *SHORT, "--reward", "never.py:never", "--reward-errors", "drop"]
+    for again in ([], ["--resume", "yes"]):
+        refused(shell("train.py", *arguments, "--out", "run", *again))
+        assert saved("run")[0] == "step-000004"
+
+
+def test_an_edited_reward_file(faults, shell):
+    """It is named once, with its checksums before and now."""
+    arguments = ["train.py", "tiny", *SHORT, "--reward", "faults.py:none", "--out", "run"]
+    assert shell(*arguments, "--steps", 1)[0] == 0
+    sums = [checksum("faults.py")[:8]]
+    Path("faults.py").write_text(FAULTS + "# edited\n")
+    sums.append(checksum("faults.py")[:8])
+    for named in (True, False):
+        code, said = shell(*arguments, "--resume", "yes")
+        assert code == 0 and [digest in said for digest in sums] == [named] * 2, said
 
 
 def separate(warm, mazes):

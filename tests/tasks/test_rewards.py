@@ -1,6 +1,7 @@
 """Reward functions: how they are called and added up, and what happens to those that fail or
 hang."""
 
+import asyncio
 import json
 import math
 import subprocess
@@ -236,6 +237,10 @@ def test_columns_that_are_not_there():
 
     with pytest.raises(UsageError, match="others: .*'answer'; .*completions, prompts"):
         judged(Rewards([others], errors="drop"), PROMPTS, TEXTS)
+    with pytest.raises(UsageError, match="the data has 5, "):
+        judged(Rewards([length]), PROMPTS, TEXTS, {5: [1, 2]})
+    with pytest.raises(UsageError, match="max"):
+        judged(Rewards([max]), PROMPTS, TEXTS)
 
     def optional(completions, answer=None):
         return [answer is None] * 6
@@ -274,9 +279,33 @@ def test_the_watchdog_lets_others_pass(tmp_path):
     time.sleep(0.7)
 
 
+def test_a_function_in_a_notebook():
+    """An event loop runs already."""
+
+    async def cell():
+        return judged(Rewards([later]), PROMPTS, TEXTS)[0]
+
+    assert asyncio.run(cell()).isfinite().all()
+
+
+def test_a_function_that_turns_autograd_off():
+    def off(completions):
+        torch.set_grad_enabled(False)
+        return [1.0] * len(completions)
+
+    judged(Rewards([off]), PROMPTS, TEXTS)
+    try:
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
+        ({"functions": [5]}, "5"),
+        ({"functions": [[length]]}, "length"),
+        ({"functions": [Judge]}, "Judge"),
         ({"functions": []}, "at least one"),
         ({"weights": [1, 2]}, "1 reward functions and 2 weights"),
         ({"weights": [math.nan]}, "finite"),

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from maxrl.errors import UsageError
@@ -58,6 +59,8 @@ def test_messages_in_files_that_hold_them():
         ({"prompt": "p", "answer": "a", "solution": "s"}, "p", "a"),
         ({"prompt": CHAT, "solution": "s"}, CHAT, "s"),
         ({"problem": "p", "answer": 4}, "p", "4"),
+        ({"prompt": "p", "answer": 0, "solution": "s"}, "p", "0"),
+        ({"prompt": "p", "answer": "", "solution": "s"}, "p", "s"),
         ({"question": "p", "answer": None, "solution": "s"}, "p", "s"),
     ],
 )
@@ -66,6 +69,12 @@ def test_the_columns_of_trl(row, prompt, answer):
     example = prompts(write("a.jsonl", [row]))[0]
     assert example.prompt == prompt and example.answer == answer
     assert row.items() <= example.columns.items()
+
+
+def test_rows_in_memory():
+    """They may have what no file holds."""
+    task = prompts([{"prompt": "p", "answer": np.arange(2), (1, 2): 3}])
+    assert task[0].answer == "[0 1]" and task[0].columns[1, 2] == 3 and task.digest
 
 
 @pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], [{"role": 3}], "x"])

@@ -309,7 +309,7 @@ class Config:
     @property
     def rounds(self) -> tuple[int, ...]:
         """Sizes of the rounds in which a prompt is sampled (maxrl/rounds.py); as a rule one, N."""
-        return (self.rollouts,) if isinstance(self.rollouts, int) else tuple(self.rollouts)
+        return (self.rollouts,) if isinstance(self.rollouts, int) else self.rollouts
 
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""

@@ -28,8 +28,8 @@ def executed(file: Path) -> ModuleType:
 
 def checksums(specs: Sequence[str]) -> dict[str, str]:
     """Return the checksum of each file among "FILE.py:name", by its name."""
-    names = {spec.rpartition(":")[0] for spec in specs}
-    return {name: checksum(Path(name)) for name in sorted(names) if Path(name).is_file()}
+    names = [spec.rpartition(":")[0] for spec in specs]
+    return {name: checksum(name) for name in names if Path(name).is_file()}
 
 
 def imported(spec: str, option: str) -> Callable:

@@ -14,7 +14,6 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
-from maxrl.registry import find
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 from maxrl.trl.options import hints
@@ -85,7 +84,7 @@ def overridden(config: Config, given: Mapping[str, Any]) -> Config:
         if dot:
             inner[name][option.replace("-", "_")] = value
         else:
-            changes[name] = tuple(value) if isinstance(value, list) else value
+            changes[name] = value
     # A number of steps takes the place of the recipe's epochs.
     if "steps" in changes and changes.setdefault("epochs", 0.0):
         raise UsageError("--steps and --epochs say the same thing twice: leave one out")
@@ -131,12 +130,6 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if is_record(name):
         refuse_code(name, usual, given)
     cfg = overridden(usual, given)
-    if ":" in cfg.estimator:
-        # An estimator of the user's own, FILE.py:NAME.
-        try:
-            ADVANTAGES[cfg.estimator] = find(cfg.estimator)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"--estimator {cfg.estimator}: {error}") from None
     return name, dataclasses.replace(cfg, out=cfg.out or default_directory(name, cfg.estimator))
 
 

@@ -28,7 +28,7 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
-from maxrl.registry import check_sizes
+from maxrl.registry import check_sizes, find
 from maxrl.rewards.functions import Rewards, Verdicts, probe
 from maxrl.rollouts import Rollouts
 from maxrl.run.cli import say
@@ -176,6 +176,12 @@ def check(cfg: Config, task: Task, world: int) -> Config:
         raise UsageError(
             f"--minibatches {cfg.minibatches} must divide the {local} prompts of a rank"
         )
+    if ":" in cfg.estimator:
+        # An estimator of the user's own, FILE.py:NAME.
+        try:
+            ADVANTAGES[cfg.estimator] = find(cfg.estimator)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"--estimator {cfg.estimator}: {error}") from None
     check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
     check_trackers(cfg.track)

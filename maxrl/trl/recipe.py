@@ -113,7 +113,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     options: dict[str, Any] = dict(
         estimator=chosen(args, "scale_rewards", ESTIMATORS),
         aggregation=chosen(args, "loss_type", AGGREGATIONS),
-        reward_weights=tuple(args.reward_weights or ()),
+        reward_weights=args.reward_weights or (),
         prompts=batch.prompts,
         minibatches=batch.minibatches,
         steps=batch.after(batch.updates),

@@ -201,6 +201,23 @@ def test_a_run_without_steps(tiny_chat, in_a_directory_of_its_own):
     assert trainer.train().global_step == 0 and trainer.state.log_history == []
 
 
+OWN = """
+from maxrl.registry import estimator
+
+@estimator(takes="any", rounds=True)
+def mine(rewards, mean_log_probs):
+    assert mean_log_probs.shape == rewards.shape and mean_log_probs.isfinite().all()
+    return rewards
+"""
+
+
+def test_an_estimator_of_ones_own_in_rounds(tiny_chat, in_a_directory_of_its_own):
+    """It gets what was sampled in the round that is trained."""
+    Path("mine.py").write_text(OWN)
+    args = MaxRLConfig("out", **SHORT, estimator="mine.py:mine", rollouts=[1, 1, 2])
+    assert MaxRLTrainer(tiny_chat, digit, args, sums()).train().global_step == 4
+
+
 SCRIPT = """
 import json, os, sys
 from maxrl import MaxRLConfig, MaxRLTrainer

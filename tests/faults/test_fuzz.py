@@ -4,6 +4,7 @@ import json
 from dataclasses import fields
 from functools import partial
 
+import pytest
 import torch
 from command_lines import with_overrides
 from hostile import NUMBERS, TEXTS, VALUES, many, sentence
@@ -14,7 +15,7 @@ from pictures import CORRIDOR, OPEN
 import eval as evaluation
 import sample
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config, holds
+from maxrl.config import Config, fitted
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
 from maxrl.recipes import RECIPES, repeated
@@ -109,21 +110,35 @@ def test_recipe_json(tmp_path):
     def fuzz(value, within):
         (tmp_path / "recipe.json").write_text(json.dumps({"config": value} if within else value))
         found = sentence(value, lambda: repeated(str(tmp_path / "recipe.json")), UsageError)
-        assert found is None or all(holds(f.type, getattr(found, f.name)) for f in fields(Config))
+        if found is not None:
+            for f in fields(Config):
+                kept = getattr(found, f.name)
+                again = fitted(f.type, kept)
+                assert again == kept and type(again) is type(kept), f.name
 
     fuzz()
-    assert (
-        holds(tuple[int, ...], (1, 2))
-        and not holds(tuple[int, ...], (1, "2"))
-        and not holds(tuple[int, ...], 1)
-    )
-    assert (
-        holds(float, 1)
-        and not holds(int, 1.0)
-        and not holds(int, True)
-        and not holds(float, "1")
-        and not holds(str, None)
-    )
+
+
+@pytest.mark.parametrize(
+    "kind, value, expected",
+    [
+        (tuple[int, ...], [1, 2.0], (1, 2)),
+        (tuple[int, ...], (1, "2"), None),
+        (tuple[int, ...], 1, None),
+        (float, 1, 1.0),
+        (float, "1", None),
+        (int, 1.0, 1),
+        (int, True, None),
+        (str, None, None),
+    ],
+)
+def test_types_of_options(kind, value, expected):
+    if expected is None:
+        with pytest.raises(TypeError):
+            fitted(kind, value)
+    else:
+        found = fitted(kind, value)
+        assert found == expected and type(found) is type(expected)
 
 
 # Parts of templates, some of which do harm.

@@ -220,7 +220,7 @@ class Config:
     eval_from: int = free_option(0, "No evaluation before this step.")
     eval_prompts: int = free_option(64, "Validation prompts of an evaluation.")
     eval_samples: int = free_option(
-        64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact."
+        64, "Rollouts per validation prompt; 0 for a classifier, whose pass@k is exact.", most=10**6
     )
     eval_temperature: float = free_language_option(
         1.0, "Sampling temperature of these evaluations, and eval.py's default."

@@ -93,7 +93,7 @@ def save(fig, file: Path | None, caption: str, told: str = "") -> bytes:
 
     told  how the lines were made (smoothing, bands): the title of the legend
 
-    Returns the content of the file, without one that of a PNG.
+    Returns the content of the file, or without one that of a PNG.
     """
     import matplotlib.pyplot as plt
 
@@ -220,11 +220,7 @@ def over_steps(seeds: list[list[dict]], key: str) -> tuple[np.ndarray, np.ndarra
     """
     found = []
     for rows in seeds:
-        points = {}
-        for row in rows:
-            # Nothing is drawn of None, nor of what a damaged file may hold.
-            if isinstance(row.get(key), int | float):
-                points[row["step"] + 1] = row[key]
+        points = {row["step"] + 1: row[key] for row in rows if row.get(key) is not None}
         if points:
             found.append(points)
     steps = sorted(set.intersection(*map(set, found))) if found else []

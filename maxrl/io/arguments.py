@@ -123,9 +123,7 @@ def parse(kind: Any, text: str) -> Any:
             return {"true": True, "false": False}[text.lower()]
         return guess(text) if kind is object else kind(text)
     except (ValueError, KeyError):
-        name = kind.__name__
-        if is_list:
-            name = f"{'whole ' if item is int else ''}numbers separated by commas"
+        name = f"{item.__name__} values separated by commas" if is_list else kind.__name__
         wanted = "true or false" if kind is bool else name
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 

@@ -41,11 +41,11 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
 def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     """Return the options; args.given are those that are fields of Config.
 
-    Raises UsageError for an unknown option and for a number that is too small.
+    Raises UsageError for an unknown option and for a number that is too small or too large.
     """
     args = parser.parse_options(arguments)
     for name in ("samples", "prompts", "rollouts"):
-        check_least(name, getattr(args, name, None), 1)
+        check_least(name, getattr(args, name, None), 1, 10**6)
     names = [name for name in vars(args) if name in OWN + FRESH or name.startswith("task.")]
     args.given = {name: vars(args).pop(name) for name in names}
     return args
@@ -65,9 +65,9 @@ def complete(args: argparse.Namespace, path: Path, *others: Path):
     file = path / "recipe.json"
     if not file.exists() and "task" not in args.given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    records = [path / "recipe.json" for path in (path, *others)]
-    lengths = [repeated(str(record)).max_response for record in records if record.exists()]
-    recipe = repeated(str(file)) if file.exists() else Config()
+    records = [row / "recipe.json" for row in (path, *others)]
+    recipes = [repeated(str(record)) for record in records if record.exists()]
+    recipe = recipes[0] if file.exists() else Config()
     kept = [*OWN, "task_options", "zero_reward_at_limit", "eval_temperature", "eval_top_p"]
     if args.given.get("task", recipe.task) != recipe.task:
         kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
@@ -79,7 +79,8 @@ def complete(args: argparse.Namespace, path: Path, *others: Path):
     cfg = overridden(recipe, args.given)
     for name, value in vars(cfg).items():
         vars(args).setdefault(name, value)
-    args.max_response = args.given.get("max_response") or max(lengths, default=0)
+    longest = max((known.max_response for known in recipes), default=0)
+    args.max_response = args.given.get("max_response", longest)
     for name in ("temperature", "top_p"):
         if getattr(args, name) is None:
             setattr(args, name, getattr(cfg, f"eval_{name}"))

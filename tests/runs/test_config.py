@@ -63,7 +63,7 @@ def test_options_are_added_to_the_recipes_own():
     [
         ("--prompts many", "--prompts: 'many' cannot be read: expected int"),
         ("--lr fast", "--lr: 'fast' cannot be read: expected float"),
-        ("--betas 0.9;0.95", "expected numbers separated by commas"),
+        ("--betas 0.9;0.95", "expected float values separated by commas"),
         ("--eval-k 1 8", "8 is not an option; lists are written with commas"),
         ("--zero-reward-at-limit yes", "expected true or false"),
         ("--prompts", "--prompts: expected one argument"),
@@ -76,7 +76,8 @@ def test_options_are_added_to_the_recipes_own():
         ("--optimizer.lr x", "--optimizer.lr is not an option"),
         ("--prompts 0", "--prompts 0 must be above 0"),
         ("--rollouts 8,0", "--rollouts 0 must be above 0"),
-        ("--rollouts 1e1,2", "expected whole numbers separated by commas"),
+        ("--rollouts 1e1,2", "expected int values separated by commas"),
+        ("--eval-samples 2147483648", "--eval-samples 2147483648 must be at most"),
         ("--prompts 9999999999999999999", "--prompts 9999999999999999999 must be at most"),
         ("--lr -1", "--lr -1.0 must not be negative"),
         ("--lr nan", "--lr nan must be finite"),

@@ -147,6 +147,7 @@ def test_plot(dice, other, shell):
         ("--samples 8 --k 1 8", ["8 is not an option"]),
         ("--samples 8 --k 0", ["--k 0 must be at least 1"]),
         ("--samples 0 --k 1", ["at least 1"]),
+        ("--samples 2147483648", ["--samples 2147483648 must be at most"]),
         ("--top-p 0", ["--top-p 0"]),
         ("--temperature -1", ["--temperature -1"]),
         ("--against nobody", ["--against nobody is not one of the rows warm"]),

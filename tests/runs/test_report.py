@@ -344,8 +344,8 @@ def test_bad_input_is_one_sentence(make, break_it, words):
 
 
 def test_damaged_rows_are_left_out(make):
-    """With a warning, as a line is that is no JSON; a text is no number to draw."""
-    make("a", [{"reward": "high"}, {"reward": 0.5}])
+    """With a warning, as a line is that is no JSON."""
+    make("a")
     prompt = json.loads(Path("a/samples.jsonl").read_text().splitlines()[0])["prompts"][0]
     odd = [3, None, [3], [{}], [prompt | {"responses": [{}]}], [prompt | {"responses": 3}]]
     with open("a/samples.jsonl", "a") as file:

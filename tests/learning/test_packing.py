@@ -10,7 +10,7 @@ import torch
 from maxrl.advantages import ADVANTAGES
 from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
-from maxrl.packing import rectangles
+from maxrl.packing import LAUNCH, cuts, rectangles
 from maxrl.recipes import RECIPES
 
 
@@ -43,6 +43,23 @@ def test_every_row_stands_once_within_the_budget(G, M, budget, live):
         assert size(prompts, lengths, groups, columns) <= budget or rows.size == 1
         assert rows[:, 0].all() and rows[:, -1].any()
     assert (times[lengths > 0] == 1).all() and (times <= 1).all()
+
+
+@pytest.mark.parametrize("budget", [20, 100])
+def test_the_costs_by_hand(budget):
+    """Of two prompts, of 3 and 5 tokens, with three rows and two."""
+    prompts, lengths = np.array([3, 5]), np.array([[9, 4, 2], [6, 5, 0]])
+
+    def cost(tokens):
+        return tokens + np.ceil(tokens / budget) * budget / LAUNCH
+
+    between_groups, between_columns, whole = cuts(prompts, lengths, budget)
+    assert between_groups.tolist() == [cost(3 + 3 * 9) + cost(5 + 2 * 6)]
+    assert between_columns.tolist() == [
+        cost(2 * (5 + 9)) + cost(2 * (5 + 2 * 5)),
+        cost(2 * (5 + 2 * 9)) + cost(5 + 2),
+    ]
+    assert whole == (np.inf if budget == 20 else cost(2 * (5 + 3 * 9)))
 
 
 @pytest.mark.parametrize(

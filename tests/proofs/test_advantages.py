@@ -315,6 +315,8 @@ def test_differential_smoothing():
         ADVANTAGES["differential_smoothing"](rewards, mean_log_probs=l, gamma=0), grpo
     )
     torch.testing.assert_close(grpo[0], torch.tensor([3, -1, -1, -1]) / 3**0.5, rtol=1e-5, atol=0)
+    with pytest.raises(ValueError, match="mean_log_probs"):
+        ADVANTAGES["differential_smoothing"](rewards, mean_log_probs=l[:, :1])
 
 
 @pytest.mark.parametrize("name", ADVANTAGES)

@@ -264,7 +264,7 @@ def commands(page: Path) -> list[str]:
 def test_the_commands_of_a_page(page, read):
     """Those with a placeholder are left out."""
     for command in commands(page):
-        command = re.sub(r"^(train|eval|sample)\.py", r"python \1.py", command.strip())
+        command = re.sub(r"^(train|eval|sample)\.py (?=\w)", r"python \g<0>", command.strip())
         match = re.search(r"(?:\b(python|torchrun|make)|(bash results\S+)) (.*)", command)
         if not match or re.search(r"\.\.\.|\[|\bRECIPE\b|NAME|DIR", command):
             continue

@@ -252,6 +252,14 @@ def test_a_protocol_gives_commands(file, started, read):
             read(list(command))
 
 
+def test_the_agenda_gives_commands(read):
+    agenda = runpy.run_path(str(ROOT / "results/agenda.py"))
+    for block in [*agenda["checks"](), *agenda["mazes"](), *agenda["images"]()]:
+        for _, given in block.phases:
+            for command in given:
+                read(shlex.split(command))
+
+
 def commands(page: Path) -> list[str]:
     """What a page prints in code blocks and between backticks, as single commands."""
     text = re.sub(r"\\\n\s+", "", page.read_text())

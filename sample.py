@@ -9,9 +9,12 @@ import argparse
 import itertools
 import sys
 
+# Before torch, whose import takes seconds: maxrl notes which process is the launcher.
+from maxrl import checkpoint
+
+# isort: split
 import torch
 
-from maxrl import checkpoint
 from maxrl.parallel import distributed
 from maxrl.run import cli, sampling_options, setup
 

@@ -16,10 +16,13 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 import math
 import sys
 
+# Before torch, whose import takes seconds: maxrl notes which process is the launcher.
+from maxrl import build
+
+# isort: split
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from maxrl import build
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.evaluation import evaluation
@@ -52,7 +55,7 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger = Logger(run, first_step)
     logger.say(*banner.opening(run, policy))
     plan = Plan(cfg, len(task))
-    batches = prefetched(task, plan, cfg.workers, first_step)
+    batches = run.closing(prefetched(task, plan, cfg.workers, first_step))
     sample = way_of_sampling(cfg)
     for step in range(first_step, cfg.steps):  # Algorithm 1
         clock = Clock()

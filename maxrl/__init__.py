@@ -9,10 +9,13 @@ Letters of shape comments (a file that needs more of them says so at its top):
     V  vocabulary, C classes                                 D  size of an attention head
 """
 
+import os
 from typing import Any
 
 __version__ = "1.0.0"
 __all__ = ["MaxRLConfig", "MaxRLTrainer"]
+# Of a rank this is the launcher, which may die before torch is imported and can be asked.
+PARENT = os.getppid()
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,10 @@ def main():
     if name in SCRIPTS:
         program = [str(script(name))]
     elif name in MODULES:
-        program = ["-m", f"maxrl.{name}"]
+        # -P leaves the current directory out of the module path: code that lies there, as in a run
+        # of somebody else's, is not imported. In a clone, that is where the package is.
+        safely = [] if Path.cwd() == HERE.parent else ["-P"]
+        program = [*safely, "-m", f"maxrl.{name}"]
     elif name == "--version":
         print(f"maxrl {__version__}")
         sys.exit()

@@ -3,6 +3,7 @@
 Letters: P_local images of this rank, N classes drawn for each, C classes.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -221,13 +222,14 @@ class ClassifierPolicy:
         results = torch.zeros(2, count, dtype=torch.float64, device=self.device)
         self.model.eval()
         plan = [(mine[i : i + 256],) for i in range(0, len(mine), 256)]
-        for (positions,), examples in zip(plan, prefetched(task, plan, self.workers)):
-            examples = examples.to(self.device)
-            logits = self.logits(examples.images)  # (B, C)
-            _, p, right = outcomes(logits, examples.labels)
-            results[:, list(positions)] = torch.stack([p, right.double()])
-            if progress:
-                progress(len(positions))
+        with contextlib.closing(prefetched(task, plan, self.workers)) as batches:
+            for (positions,), examples in zip(plan, batches):
+                examples = examples.to(self.device)
+                logits = self.logits(examples.images)  # (B, C)
+                _, p, right = outcomes(logits, examples.labels)
+                results[:, list(positions)] = torch.stack([p, right.double()])
+                if progress:
+                    progress(len(positions))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
         check_finite(p)

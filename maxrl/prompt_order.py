@@ -2,8 +2,9 @@
 
 import functools
 import signal
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,8 +41,11 @@ def ignore_signals(worker: int):
         signal.signal(number, signal.SIG_IGN)
 
 
-def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
-    """Yield the batches of plan[first], plan[first + 1], ..., made ahead by `workers` processes."""
+def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
+    """Yield the batches of plan[first], plan[first + 1], ..., made ahead by `workers` processes.
+
+    The processes end with the last batch, or when the generator is closed.
+    """
     loader = DataLoader(
         Batches(task, plan),
         batch_size=None,
@@ -50,10 +54,19 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0):
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=ignore_signals,
     )
-    for batch in loader:
-        if isinstance(batch, UsageError):
-            raise batch
-        yield batch
+    batches: Any = iter(loader)
+    try:
+        for batch in batches:
+            if isinstance(batch, UsageError):
+                raise batch
+            yield batch
+    finally:
+        # A traceback may keep `batches` from being collected, which would end the workers. One that
+        # is busy ignores the signal of torch, and the interpreter would wait for it at its end.
+        if workers:
+            batches._shutdown_workers()
+            for process in batches._workers:
+                process.kill()
 
 
 class Plan:

@@ -3,9 +3,9 @@
 There is no second loop: train() calls that of train.py, in the run directory `output_dir`.
 """
 
-import atexit
 import json
-import os
+import multiprocessing
+import threading
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +64,11 @@ class MaxRLTrainer:
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
         self.policy: Any = None
+        self.touched = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
         functions = several(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
-        atexit.register(distributed.leave)
         init = start(model, processing_class, Path(self.args.output_dir), peft_config)
         files = self.load(init, train_dataset, eval_dataset)
         cfg = recipe(
@@ -88,8 +88,6 @@ class MaxRLTrainer:
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
         self.given = model if in_memory else None
-        if self.args.run_name:
-            os.environ.setdefault("WANDB_NAME", self.args.run_name)
 
     def load(self, init: str, train: Any, validation: Any) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""
@@ -138,13 +136,19 @@ class MaxRLTrainer:
             raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
         cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.executed(script("train"))
+        before = [*multiprocessing.active_children(), *threading.enumerate()]
         with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
+            run.name = str(self.args.run_name or "")
+            # An earlier call may have trained the policy and failed.
+            if self.touched:
+                self.policy = None
+            self.touched = True
             policy = self.started(run.resumed)
             optimizer = build.make_optimizer(cfg, policy.model)
             loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)
             distributed.barrier()
         if run.stopped:
-            cli.leave(STOPPED)
+            cli.leave(STOPPED, spared=before)
         if self.given is not None:
             self.given.load_state_dict(policy.model.state_dict())
         lines = (run.path / "metrics.jsonl").read_text().splitlines() if run.main else []

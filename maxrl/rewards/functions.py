@@ -66,7 +66,7 @@ class Rewards:
         self.weights = list(weights) or [1.0] * len(self.functions)
         self.errors = errors
         self.timeout = timeout
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()
         self.no_verdict = no_verdict
         self.failed_calls = 0.0  # of the latest step or round
         self.sums: dict[str, float] = {}  # since over_ranks() was called, see `metrics`

@@ -1,6 +1,7 @@
 """What a run prints at its start and at its end. logger.py prints what happens in between."""
 
 import shlex
+from pathlib import Path
 
 from maxrl.parallel import distributed
 from maxrl.run.cli import module
@@ -20,7 +21,7 @@ def opening(run, policy) -> list[str]:
         f"rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
-        f"  writes   {run.path}{since}",
+        f"  writes   {cfg.out}{since}",
     ]
 
 
@@ -29,7 +30,7 @@ def closing(run) -> list[str]:
     latest = run.path / "latest"
     if not latest.exists():
         return ["there was no step to do"]
-    newest = run.path / latest.read_text().strip()
+    newest = Path(run.cfg.out) / latest.read_text().strip()
     if run.stopped:
         return [
             f"saved {newest}; the same command with --resume auto continues, a script with "
@@ -39,5 +40,5 @@ def closing(run) -> list[str]:
     if run.cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
         lines.append(f"pass@1 {reached} --stop-at-pass {run.cfg.stop_at_pass}")
-    report = shlex.join([*module("report"), str(run.path)])
+    report = shlex.join([*module("report"), run.cfg.out])
     return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]

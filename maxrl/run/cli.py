@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -136,17 +136,21 @@ def crashed(program: str, error: Exception) -> NoReturn:
         leave(1)
 
 
-def leave(code: int, at_once: bool = False) -> NoReturn:
+def leave(code: int, at_once: bool = False, spared: Collection = ()) -> NoReturn:
     """Exit without waiting for anybody, and kill the processes that were started here.
 
     The interpreter is not shut down if `at_once` is true, on several ranks (closing the process
     group would wait for the others), and while a thread of the user's is running.
+
+    spared  processes and threads that are left alone
     """
-    # torch has a handler that raises an error for every worker of a DataLoader that is killed.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for child in multiprocessing.active_children():
-        child.kill()
-    threads = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]
+        if child not in spared:
+            # torch has a handler that raises an error for every worker of a loader that is killed.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            child.kill()
+    own = (threading.main_thread(), *spared)
+    threads = [t for t in threading.enumerate() if not (t.daemon or t in own)]
     if at_once or threads or dist.is_initialized():
         with contextlib.suppress(OSError):
             sys.stdout.flush()

@@ -13,7 +13,9 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
 
@@ -28,6 +30,8 @@ from maxrl.run.cli import DISK_FULL, disk_full, say
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
 STOPPED = 75
+# The directories that this process has locked: it would get the lock of a file a second time.
+HELD: set[Path] = set()
 # Schedulers send SIGTERM, or SIGUSR1 some time before it. Ctrl-C sends SIGINT.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -42,6 +46,7 @@ class Run:
     reached  whether pass@1 has reached --stop-at-pass
     stopped  whether a signal has asked the run to stop; known after ends()
     skipped  the number of consecutive steps, up to the last one, without a finite gradient
+    name     what a tracker calls the run, if not as its directory
     """
 
     resumed: Path | None = None
@@ -50,6 +55,7 @@ class Run:
     stopped = False
     skipped = 0
     past = ""  # metrics.jsonl of that checkpoint
+    name = ""
     lock: TextIO | None = None
     signalled: float | None = None  # when the first signal arrived
 
@@ -66,18 +72,20 @@ class Run:
             self.data["validation"] = validation.digest
         self.code = user_code.checksums([cfg.task, cfg.estimator, *cfg.reward])
         self.main = distributed.rank() == 0
-        self.old_handlers: dict = {}
 
     def __enter__(self) -> "Run":
         found = ""
-        if self.main:
-            try:
-                found = str(self.acquire() or "")
-            except (UsageError, ValueError, OSError) as error:
-                self.release()
-                code = DISK_FULL if disk_full(error) else UsageError.code
-                raise RunError(str(error), code) from None
-        found = distributed.from_main(found)
+        with contextlib.ExitStack() as ending:
+            ending.callback(self.release)
+            ending.callback(os.chdir, os.getcwd())
+            if self.main:
+                try:
+                    found = str(self.acquire() or "")
+                except (UsageError, ValueError, OSError) as error:
+                    code = DISK_FULL if disk_full(error) else UsageError.code
+                    raise RunError(str(error), code) from None
+            found = distributed.from_main(found)
+            self.ending = ending.pop_all()
         self.resumed = Path(found) if found else None
         return self
 
@@ -87,17 +95,21 @@ class Run:
         self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
+        HELD.add(run.resolve())
         # A run that failed before the end of its first step has left nothing to keep.
         metrics = run / "metrics.jsonl"
         begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size
         if self.cfg.resume == "no" and begun:
             raise UsageError(
-                f"{run} already holds a run: --resume auto (in a script "
-                "train(resume_from_checkpoint=True)) resumes it, --out DIR starts another"
+                f"{run} already holds a run: --resume auto resumes it (in a script "
+                "train(resume_from_checkpoint=True)), --out DIR (a new trainer with another "
+                "output_dir) starts another"
+            )
+        if self.cfg.resume == "yes" and not begun:
+            raise UsageError(
+                f"{run} holds no checkpoint to resume from: use --resume auto (in a script train())"
             )
         found = newest_intact(run)
-        if self.cfg.resume == "yes" and not found:
-            raise UsageError(f"{run} holds no checkpoint to resume from: use --resume auto")
         if begun:
             self.check_same(found or run)
         # Remains of a process that was killed while it wrote or removed a checkpoint.
@@ -157,6 +169,7 @@ class Run:
         launcher = "python" if world == 1 else f"torchrun --nproc-per-node {world}"
         self.record = {
             "recipe": self.recipe,
+            "name": self.name,
             "step": step,
             "command": f"{launcher} {shlex.join(sys.argv)}",
             "ranks": world,
@@ -170,10 +183,20 @@ class Run:
         }
         if self.main:
             files.write_json(self.path / "recipe.json", self.record)
+        # A reward function may change the directory.
+        self.path = self.path.absolute()
         self.process = os.getpid()
         self.saved = time.monotonic()
-        self.old_handlers = {number: signal.signal(number, self.on_signal) for number in SIGNALS}
+        # Other threads, in which a script may train, cannot set handlers.
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self.ending.callback(signal.signal, number, signal.signal(number, self.on_signal))
         return self.path
+
+    def closing(self, batches: Generator) -> Generator:
+        """Return a generator that is closed at the end of the `with` block, whatever happens."""
+        self.ending.callback(batches.close)
+        return batches
 
     def on_signal(self, number: int, frame):
         """Ask the run to stop after this step. A second signal ends the process at once."""
@@ -261,14 +284,13 @@ class Run:
             )
 
     def __exit__(self, *exception):
-        for number, handler in self.old_handlers.items():
-            signal.signal(number, handler)
-        self.release()
+        self.ending.close()
 
     def release(self):
         """Give the directory back; remove what acquire() made if it is still empty."""
         if self.lock:
             (self.path / "lock").unlink(missing_ok=True)
+            HELD.discard(self.path.resolve())
             self.lock.close()
             self.lock = None
             with contextlib.suppress(OSError):
@@ -306,6 +328,8 @@ def newest_intact(run: Path) -> Path | None:
 
 def lock(run: Path) -> TextIO:
     """Open and lock RUN/lock. The lock lasts until the file is closed or this process ends."""
+    if run.resolve() in HELD:
+        raise UsageError(f"{run} is in use by this process: name another directory with --out")
     file = open(run / "lock", "a+")  # noqa: SIM115 (it stays open for as long as the run)
     try:
         # Forked processes do not inherit this kind of lock.

@@ -290,5 +290,8 @@ def wrapped(text: str) -> str:
 def fault(error: BaseException) -> str:
     """Say in part of a sentence what other people's code has raised, and where."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    said = " ".join(str(error).split())[:200]
+    try:
+        said = " ".join(str(error).split())[:200]
+    except Exception:  # of its __str__, which is other people's code too
+        said = "without a text"
     return f"raised {type(error).__name__}: {said} ({last.filename}, line {last.lineno})"

@@ -61,12 +61,16 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
                 raise batch
             yield batch
     finally:
-        # A traceback may keep `batches` from being collected, which would end the workers. One that
-        # is busy ignores the signal of torch, and the interpreter would wait for it at its end.
+        # Otherwise they end when `batches` is collected, from which a traceback may keep it, and the
+        # interpreter would wait at its end for processes that ignore the signal of torch.
         if workers:
+            processes = batches._workers
+            # torch forgets them, and takes no killed one for a failure.
+            batches._workers = []
             batches._shutdown_workers()
-            for process in batches._workers:
+            for process in processes:
                 process.kill()
+                process.join()
 
 
 class Plan:

@@ -64,7 +64,7 @@ class MaxRLTrainer:
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
         self.policy: Any = None
-        self.touched = False  # whether train() has begun to change the policy
+        self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
         functions = several(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
@@ -83,7 +83,7 @@ class MaxRLTrainer:
             **adapter(peft_config),
         )
         self.cfg = setup.check(cfg, self.task, world)
-        self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        self.judge: Any = setup.choose_rewards(cfg, self.task, self.validation, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -139,10 +139,11 @@ class MaxRLTrainer:
         before = [*multiprocessing.active_children(), *threading.enumerate()]
         with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
             run.name = str(self.args.run_name or "")
-            # An earlier call may have trained the policy and failed.
-            if self.touched:
+            # An earlier call may have trained the policy, and failed within a step.
+            if self.begun:
                 self.policy = None
-            self.touched = True
+                self.judge.verdicts.sums.clear()
+            self.begun = True
             policy = self.started(run.resumed)
             optimizer = build.make_optimizer(cfg, policy.model)
             loop.train(cfg, run, self.task, self.validation, self.judge, policy, optimizer)

@@ -54,7 +54,7 @@ class WandB:
         known = own("WANDB_MODE") or own("WANDB_API_KEY") or login(prompt=False)
         self.run = init(
             project=own("WANDB_PROJECT", "maxrl"),
-            name=own("WANDB_NAME") or recipe["name"] or run.resolve().name,
+            name=own("WANDB_NAME") or recipe.get("name") or run.resolve().name,
             id=file.read_text().strip(),
             resume="allow",
             dir=str(run),

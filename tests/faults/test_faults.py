@@ -4,6 +4,7 @@ test_torture.py kills runs at every moment; here each fault has its own small pr
 """
 
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -250,15 +251,19 @@ class Listening(Task):
         return 100
 
     def batch(self, indices, seeds=None):
+        time.sleep(1000 * indices[0])
         ignored = [signal.getsignal(number) == signal.SIG_IGN for number in directory.SIGNALS]
         return os.getpid(), ignored
 
 
 def test_workers_leave_signals_to_the_run():
-    """A signal to the whole group must not end processes whose work the step waits for."""
-    batches = prefetched(Listening(), [([0], None)] * 10, workers=1)
+    """A signal to the whole group must not end processes whose work the step waits for. They end
+    with the batches, in the midst of one."""
+    batches = prefetched(Listening(), [([i], None) for i in range(10)], workers=1)
     worker, ignored = next(batches)
     assert worker != os.getpid() and all(ignored)
+    batches.close()
+    assert worker not in [child.pid for child in multiprocessing.active_children()]
     helper = Worker("maxrl.io.chat_template")
     helper.ask(60.0, "", {})
     for number in directory.SIGNALS:

@@ -27,7 +27,8 @@ def becomes(monkeypatch):
     return run
 
 
-def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys):
+def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["maxrl"]
     assert entry == f"{command.__name__}:{command.main.__name__}"
     for name in command.SCRIPTS:
@@ -103,6 +104,20 @@ def test_an_installed_command_works_without_the_repository(installed, tmp_path, 
         run.returncode == 2 and run.stderr.startswith("train.py: ") and run.stderr.endswith(words)
     )
     assert not list(Path(tmp_path).iterdir())
+
+
+def test_code_in_the_current_directory_is_not_run(installed, tmp_path):
+    """A run of somebody else's may hold a file that is called as a module is."""
+    for name in ("html", "matplotlib", "numpy"):
+        (tmp_path / f"{name}.py").write_text("open('mark', 'w')")
+    for name in ("report", "plots"):
+        subprocess.run(
+            [sys.executable, "-m", "maxrl", name, "."],
+            cwd=tmp_path,
+            capture_output=True,
+            env=os.environ | {"PYTHONPATH": str(installed)},
+        )
+    assert not (tmp_path / "mark").exists()
 
 
 def test_hints_hold_where_a_run_was_started(tmp_path):

@@ -78,7 +78,8 @@ def test_a_resumed_run_of_wandb_has_one_id(warm, shell, monkeypatch, wandb):
     assert shell("train.py", *run, "--track", "wandb")[0] == 0
     lines += metrics("rl")[2:]
     inits = [call[1] for call in wandb.calls if call[0] == "init"]
-    own = {"resume": "allow", "mode": "offline", "name": "rl", "project": "maxrl", "dir": "rl"}
+    own = {"resume": "allow", "mode": "offline", "name": "rl", "project": "maxrl"}
+    own["dir"] = str(Path("rl").absolute())
     for given in inits:
         assert (
             given["id"] == Path("rl/wandb_id").read_text().strip() and own.items() <= given.items()
@@ -116,8 +117,8 @@ def test_wandb_is_offline_without_a_key(tmp_path, monkeypatch, wandb, given, log
     for name, value in given.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     wandb.login = lambda prompt: login and not prompt
-    trackers.WandB(tmp_path, {}, 0)
-    assert wandb.calls[0][1]["mode"] == mode
+    trackers.WandB(tmp_path, {"name": "mine"}, 0)
+    assert wandb.calls[0][1]["mode"] == mode and wandb.calls[0][1]["name"] == "mine"
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])

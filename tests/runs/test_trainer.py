@@ -1,12 +1,16 @@
 """MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
 
 import json
+import multiprocessing
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +18,7 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
-from runs import timeless
+from runs import die, timeless
 from started import ended, start, torchrun, until
 
 import maxrl
@@ -22,6 +26,7 @@ from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
 
 TEMPLATE = (
@@ -194,6 +199,93 @@ def test_a_resumed_run_is_the_same(tiny_chat, in_a_directory_of_its_own):
     again = trainer()
     again.train(resume_from_checkpoint=True)
     assert timeless("out") == lines and entries(again, "loss") == entries(whole, "loss")
+    with pytest.raises(UsageError, match="already holds a run"):
+        again.train()
+    shutil.rmtree("out")
+    again.train()
+    assert timeless("out") == lines, "a second training does not begin with the trained weights"
+
+
+def test_a_run_that_failed_before_its_first_checkpoint(
+    tiny_chat, in_a_directory_of_its_own, monkeypatch
+):
+    """It is not overwritten, and begins again as if it had not failed."""
+    usual = (tiny_chat, digit)
+    whole = MaxRLTrainer(*usual, MaxRLConfig("whole", **SHORT), sums())
+    whole.train()
+    failed = MaxRLTrainer(*usual, MaxRLConfig("failed", **SHORT), sums())
+    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
+        patch.setattr(SequencePolicy, "backward", die(3))
+        failed.train()
+    with pytest.raises(UsageError, match="already holds a run"):
+        failed.train()
+    failed.train(resume_from_checkpoint=True)
+    assert timeless("failed") == timeless("whole")
+
+
+@pytest.mark.parametrize("place", ["backward", "reward"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_workers_end_with_their_run(
+    tiny_chat, in_a_directory_of_its_own, monkeypatch, place, error
+):
+    """Also while the exception is kept, and with it all frames of the run."""
+
+    def failing(*arguments, **columns):
+        raise error
+
+    if place == "backward":
+        monkeypatch.setattr(SequencePolicy, "backward", failing)
+    args = MaxRLConfig("out", **SHORT, dataloader_num_workers=2)
+    trainer = MaxRLTrainer(tiny_chat, digit if place == "backward" else failing, args, sums())
+    before = multiprocessing.active_children()
+    with pytest.raises((UsageError, error)) as kept:
+        trainer.train()
+    assert multiprocessing.active_children() == before and kept.value
+
+
+def test_a_script_keeps_what_is_its_own(tiny_chat, in_a_directory_of_its_own):
+    """Its directory, processes and settings, also where a signal stops the run; a second trainer
+    does not get the directory of the first one."""
+
+    def roaming(completions, **columns):
+        with pytest.raises(UsageError, match="in use"):
+            trainer().train(resume_from_checkpoint=True)
+        Path("elsewhere").mkdir()
+        os.chdir("elsewhere")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return digit(completions)
+
+    def trainer():
+        args = MaxRLConfig("out", **SHORT, log_completions=True, run_name="mine")
+        return MaxRLTrainer(tiny_chat, roaming, args, sums())
+
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+    child.start()
+    torch.use_deterministic_algorithms(True)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCHLD)]
+    here = os.getcwd()
+    try:
+        with pytest.raises(SystemExit) as end:
+            trainer().train()
+        assert end.value.code == 75 and checkpoint.find("out").name == "step-000001"
+        assert "WANDB_NAME" not in os.environ
+        assert json.loads(Path("out/recipe.json").read_text())["name"] == "mine"
+        assert child.is_alive() and torch.are_deterministic_algorithms_enabled()
+        assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGCHLD)] == handlers
+        assert os.getcwd() == here and not list(Path("elsewhere").iterdir())
+        assert not Path("out/lock").exists() and Path("out/samples.jsonl").exists()
+    finally:
+        torch.use_deterministic_algorithms(False)
+        child.kill()
+        os.chdir(here)
+
+
+def test_a_run_in_another_thread(tiny_chat, in_a_directory_of_its_own):
+    trainer = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("out", **SHORT), sums())
+    thread = threading.Thread(target=trainer.train)
+    thread.start()
+    thread.join()
+    assert trainer.state.global_step == 4
 
 
 def test_a_run_without_steps(tiny_chat, in_a_directory_of_its_own):

@@ -34,6 +34,15 @@ def right(completions):
 def raises(completions):
     return 1 / 0 if second() else right(completions)
 
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+def mute(completions):
+    if second():
+        raise Mute
+    return right(completions)
+
 def none(completions):
     return [None] * len(completions) if second() else right(completions)
 
@@ -90,7 +99,9 @@ def test_stop(faults, shell):
     resume(shell, arguments, "run")
 
 
-@pytest.mark.parametrize("fault, errors", [("raises", "drop"), ("none", "stop"), ("none", "drop")])
+@pytest.mark.parametrize(
+    "fault, errors", [("raises", "drop"), ("mute", "drop"), ("none", "stop"), ("none", "drop")]
+)
 def test_groups_are_left_out(fault, errors, faults, shell):
     """Under "drop" the run goes on without the groups of a call that failed. A function without a
     verdict is no fault: its groups are left out under both settings."""
@@ -99,12 +110,12 @@ def test_groups_are_left_out(fault, errors, faults, shell):
         warnings.simplefilter("always")
         code, said = shell("train.py", *arguments, "--out", "run")
     assert code == 0 and [row["rewards/groups_left_out"] for row in metrics("run")] == [0, 4, 4, 4]
-    failed = float(fault == "raises")
+    failed = float(fault != "none")
     assert [row["rewards/failed_calls"] for row in metrics("run")] == [0, failed, failed, failed]
     # The way to keep such groups is named where it helps.
     assert ("--no-verdict" in said) == (fault == "none")
     assert saved("run")[1] == failed and not metrics("run")[-1]["grad_norm"]
-    assert any("reward function raises" in str(w.message) for w in caught) == failed
+    assert any(f"reward function {fault}" in str(w.message) for w in caught) == failed
 
 
 @pytest.mark.parametrize("result", ["1 / 0", "[None] * len(completions)"])

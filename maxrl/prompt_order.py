@@ -61,8 +61,8 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
                 raise batch
             yield batch
     finally:
-        # Otherwise they end when `batches` is collected, from which a traceback may keep it, and the
-        # interpreter would wait at its end for processes that ignore the signal of torch.
+        # A traceback may keep `batches` from being collected, which would end the processes. At its
+        # end, the interpreter would wait for them, since they ignore its signal.
         if workers:
             processes = batches._workers
             # torch forgets them, and takes no killed one for a failure.

@@ -265,10 +265,11 @@ def test_workers_leave_signals_to_the_run():
     batches.close()
     assert worker not in [child.pid for child in multiprocessing.active_children()]
     helper = Worker("maxrl.io.chat_template")
-    helper.ask(60.0, "", {})
+    helper.ask(60.0, "", {}, "2026-01-01")
     for number in directory.SIGNALS:
         helper.process.send_signal(number)
-    assert helper.ask(10.0, "{{ 1 + 1 }}", {}) == "2" and helper.process.poll() is None
+    assert helper.ask(10.0, "{{ 1 + 1 }}", {}, "2026-01-01") == "2"
+    assert helper.process.poll() is None
     helper.end()
 
 

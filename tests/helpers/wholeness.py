@@ -37,7 +37,7 @@ def comparable(file: Path) -> bytes:
     content = json.loads(file.read_text())
     kept = {}
     for key, value in content.items():
-        if Path(key).name not in ("step", "earlier", "recipe.json", "metrics.jsonl"):
+        if Path(key).name not in ("step", "earlier", "date", "recipe.json", "metrics.jsonl"):
             kept[key] = value
     return json.dumps(kept).encode()
 

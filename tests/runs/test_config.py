@@ -78,7 +78,7 @@ def test_options_are_added_to_the_recipes_own():
         ("--rollouts 8,0", "--rollouts 0 must be above 0"),
         ("--rollouts 1e1,2", "expected int values separated by commas"),
         ("--eval-samples 2147483648", "--eval-samples 2147483648 must be at most"),
-        ("--prompts 9999999999999999999", "--prompts 9999999999999999999 must be at most"),
+        ("--prompts 99999999", "--prompts 99999999 must be at most"),
         ("--lr -1", "--lr -1.0 must not be negative"),
         ("--lr nan", "--lr nan must be finite"),
         ("--lr inf", "--lr inf must be finite"),

@@ -155,7 +155,7 @@ class Config:
     )
     # the optimizer
     optimizer: str = option("adamw", "Optimizer, adamw or sgd.", choices=("adamw", "sgd"))
-    steps: int = free_option(1000, "Optimizer steps, one per batch of rollouts.")
+    steps: int = free_option(1000, "Optimizer steps, one per batch of rollouts.", most=10**9)
     epochs: float = free_option(
         0.0, "If above 0, sets steps to that many passes over the task's prompts."
     )

@@ -77,6 +77,7 @@ def test_options_are_added_to_the_recipes_own():
         ("--prompts 0", "--prompts 0 must be above 0"),
         ("--rollouts 8,0", "--rollouts 0 must be above 0"),
         ("--rollouts 1e1,2", "expected int values separated by commas"),
+        ("--steps 9223372036854775807", "--steps 9223372036854775807 must be at most"),
         ("--eval-samples 2147483648", "--eval-samples 2147483648 must be at most"),
         ("--prompts 99999999", "--prompts 99999999 must be at most"),
         ("--lr -1", "--lr -1.0 must not be negative"),

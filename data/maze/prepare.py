@@ -71,8 +71,8 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
     args = parse_numbers(parser, OPTIONS, words)
-    if args.size % 2 == 0:
-        refuse(f"the size of a maze is odd, got --size {args.size}")
+    if args.size % 2 == 0 or args.size > 255:
+        refuse(f"the size of a maze is odd and at most 255, got --size {args.size}")
     if not args.train:
         # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
         args.train = 70_000 if args.size == 9 else 1_000_000

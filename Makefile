@@ -111,6 +111,7 @@ clean:  ## remove .venv and caches; runs and data stay
 
 # An environment with an extra: made once, and again when the pins change.
 $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg
+	@echo "installing torch and the extra [$*] into $(VENV): .3 GB where PIP_EXTRA_INDEX_URL is torch's index for CPUs, else 3 GB"
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	touch $@
 

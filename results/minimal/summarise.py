@@ -33,7 +33,7 @@ def main(folder: Path):
     kept = json.loads((folder / "results.json").read_text())
     runs = {method: np.array(kept[method]) for method in METHODS}  # (seeds, rows, 3)
     last = {method: rows[:, -1] for method, rows in runs.items()}  # (seeds, 3)
-    head("after 300 steps", *(f"seed {seed}" for seed in SEEDS), "mean, 95 % interval")
+    head("after 450 steps", *(f"seed {seed}" for seed in SEEDS), "mean, 95 % interval")
     for method, name in METHODS.items():
         rates = last[method][:, 1]
         line(f"{name}, pass rate", *(f"{p:.3f}" for p in rates), over_seeds(rates))

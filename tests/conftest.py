@@ -12,6 +12,7 @@ ROOMS = ("", "tests", "tests/helpers", "tests/ranks", "tests/faults")
 # Of the processes that tests start; pytest itself reads `pythonpath` in pyproject.toml.
 os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / room) for room in ROOMS)
 import tiny  # noqa: E402
+from chats import tiny_chat  # noqa: E402, F401
 from glyph_sets import recipe, set_of_glyphs  # noqa: E402, F401
 from own_files import own  # noqa: E402, F401
 

@@ -130,7 +130,8 @@ def machine(device: str, threads: int) -> dict:
 
 def kind(where: dict) -> str:
     """A machine's name in a file's name."""
-    return (where["gpu"] or f"cpu{where['cores']}-{where['bfloat16']}").lower().replace(" ", "-")
+    precision = "bf16" if where["bfloat16"] else "float32"
+    return (where["gpu"] or f"cpu{where['cores']}-{precision}").lower().replace(" ", "-")
 
 
 def measured(name: str, args) -> dict:

@@ -1,0 +1,146 @@
+"""Whole scripts around MaxRLTrainer, and those of TRL with another import."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from chats import SHORT, sums
+from conftest import ROOT
+from started import ended, start, torchrun, until
+
+from maxrl import checkpoint
+from maxrl.advantages import ADVANTAGES
+
+SCRIPT = """
+import json, os, sys
+from maxrl import MaxRLConfig, MaxRLTrainer
+
+def digit(completions, **columns):
+    return [float(c[:1].isdigit()) for c in completions]
+
+model, out, rows, steps = sys.argv[1:]
+args = MaxRLConfig(
+    out, per_device_train_batch_size=int(rows), num_generations=4, max_completion_length=6,
+    max_steps=int(steps), learning_rate=1e-3, logging_steps=1, bf16=False, use_cpu=True,
+)
+data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
+trainer = MaxRLTrainer(model, digit, args, data)
+trainer.train()
+history = trainer.state.log_history
+# One write, which two ranks do not mix.
+os.write(1, f"history {os.environ.get('RANK', 0)} {[e['reward'] for e in history]}\\n".encode())
+"""
+
+
+def test_two_ranks_are_the_same_run(tiny_chat, in_a_directory_of_its_own):
+    """The same prompts and rollouts as one process, and every rank has the log."""
+    Path("script.py").write_text(SCRIPT)
+    code, said = ended(torchrun("script.py", tiny_chat, "two", 8, 2))
+    assert code == 0, said
+    histories = [json.loads(found) for found in re.findall(r"history \d (.*)", said)]
+    command = [sys.executable, "script.py", tiny_chat, "one", "16", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    alone = json.loads(re.findall(r"history \d (.*)", done.stdout)[0])
+    assert len(histories) == 2 and histories[0] == histories[1]
+    # After an update, runs agree to rounding, and a rollout may differ.
+    assert histories[0][0] == pytest.approx(alone[0]) and len(alone) == len(histories[0])
+
+
+def test_a_signal_saves_and_ends_the_script(tiny_chat, in_a_directory_of_its_own):
+    """With the code of train.py, which a scheduler knows."""
+    Path("script.py").write_text(SCRIPT)
+    process = start("script.py", tiny_chat, "out", 16, 100_000)
+    metrics = Path("out/metrics.jsonl")
+    until(lambda: metrics.exists() and metrics.stat().st_size, process)
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 75 and "history" not in said and checkpoint.find("out")
+
+
+# ------------------------------------------------- what is refused ------------------------------
+
+
+def blocks(name: str = "coming_from_trl") -> list[str]:
+    """The examples of a page in Python."""
+    page = (ROOT / f"maxrl/run/{name}.md").read_text()
+    return [textwrap.dedent(found) for found in re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", page)]
+
+
+def local(code: str, model: str) -> str:
+    """An example with a local model and local data in place of the hub's."""
+    data = 'load_dataset("json", data_files="mine.jsonl", split="train")'
+    code = code.replace("Qwen/Qwen2.5-0.5B-Instruct", model)
+    return code.replace('load_dataset("trl-lib/DeepMath-103K", split="train")', data)
+
+
+CPU = """
+import functools
+from trl.trainer import grpo_trainer
+grpo_trainer.GRPOConfig = functools.partial(grpo_trainer.GRPOConfig, use_cpu=True, bf16=False)
+"""
+
+
+@pytest.mark.parametrize("trainer", ["maxrl", "trl"])
+def test_the_quick_start_of_trl(tiny_chat, in_a_directory_of_its_own, trainer):
+    """As printed, and with one line changed back."""
+    for package in ("trl", "datasets", "math_verify"):
+        pytest.importorskip(package)
+    rows = [row | {"solution": f"${row['solution']}$"} for row in sums()[:2]]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code = local(blocks()[0], tiny_chat)
+    if trainer == "trl":
+        line = "from maxrl import MaxRLTrainer"
+        assert line in code
+        code = code.replace(line, "from trl import GRPOTrainer as MaxRLTrainer")
+        # Without arguments TRL asks for a GPU.
+        code = CPU + code
+    Path("script.py").write_text(code)
+    code, said = ended(start("script.py", env={"CUDA_VISIBLE_DEVICES": ""}))
+    assert code == 0, said[-2000:]
+    names = {"maxrl": "tiny-MaxRL/step-000006", "trl": "tiny-GRPO/checkpoint-6"}
+    assert (Path(names[trainer]) / "config.json").exists(), said[-2000:]
+
+
+def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
+    """The lines of the page make GRPOTrainer compute the advantages of ADVANTAGES["maxrl"]."""
+    trl = pytest.importorskip("trl")
+    from datasets import Dataset
+    from trl.trainer import grpo_trainer
+
+    P, N = 4, 4
+    drawn = (torch.rand(4, P, N, generator=torch.Generator().manual_seed(1)) < 0.3).float()
+    drawn[0, 0] = 0
+    drawn[1, 2] = 1
+    batches = iter(drawn)
+
+    def reward(completions, **columns):
+        return next(batches).flatten().tolist()
+
+    monkeypatch.setattr(grpo_trainer, "nanstd", grpo_trainer.nanstd)
+    exec(next(code for code in blocks("other_trainers") if "nanstd" in code), {})
+    args = trl.GRPOConfig("out", **SHORT, save_strategy="no", report_to="none")
+    trainer = trl.GRPOTrainer(tiny_chat, reward, args, train_dataset=Dataset.from_list(sums()))
+    found = []
+    score = trainer._generate_and_score_completions
+
+    def recorded(inputs):
+        outputs = score(inputs)
+        found.append(outputs["advantages"].clone())
+        return outputs
+
+    monkeypatch.setattr(trainer, "_generate_and_score_completions", recorded)
+    trainer.train()
+    for rewards, advantages in zip(drawn, found, strict=True):
+        # TRL adds 1e-4 to the divisor, which is at least 1 / N in a group with a success.
+        expected = ADVANTAGES["maxrl"](rewards)
+        torch.testing.assert_close(advantages.view(P, N), expected, atol=0, rtol=1e-4 * N)
+    logged = [row for row in trainer.state.log_history if "reward_std" in row]
+    for row, rewards in zip(logged, drawn, strict=True):
+        unsolved = (rewards.sum(1) == 0).float().mean()
+        assert row["frac_reward_zero_std"] == pytest.approx(float(unsolved))

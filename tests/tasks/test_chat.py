@@ -2,6 +2,7 @@
 checkpoints."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,9 @@ def test_completions_and_selected_groups():
     special = Tokenizer.from_vocabulary(WORDS)
     special.backend.add_special_tokens(["<bos>"])
     assert special.decode([1, 5], skip_special=True) == "a" and special.decode([1, 5]) == "<bos> a"
+    spoken = replace(rollouts, tokenizer=special, tokens=torch.tensor([1, 5]).expand(4, 4, 2))
+    spoken.lengths = torch.full((4, 4), 2)
+    assert spoken.completion(0, 0) == "a"
     kept = rollouts.select(torch.tensor([True, False, False, True]))
     assert len(kept.prompts) == 2 and kept.text(1, 3) == rollouts.text(3, 3)
     assert kept.tokens.shape[0] == kept.log_probs.shape[0] == kept.finished.shape[0] == 2

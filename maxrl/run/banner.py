@@ -16,29 +16,46 @@ def opening(run, policy) -> list[str]:
     ranks = f" on {world} ranks" if world > 1 else ""
     precision = "bfloat16" if policy.autocast else "float32"
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
+    judge = ", ".join(cfg.reward) or ("the script's" if cfg.task == "prompts" else "the task's")
     return [
         f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} "
         f"rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
+        f"  prompts  {run.examples:,} of {cfg.task}",
+        f"  rewards  {'none: demonstrations' if cfg.estimator == 'supervised' else judge}",
         f"  writes   {cfg.out}{since}",
     ]
 
 
 def closing(run) -> list[str]:
-    """What was written, or why nothing was, and the next command."""
+    """What was written, or why nothing was, and the next commands."""
+    cfg = run.cfg
     latest = run.path / "latest"
     if not latest.exists():
         return ["there was no step to do"]
-    newest = Path(run.cfg.out) / latest.read_text().strip()
+    newest = Path(cfg.out) / latest.read_text().strip()
     if run.stopped:
         return [
             f"saved {newest}; the same command with --resume auto continues, a script with "
             "train(resume_from_checkpoint=True)"
         ]
     lines = []
-    if run.cfg.stop_at_pass:
+    if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
-        lines.append(f"pass@1 {reached} --stop-at-pass {run.cfg.stop_at_pass}")
-    report = shlex.join([*module("report"), run.cfg.out])
-    return [*lines, f"the last checkpoint is {newest}", f"  report   {report}"]
+        lines.append(f"pass@1 {reached} --stop-at-pass {cfg.stop_at_pass}")
+    # What a recipe.json names as code is run only if the command names it too.
+    code = ["--task", cfg.task] if ":" in cfg.task else []
+    for reward in cfg.reward:
+        code += ["--reward", reward]
+    # The task is that of the first row.
+    rows = [cfg.out, cfg.init] if cfg.init else [cfg.out]
+    commands = {
+        "report": [*module("maxrl.report"), cfg.out],
+        "samples": [*module("maxrl", "sample"), cfg.out, *code],
+        "compare": [*module("maxrl", "eval"), *rows, *code],
+    }
+    if cfg.task == "images":
+        del commands["samples"]
+    lines.append(f"the last checkpoint is {newest}")
+    return lines + [f"  {name:8} {shlex.join(words)}" for name, words in commands.items()]

@@ -88,9 +88,9 @@ def reader_has_gone() -> bool:
     return bool(output.poll(0))
 
 
-def module(name: str) -> list[str]:
-    """The words that start a module of this package from where the process was started."""
-    words = ["python", "-m", f"maxrl.{name}"]
+def module(*names: str) -> list[str]:
+    """The words that start a module, "maxrl.report", from where the process was started."""
+    words = ["python", "-m", *names]
     try:
         importlib.metadata.distribution("maxrl")
     except importlib.metadata.PackageNotFoundError:

@@ -40,6 +40,11 @@ WARNINGS = {
         "groups are left out because no reward function has a verdict on one of their rollouts, "
         "or under --no-verdict rollout on all but one",
     ),
+    "steps without a success": (
+        9,
+        "no response of the last ten steps had a reward, so nothing is learned: look at responses "
+        "with --show-every 1, and see maxrl/run/troubleshooting.md",
+    ),
 }
 LINES = 10  # seconds between two lines
 
@@ -117,6 +122,7 @@ class Logger:
         ]
         self.shown: dict[str, str] = {}
         self.warned: set[str] = set()
+        self.barren = 0  # steps without a success, up to the last one
         self.first = first_step
         self.began = self.last_line = time.monotonic()
 
@@ -153,6 +159,8 @@ class Logger:
 
     def warn(self, metrics: dict[str, float]):
         """Say once what spoils a run without an error."""
+        self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
+        metrics = metrics | {"steps without a success": self.barren}
         for name, (limit, sentence) in WARNINGS.items():
             # A call that failed has had a warning of its own.
             known = name == "rewards/groups_left_out" and metrics.get("rewards/failed_calls")
@@ -165,8 +173,11 @@ class Logger:
         self.last_line = time.monotonic()
         each = (self.last_line - self.began) / (done - self.first)
         shown = "  ".join(f"{name} {value}" for name, value in self.shown.items())
-        left = timedelta(seconds=round(each * (self.run.cfg.steps - done)))
-        return f"step {done}/{self.run.cfg.steps}  {shown}  {each:.2g} s  {left} left"
+        cfg = self.run.cfg
+        left = f"{timedelta(seconds=round(each * (cfg.steps - done)))} left"
+        if cfg.stop_at_pass:
+            left = f"at most {left}, until pass@1 {cfg.stop_at_pass}"
+        return f"step {done}/{cfg.steps}  {shown}  {each:.2g} s  {left}"
 
     def say(self, *lines: str):
         """Print lines for people."""

@@ -122,7 +122,7 @@ def test_code_in_the_current_directory_is_not_run(installed, tmp_path):
 
 def test_hints_hold_where_a_run_was_started(tmp_path):
     """The next command, from a directory outside the clone and from the clone itself."""
-    code = "from maxrl.run import cli; print(' '.join(cli.module('toy')))"
+    code = "from maxrl.run import cli; print(' '.join(cli.module('maxrl.toy')))"
     for folder in (tmp_path, ROOT):
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True

@@ -2,6 +2,7 @@
 prompts`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,18 @@ def test_train_on_ones_own_data(own, shell):
     assert first["rewards/groups_left_out"] == 0 and "eval/pass@4" in second
     for row in (first, second):
         assert row["rewards/correct/mean"] == pytest.approx(row["reward"])
-    for script in ("sample.py", "eval.py"):
-        few = ["--samples", 4, *["--k", "1,4", "--prompts", 5] * (script == "eval.py")]
-        code, said = shell(script, "run", "--reward", "rewards.py:correct", *few)
-        assert code == 0, said
+    # As the run's last lines have the commands.
+    for script, few in {"sample": [], "eval": ["--k", "1,4", "--prompts", 5]}.items():
+        words = re.search(rf"python -m maxrl {script} (.*)", said)[1].split()
+        code, answer = shell(f"{script}.py", *words, "--samples", 4, *few)
+        assert code == 0 and "run" in words, answer
+
+
+@pytest.mark.parametrize("steps, warned", [(9, False), (10, True)])
+def test_a_run_without_a_success_says_so(own, shell, steps, warned):
+    Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
+    code, said = shell("train.py", *own, "--reward", "rewards.py:never", "--steps", steps)
+    assert code == 0 and said.count("warning: no response of the last ten steps") == warned, said
 
 
 def test_groups_without_a_verdict_leave_the_step(own, shell):

@@ -48,6 +48,17 @@ def main(folder: Path):
     head("mean pass rate", *(f"step {step}" for step in steps))
     for method, name in METHODS.items():
         line(name, *(f"{p:.3f}" for p in runs[method][:, :, 1].mean(axis=0)))
+    processors = json.loads((folder / "processors.json").read_text())
+    head("pass rate of MaxRL, GRPO", *(f"seed {seed}" for seed in SEEDS))
+    for processor, found in processors.items():
+        if processor != "command":
+            cells = [
+                f"{found['maxrl'][seed][0]:.3f}, {found['grpo'][seed][0]:.3f}"
+                if seed in found["grpo"]
+                else "–"
+                for seed in map(str, SEEDS)
+            ]
+            line(processor, *cells)
 
 
 if __name__ == "__main__":

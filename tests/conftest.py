@@ -18,6 +18,7 @@ from own_files import own  # noqa: E402, F401
 
 from data.maze import prepare  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
+from maxrl.advantages import ADVANTAGES  # noqa: E402
 from maxrl.config import Config  # noqa: E402
 from maxrl.io import user_code  # noqa: E402
 from maxrl.io.tokenizer import Tokenizer  # noqa: E402
@@ -85,6 +86,15 @@ def shell(capsys, monkeypatch, in_a_directory_of_its_own):
         return code, said.out + said.err
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def known_estimators():
+    """Estimators that a test registers, in files of its own, are gone after it."""
+    known = dict(ADVANTAGES)
+    yield
+    ADVANTAGES.clear()
+    ADVANTAGES.update(known)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,15 @@ __all__ = ["MaxRLConfig", "MaxRLTrainer"]
 PARENT = os.getppid()
 
 
+def forked() -> None:
+    """Note the parent of a fork: a notebook forks its ranks after this import."""
+    global PARENT
+    PARENT = os.getppid()
+
+
+os.register_at_fork(after_in_child=forked)
+
+
 def __getattr__(name: str) -> Any:
     """Import the trainer when it is asked for: the package itself needs no torch."""
     if name not in __all__:

@@ -136,6 +136,8 @@ class MaxRLTrainer:
             raise UsageError("resume_from_checkpoint is True: a run resumes from its newest one")
         cfg = replace(self.cfg, resume="yes" if resume else "no")
         loop = user_code.executed(script("train"))
+        # Another trainer may have been made in the meantime, whose run began at another time.
+        setup.fix_date(cfg.out)
         before = [*multiprocessing.active_children(), *threading.enumerate()]
         with Run(cfg, "MaxRLTrainer", self.task, self.validation) as run:
             run.name = str(self.args.run_name or "")

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from maxrl import PARENT
+import maxrl
 from maxrl.errors import RunError, UsageError
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -62,7 +62,7 @@ def end_with_launcher() -> None:
         return
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != PARENT:
+    if os.getppid() != maxrl.PARENT:
         raise RunError("the launcher has died: start it again")
 
 

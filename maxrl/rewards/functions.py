@@ -18,7 +18,7 @@ import inspect
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -155,9 +155,7 @@ class Rewards:
             copies = {name: list(map(copy.deepcopy, values)) for name, values in taken.items()}
             result = function(**copies)
             if inspect.iscoroutine(result):
-                # In another thread, because a notebook has a running loop in this one.
-                with ThreadPoolExecutor(1) as pool:
-                    result = pool.submit(asyncio.run, result).result()
+                result = awaited(result)
             return checked(result, size)
 
         values = self.attempt(name, run, lambda: batch)
@@ -255,6 +253,20 @@ def verifier_faults() -> dict[str, float]:
     """Return what went wrong in math-verify since the last call, over all ranks, if it did."""
     counts = distributed.all_reduce(take_counts())
     return {name: count for name, count in counts.items() if count}
+
+
+def awaited(coroutine: Coroutine) -> Any:
+    """Return what a coroutine returns, in this thread unless it has a running loop.
+
+    A notebook has one. Signals, as those of math-verify's time-outs, need the main thread, and
+    Ctrl-C ends a coroutine only there.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:

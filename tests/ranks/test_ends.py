@@ -63,6 +63,23 @@ def test_a_rank_whose_launcher_died_before_it_began(in_a_directory_of_its_own):
     assert code == 0 and "RunError" in said, said
 
 
+FORK = """
+import os
+from maxrl.parallel import distributed
+rank = os.fork()
+if rank == 0:
+    distributed.end_with_launcher()
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]))
+"""
+
+
+def test_a_rank_that_was_forked():
+    """A notebook, which has imported maxrl, is the launcher of the ranks that it forks."""
+    env = os.environ | {"TORCHELASTIC_RUN_ID": "none"}
+    subprocess.run([sys.executable, "-c", FORK], env=env, cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("script", ["train.py", "eval.py", "sample.py"])
 def test_scripts_note_the_launcher_before_they_import_torch(script, tmp_path):
     """That takes seconds, in which the launcher may die."""

@@ -299,3 +299,17 @@ def test_the_package_is_light():
     code = "import sys, maxrl; print(maxrl.__version__, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [maxrl.__version__, "False"]
+
+
+def test_the_date_of_a_run_beside_another_trainer(dice, in_a_directory_of_its_own):
+    """A resumed run keeps its own, whichever trainer was made last."""
+
+    def trainer(out):
+        return MaxRLTrainer(str(dice), digit, MaxRLConfig(out, **SHORT), [{"prompt": "UP"}] * 4)
+
+    trainer("one").train()
+    shutil.rmtree("one/step-000004")
+    began = json.loads(Path("one/recipe.json").read_text())["date"]
+    again, _ = trainer("one"), trainer("two")
+    again.train(resume_from_checkpoint=True)
+    assert json.loads(Path("one/recipe.json").read_text())["date"] == began

@@ -4,6 +4,7 @@ hang."""
 import asyncio
 import json
 import math
+import signal
 import subprocess
 import sys
 import textwrap
@@ -286,6 +287,16 @@ def test_a_function_in_a_notebook():
         return judged(Rewards([later]), PROMPTS, TEXTS)[0]
 
     assert asyncio.run(cell()).isfinite().all()
+
+
+def test_a_coroutine_may_set_signals():
+    """math-verify's time-outs do, which need the main thread."""
+
+    async def timed(completions):
+        signal.signal(signal.SIGALRM, signal.signal(signal.SIGALRM, signal.SIG_IGN))
+        return [1.0] * len(completions)
+
+    assert judged(Rewards([timed]), PROMPTS, TEXTS)[0].isfinite().all()
 
 
 def test_a_function_that_turns_autograd_off():

@@ -65,7 +65,9 @@ def complete(args: argparse.Namespace, path: Path, *others: Path):
     file = path / "recipe.json"
     if not file.exists() and "task" not in args.given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    records = [row / "recipe.json" for row in (path, *others)]
+    # An option decides for all rows, whatever the others record.
+    rows = [path] if "max_response" in args.given else [path, *others]
+    records = [row / "recipe.json" for row in rows]
     recipes = [repeated(str(record)) for record in records if record.exists()]
     recipe = recipes[0] if file.exists() else Config()
     kept = [*OWN, "task_options", "zero_reward_at_limit", "eval_temperature", "eval_top_p"]

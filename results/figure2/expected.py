@@ -8,6 +8,7 @@ label, and every other word means what it means to train.py.
 """
 
 import sys
+from unittest import mock
 
 import torch
 
@@ -23,5 +24,5 @@ def expected(cfg, draws, rewards: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    train.estimate = expected
-    train.main(sys.argv[1:])
+    with mock.patch.object(train, "estimate", expected):
+        train.main(sys.argv[1:])

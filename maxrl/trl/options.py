@@ -190,7 +190,7 @@ class MaxRLConfig:
     logging_steps: float = taken(10.0, "a line of log_history; metrics.jsonl has every step")
     log_completions: bool = taken(False, "--show-every logging_steps")
     report_to: None | str | list[str] = taken("none", "--track tensorboard, wandb")
-    run_name: str | None = taken(None, "WANDB_NAME in the environment")
+    run_name: str | None = taken(None, "the name of the W&B run, unless WANDB_NAME is set")
     save_strategy: str = taken("steps", "--save-every")
     save_steps: float = taken(500.0, "--save-every")
     save_total_limit: int | None = taken(None, "--keep")

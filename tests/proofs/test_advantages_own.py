@@ -13,15 +13,6 @@ from maxrl.registry import own
 SOME = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
 
 
-@pytest.fixture(autouse=True)
-def as_before():
-    """What a test registers is taken back."""
-    before = dict(ADVANTAGES)
-    yield
-    ADVANTAGES.clear()
-    ADVANTAGES.update(before)
-
-
 def root(rewards, power=0.5):
     mean = rewards.mean(dim=1, keepdim=True)
     return torch.where(mean > 0, (rewards - mean) / mean**power, 0.0)

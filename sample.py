@@ -1,6 +1,7 @@
-"""Look at rollouts, a right one next to a wrong one.
+"""Look at rollouts: a right one next to a wrong one, or one of each of several models.
 
     python sample.py runs/maze9_laptop-maxrl
+    python sample.py runs/maze9_laptop_sft runs/maze9_laptop-maxrl
     python sample.py Qwen/Qwen3-1.7B --task math --split test --task.test math500 --samples 8 \\
         --max-response 2048
 """
@@ -8,6 +9,8 @@
 import argparse
 import itertools
 import sys
+from collections.abc import Callable
+from functools import partial
 
 # Before torch, whose import takes seconds: maxrl notes which process is the launcher.
 from maxrl import checkpoint
@@ -23,47 +26,72 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     """Return the options."""
     parser = sampling_options.option_parser("sample.py", __doc__, "")
     add = parser.add_argument
-    add("checkpoint", help="checkpoint or run directory")
+    add("checkpoints", nargs="+", metavar="PATH", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="number of prompts to show (2)")
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
     return sampling_options.read_options(parser, arguments)
 
 
-def side_by_side(left: str, right: str) -> str:
-    """Return two texts next to each other, aligned by the longest line of `left`."""
-    rows = list(itertools.zip_longest(left.split("\n"), right.split("\n"), fillvalue=""))
-    width = max(len(line) for line, _ in rows) + 4
-    return "\n".join(f"{a:{width}}{b}" for a, b in rows)
+def side_by_side(texts: list[str]) -> str:
+    """Return texts next to each other, each as wide as its longest line."""
+    blocks = [text.split("\n") for text in texts]
+    widths = [max(map(len, lines)) for lines in blocks]
+    rows = []
+    for row in itertools.zip_longest(*blocks, fillvalue=""):
+        cells = [f"{line:{width}}" for line, width in zip(row, widths)]
+        rows.append("    ".join(cells).rstrip())
+    return "\n".join(rows)
+
+
+def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[str]:
+    """Return a right and a wrong rollout of one model, or the first rollout of each of several.
+
+    groups  of each model: the rollouts of one prompt and which are right, (N,)
+    """
+    if len(groups) > 1:
+        texts = []
+        for name, (rollouts, right) in zip(names, groups):
+            count = f"{name}: {int(right.sum())} of {len(right)} are right"
+            texts.append(f"{count}\n{show(rollouts.text(0, 0))}")
+        return texts
+    rollouts, right = groups[0]
+    chosen = [mask.long().argmax() if mask.any() else None for mask in (right, ~right)]
+    return ["" if i is None else show(rollouts.text(0, int(i))) for i in chosen]
 
 
 def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
     args = read_arguments(arguments)
-    path = checkpoint.find(args.checkpoint)
-    sampling_options.complete(args, path)
-    task = setup.find_task(args, path)
+    paths = [checkpoint.find(path) for path in args.checkpoints]
+    sampling_options.complete(args, *paths)
+    task = setup.find_task(args, paths[0])
     device = distributed.setup(args.device)[2]
-    indices = range(len(task) if args.both else min(args.prompts, len(task)))
-    policy = setup.start_policy(args, task, None, None, device)
-    policy.model.eval()
+    policies = []
+    for path in paths:
+        args.init = str(path)
+        policies.append(setup.start_policy(args, task, None, None, device))
+        policies[-1].model.eval()
     options = {"seed": args.seed, "temperature": args.temperature}
     if not task.classes:
         options |= {"top_k": args.top_k, "top_p": args.top_p}
     shown = 0
-    for index in indices:
+    for index in range(len(task) if args.both else min(args.prompts, len(task))):
         examples = task.batch([index])
-        with torch.no_grad():
-            rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
-        right = task.rewards(examples, rollouts).cpu()[0] == 1  # (N,)
-        if args.both and (right.all() or not right.any()):
+        groups = []
+        for policy in policies:
+            with torch.no_grad():
+                rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
+            groups.append((rollouts, task.rewards(examples, rollouts).cpu()[0] == 1))
+        if args.both and all(right.all() or not right.any() for _, right in groups):
             continue
-        print(f"prompt {index}: {int(right.sum())} of {args.samples} rollouts are right")
-        texts = []
-        for chosen in (right, ~right):
-            text = rollouts.text(0, int(chosen.long().argmax()))
-            texts.append(task.show(text, task[index]) if chosen.any() else "")
-        print(side_by_side(*texts), end="\n\n")
+        heading = f"prompt {index}"
+        if len(groups) == 1:
+            right = groups[0][1]
+            heading += f": {int(right.sum())} of {args.samples} rollouts are right"
+        print(heading)
+        show = partial(task.show, example=task[index])
+        print(side_by_side(columns(args.checkpoints, groups, show)), end="\n\n")
         shown += 1
         if shown == args.prompts:
             return

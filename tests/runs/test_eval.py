@@ -325,6 +325,22 @@ def test_sample_both(warm, shell):
     assert code == 0 and "no prompt has right and wrong rollouts" in said
 
 
+def test_sample_of_two_models(warm, dice, shell):
+    """Next to each other stand the first rollout of each, its verdict and its count."""
+    few = ("--samples", 1, "--task", "maze", "--max-response", 20)
+    few += ("--task.size", 7, "--task.directory", RECIPES["tiny"]().task_options["directory"])
+    said = [shell("sample.py", *models, *few) for models in ((warm,), (dice,), (warm, dice))]
+    drawn = []
+    for code, text in said:
+        assert code == 0, text
+        rows = [line.split() for line in text.splitlines() if not re.search(r"prompt|of 1", line)]
+        drawn.append(rows)
+    left, right, both = drawn
+    assert left != right and both == [a + b for a, b in zip(left, right)]
+    counts = [re.findall(r"(\d) of 1", text) for _, text in said]
+    assert counts[2] == [count for pair in zip(*counts[:2]) for count in pair]
+
+
 def test_the_table_in_words():
     """More and fewer are differences of two paired standard errors; eight prompts, +-.01."""
     noise = np.array([0.01, -0.01] * 4)

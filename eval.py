@@ -166,7 +166,7 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
         top_p=args.top_p,
     )
     votes = {} if majority is None else {"majority": digits(majority)}
-    return {"counts": counts.tolist()} | votes
+    return {"counts": counts.tolist()} | votes | vars(task)["rewards"].verdicts.means()
 
 
 def show_tokens(bar: tqdm, position: int):
@@ -205,6 +205,7 @@ def main(arguments: list[str]):
         return
     results["pass@k"] = table.curves(results)
     table.print_table(results, args.k, args.against)
+    table.print_rewards(results)
     table.print_faults(results)
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")

@@ -108,6 +108,8 @@ def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, 
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
         group["lr"] = lr
+    # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
+    # the size of recent gradients. Where the norm is clipped, prompts count relative to the batch.
     total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     norm = float(sharding.unsharded(total))
 

@@ -69,7 +69,7 @@ def main(name: str, description: str | None, words: list[str] | None = None) -> 
         nargs=len(sources),
         metavar="FILE",
         default=[None] * len(sources),
-        help=f"use copies (JSONL, JSON or parquet): {', '.join(sources)}, in this order",
+        help=f"use copies (JSONL, JSON, CSV or parquet): {', '.join(sources)}, in this order",
     )
     args = parser.parse_args(words)
     folder = args.out or HERE / name

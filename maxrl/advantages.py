@@ -8,9 +8,10 @@ w(p) says which prompts an estimator cares about.
     reinforcement       p - 1, its first term alone      weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
-N rollouts give at most order T = N (Theorem 2). Where K = 0, Eq. (10) pushes all rollouts down and
-Algorithm 1 does nothing. The push contributes (1-p)^(N-1) grad p, the last term of w_N, which
-Algorithm 1 lacks: its order is N - 1.
+N rollouts give at most order T = N (Theorem 2), which is that of Eq. (10). In a group without a
+success (K = 0) Eq. (10) gives all rollouts the advantage -1, and Algorithm 1 gives them 0. What it
+leaves out has the expectation (1-p)^(N-1) grad p. This is the last term of w_N, so Algorithm 1 has
+order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r
@@ -25,11 +26,11 @@ Algorithm 1 lacks: its order is N - 1.
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
   maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1}    r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
-  differential_   grpo, then -+ gamma times the   none: it knows how likely a   any       refused
-    smoothing     mean log-prob of the tokens     rollout was
+  differential_   grpo - gamma l_i if r_i = 1,    none: it knows how likely a   any       refused
+    smoothing     grpo + gamma l_i otherwise      rollout was
   supervised      1                               none: rollouts are given      any       1
-c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i;
-q_i one of (1-p)^(k-1).
+c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i, and
+q_i is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
 * [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
 No MaxRL form needs an epsilon: K is an integer, and K = 0 is handled separately. An epsilon of 1e-4

@@ -94,4 +94,5 @@ def evaluate(cfg, policy, task, judge) -> dict:
             top_p=cfg.eval_top_p,
         )
         found = pass_at_ks(counts, cfg.eval_samples, cfg.eval_k) | {"reward": reward}
+        found |= judge.verdicts.means()
     return {f"eval/{name}": value for name, value in found.items()}

@@ -4,6 +4,9 @@ A micro-batch is a rectangle of some groups with equally many rows of each, padd
 row. The prompts of its groups are padded to the longest prompt and run once. Groups may have
 different numbers of rows to run; the cut follows these numbers.
 
+So rows of similar length share a micro-batch: those of a group are sorted by length, groups of
+similar cost are neighbours, and a rectangle is cut where that saves most, until it fits the budget.
+
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
 

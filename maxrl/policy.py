@@ -134,7 +134,7 @@ class SequencePolicy:
         indices   P_local positions of the prompts in the batch of all ranks (default: 0, 1, ...)
         seed      in place of the policy's
         earlier   how many responses to each example were sampled before: their noise is skipped
-        sampling  temperature, top_k, top_p of drawing.distribution (default: those of training)
+        sampling  temperature, top_k, top_p of drawing.distribution (default: temperature 1)
 
         Raises PromptError for a prompt that the model cannot answer.
         """

@@ -240,7 +240,10 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
         good = (rewards == 0) | (rewards == 1)
     if not good.all():
         bad = rewards[~good][0].item()
-        hint = "use rloo or grpo, which take any finite reward"
+        hint = (
+            "give all reward functions but one the weight 0, or write one that returns 1 where all "
+            "are satisfied; use rloo or grpo, which take any finite reward"
+        )
         if domain == "unit" and 0 < bad < 1:
             hint += ", or allow_fractional=True"
         raise RewardError(f"{name} got a reward of {bad:g} but takes {allowed}; {hint}")

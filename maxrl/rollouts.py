@@ -132,7 +132,9 @@ def with_verdict(rollouts: Any, rewards: torch.Tensor) -> tuple[Any, torch.Tenso
 
 @dataclass
 class MicroBatch:
-    """What one forward runs: M rows for each of G groups. All but prefix_lengths is on the device.
+    """What one forward runs: M rows of similar length for each of G groups, cut by packing.py.
+
+    All but prefix_lengths is on the device.
 
     The prompt without its last token is the group's prefix, which is encoded once for all rows.
     The last token is the first input of every row, so that input t predicts target t.

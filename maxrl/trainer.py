@@ -23,7 +23,7 @@ from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
 from maxrl.trl.inputs import adapter, address, name_of, several, start
 from maxrl.trl.log import history, means, underscored
-from maxrl.trl.options import ABSENT, MaxRLConfig
+from maxrl.trl.options import ABSENT, WHY_NOT, MaxRLConfig
 from maxrl.trl.recipe import recipe
 
 # What train() returns, as in transformers.
@@ -88,6 +88,11 @@ class MaxRLTrainer:
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
         self.given = model if in_memory else None
+
+    def __getattr__(self, name: str) -> Any:
+        if why := (ABSENT | WHY_NOT).get(name):
+            raise AttributeError(f"{name} is not here: {why}")
+        return self.__getattribute__(name)  # raises the usual error
 
     def load(self, init: str, train: Any, validation: Any) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""
@@ -166,7 +171,7 @@ class MaxRLTrainer:
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
     def evaluate(self) -> dict[str, float]:
-        """Return eval_pass@k of the eval_dataset, which log_history gets too."""
+        """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
         if self.validation is None:
             raise UsageError("evaluate() needs an eval_dataset")
         judge = self.judge.validation

@@ -20,7 +20,7 @@ MODEL_FILES = (
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
 )
-FILES = (".jsonl", ".json", ".parquet")  # how a data set of one file ends
+FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
 
 
 def find(path: str | Path) -> Path:
@@ -90,11 +90,6 @@ def data_files(name: str, split: str) -> list[Path]:
     folders, OWNER/NAME/CONFIG/SPLIT names one of them.
     """
     path = Path(name)
-    if any((path / file).is_file() for file in ("dataset_info.json", "dataset_dict.json")):
-        raise FileNotFoundError(
-            f"{name} was written by save_to_disk, whose files only the package datasets reads: "
-            "write a split with its to_parquet(FILE)"
-        )
     root = path
     folder = "." if any(path.glob("*.parquet")) else f"*/{split}"
     if not path.is_dir():

@@ -1,5 +1,7 @@
-"""Data sets as rows: JSONL, JSON and parquet files, with errors that name the place."""
+"""Data sets as rows: JSONL, JSON, CSV and parquet, with errors that name the place."""
 
+import csv
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
         for number, row in enumerate(parquet_rows(file), 1):
             yield f"row {number}", row
         return
+    if file.suffix == ".csv":
+        yield from csv_rows(file)
+        return
     data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data.lstrip().startswith(b"["):
         for number, row in enumerate(parse(data, f"{file}"), 1):
@@ -42,6 +47,43 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield f"line {number}", parse(line, f"{file}, line {number}")
+
+
+def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
+    """Yield the place and the texts of each row of a CSV file; its header has the columns."""
+    with open(file, newline="", encoding="utf-8-sig") as opened:
+        reader = csv.DictReader(opened, restkey="", strict=True)
+        try:
+            for row in reader:
+                if "" in row:
+                    raise csv.Error("a value without a column")
+                yield f"line {reader.line_num}", row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None
+
+
+def saved_rows(folder: str, split: str) -> Any:
+    """Return the split that save_to_disk has written into `folder`, any other name as it is."""
+    files = [os.path.join(folder, f"dataset_{name}.json") for name in ("info", "dict")]
+    if not any(map(os.path.isfile, files)):
+        return folder
+    try:
+        import datasets
+    except ImportError:
+        raise UsageError(
+            f"{folder} was written by save_to_disk, which needs the package datasets: pip install "
+            "datasets, or write the split with its to_parquet(FILE) and name that file"
+        ) from None
+    try:
+        found = datasets.load_from_disk(folder)
+    # A damaged folder raises errors of many classes.
+    except Exception as error:
+        raise unreadable(folder, error) from None
+    if not isinstance(found, dict):
+        return found
+    if split not in found:
+        raise FileNotFoundError(f"{folder} has the splits {', '.join(found)} and not {split}")
+    return found[split]
 
 
 def open_parquet(file: Path) -> Any:
@@ -70,6 +112,6 @@ def parquet_rows(file: Path) -> Iterator[dict]:
         raise unreadable(file, error) from None
 
 
-def unreadable(file: Path, error: Exception) -> DataError:
+def unreadable(file: str | Path, error: Exception) -> DataError:
     reason = " ".join(str(error).split())[:100]
-    return DataError(f"{file} cannot be read ({reason}): it is damaged or is not parquet")
+    return DataError(f"{file} cannot be read ({reason}): it is damaged or of another kind")

@@ -33,6 +33,9 @@ from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Task, fault
 from maxrl.verifiers import take_counts
 
+# What a reward function written for texts most likely has to change.
+CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
+
 
 class WrongAnswer(Exception):
     """Says what is wrong with what a function returned."""
@@ -145,6 +148,20 @@ class Rewards:
         self.sums = {}
         return metrics(distributed.all_reduce(sums))
 
+    def means(self) -> dict[str, float]:
+        """Return what over_ranks() does of each function's mean alone.
+
+        In an evaluation, a rank without a prompt has no statistics.
+        """
+        names = [f"{name}/{part}" for name in self.functions for part in ("count", "sum")]
+        sums = distributed.all_reduce({name: self.sums.get(name, 0.0) for name in names})
+        self.sums = {}
+        return {
+            f"rewards/{name}/mean": sums[f"{name}/sum"] / sums[f"{name}/count"]
+            for name in self.functions
+            if sums[f"{name}/count"]
+        }
+
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
         size = len(batch["completions"])
@@ -158,7 +175,8 @@ class Rewards:
                 result = awaited(result)
             return checked(result, size)
 
-        values = self.attempt(name, run, lambda: batch)
+        chat = any(isinstance(completion, list) for completion in batch["completions"])
+        values = self.attempt(name, run, lambda: batch, CHAT if chat else "")
         return [math.nan] * size if values is None else values
 
     def taken(self, name: str, function: Callable, batch: dict) -> dict:
@@ -177,10 +195,13 @@ class Rewards:
             ) from None
         return taken
 
-    def attempt(self, name: str, run: Callable[[], Any], batch: Callable[[], dict]) -> Any:
+    def attempt(
+        self, name: str, run: Callable[[], Any], batch: Callable[[], dict], hint: str = ""
+    ) -> Any:
         """Return run(), which calls other people's code, or None if it fails.
 
-        A failure is named, counted and its batch saved. With errors "stop" it ends the run.
+        A failure is named, with the hint, counted and its batch saved. With errors "stop" it ends
+        the run.
         """
         if self.timeout:
             # This ends code in C, too, that lets no thread run. 2 is standard error.
@@ -199,7 +220,7 @@ class Rewards:
             faulthandler.cancel_dump_traceback_later()
         self.failed_calls += 1
         file = self.save(name, error, batch())
-        said = f"{self.subject} {name} {error}; its batch is in {file}"
+        said = f"{self.subject} {name} {error}{hint}; its batch is in {file}"
         if self.errors == "stop":
             raise RunError(f"{said} (--reward-errors drop leaves the groups of such a call out)")
         warnings.warn(f"{said}; the groups of this call are left out", stacklevel=2)

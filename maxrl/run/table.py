@@ -121,6 +121,14 @@ def drawn(results: dict) -> str:
     return ", ".join(said)
 
 
+def print_rewards(results: dict):
+    """Print the mean of each reward function, if there are several; of one it is pass@1."""
+    for row in results["checkpoints"]:
+        said = [f"{key[8:-5]} {row[key]:.3f}" for key in row if key.endswith("/mean")]
+        if len(said) > 1:
+            print(f"{row['name']}: mean rewards {', '.join(said)}")
+
+
 def print_faults(results: dict):
     """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
     for row in results["checkpoints"]:

@@ -2,10 +2,11 @@
 
     python train.py prompts --task.train my.jsonl --reward my_rewards.py:correct --init CHECKPOINT
 
-A file is JSONL, JSON or parquet. A prompt is a text or chat messages. Reward functions
-(maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or else `solution`,
-is also the demonstration of the supervised warm-up if it is text. In Python a split may also be its
-rows: a list of dictionaries, a datasets.Dataset, or whatever else has their methods.
+A file is JSONL, JSON, CSV (all values are texts) or parquet. A prompt is a text or chat messages.
+Reward functions (maxrl/rewards/functions.py) get the further columns by name. A column `answer`, or
+else `solution`, is also the demonstration of the supervised warm-up if it is text. In Python a
+split may also be its rows: a list of dictionaries, a datasets.Dataset, or whatever else has their
+methods.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ class Prompts(Task):
         data = {"train": train, "validation": validation, "test": test}[split]
         if isinstance(data, str) and not data:
             raise NoSplit(
-                f"the {split} prompts need a file (JSONL, JSON, parquet) "
+                f"the {split} prompts need a file (JSONL, JSON, CSV, parquet) "
                 f"or a data set of the hub: --task.{split} FILE"
             )
         try:

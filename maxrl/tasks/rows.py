@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
-from maxrl.io.tables import read_table
+from maxrl.io.tables import read_table, saved_rows
 
 # What other tasks, TRL and data sets on the hub call these columns.
 OTHERS = {
@@ -21,13 +21,16 @@ def read_rows(
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data: a file (JSONL, JSON, parquet), a data set on the hub, or the rows themselves.
-    split: of a data set on the hub.
+    data: a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
+        the rows themselves.
+    split: of a data set on the hub or a folder.
     needed: columns that every row must have, with their types; a list is chat messages.
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.
     """
+    if isinstance(data, str):
+        data = saved_rows(data, split)
     if isinstance(data, str):
         files = data_files(data, split)
         found = [(row, where) for file in files for row, where in read_table(file)]

@@ -6,13 +6,14 @@ The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has a
 import dataclasses
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from maxrl.config import Config, as_kind
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed
+from maxrl.io.arguments import dashed, parse
 
 # Options of TRL that are refused: why, what to do instead, and their names.
 REFUSED = {
@@ -124,17 +125,31 @@ NO_EFFECT = (
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
 UNUSED = NO_EFFECT.split()
-# Arguments of GRPOTrainer that are refused: why, and what to do instead.
-ABSENT = {
-    "callbacks": "the loop is train.py's; change it there, or read metrics.jsonl while it runs",
-    "compute_metrics": "a metric is a reward function of weight 0",
-    "optimizers": "the optimizer is torch's AdamW or SGD; use optim",
-    "tools": "a response calls no tools; write what they would say into the prompt",
-    "environment_factory": "a response is one turn; a reward function may start what it needs",
-    "rollout_func": "rollouts come from the model that is trained",
-    "quantization_config": "weights are float32; use peft_config to save memory",
-    "reward_processing_classes": "a reward is a function; call the reward model in it",
+# Arguments, methods and attributes of GRPOTrainer that are not here: why, and what instead.
+REASONS = {
+    "the loop is train.py's; change it there, or read metrics.jsonl while it runs": (
+        "callbacks add_callback pop_callback remove_callback compute_loss training_step log"
+    ),
+    "a metric is a reward function of weight 0": "compute_metrics",
+    "the optimizer is torch's AdamW or SGD; use optim": (
+        "optimizers optimizer lr_scheduler create_optimizer create_scheduler"
+    ),
+    "a response calls no tools; write what they would say into the prompt": "tools",
+    "a response is one turn; a reward function may start what it needs": "environment_factory",
+    "rollouts come from the model that is trained": "rollout_func",
+    "weights are float32; use peft_config to save memory": "quantization_config",
+    "a reward is a function; call the reward model in it": "reward_processing_classes",
+    "train() writes metrics.jsonl and checkpoints into output_dir; leave it out": (
+        "log_metrics save_metrics save_state"
+    ),
+    "evaluate() gives pass@k and mean rewards, and sample.py shows responses": "predict",
+    "no model card is written; recipe.json has all options": "create_model_card",
+    "ranks are those of torch.distributed; use its get_rank(), and print()": (
+        "accelerator is_world_process_zero is_local_process_zero"
+    ),
+    "a run has one set of options; use `python -m maxrl.grid`": "hyperparameter_search",
 }
+ABSENT = {name: sentence for sentence, names in REASONS.items() for name in names.split()}
 
 
 def taken(default: Any, ours: str) -> Any:
@@ -143,8 +158,29 @@ def taken(default: Any, ours: str) -> Any:
     return field(default=default, metadata={"help": ours})
 
 
+# Options of train.py that TRL's parser does not know: the trainer has arguments for them, or
+# scripts have options of their own with these names.
+UNPARSED = (
+    "init model task task_options reward lora_rank lora_alpha lora_projections out resume device "
+    "lr steps epochs prompts"
+)
+
+
+def parsed(name: str, kind: Any) -> tuple:
+    """Return a field that is there for TRL's parser, which reads command lines and YAML files."""
+    # Without a value, an option on the command line is true.
+    flag = {"nargs": "?", "const": True}
+    return name, partial(parse, kind), field(default=NEUTRAL.get(name), repr=False, metadata=flag)
+
+
+READ = dict.fromkeys([*UNUSED, *WHY_NOT], object) | Config.__annotations__
+Further: Any = make_dataclass(
+    "Further", [parsed(name, kind) for name, kind in READ.items() if name not in UNPARSED.split()]
+)
+
+
 @dataclass(init=False)
-class MaxRLConfig:
+class MaxRLConfig(Further):
     """The options of MaxRLTrainer, with the names of TRL's GRPOConfig.
 
     The options of train.py that TRL has none for, such as micro_batch_tokens or no_verdict, are
@@ -201,12 +237,11 @@ class MaxRLConfig:
     resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
     def __init__(self, output_dir: str | Path | None = None, **given: Any):
-        # A script may read options that it has not given.
-        vars(self).update(dict.fromkeys([*UNUSED, *WHY_NOT]))
-        vars(self).update(NEUTRAL)
         given["output_dir"] = "trainer_output" if output_dir is None else output_dir
         for name, value in given.items():
-            setattr(self, name, value)
+            # TRL's parser passes all fields.
+            if value is not None or not hasattr(Further, name):
+                setattr(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option as its type has it; UsageError for one that is not here."""
@@ -230,9 +265,11 @@ class MaxRLConfig:
 
 
 # What train.py calls each option of MaxRLConfig, in words.
-FIELDS: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig)}
+FIELDS: dict[str, str] = {
+    f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig) if "help" in f.metadata
+}
 # The type of each option. TRL's parser reads the annotations and knows fewer types.
-KINDS = {f.name: f.type for options in (Config, MaxRLConfig) for f in dataclasses.fields(options)}
+KINDS: dict[str, Any] = Config.__annotations__ | MaxRLConfig.__annotations__
 KINDS |= {
     "scale_rewards": str | bool,
     "fsdp": None | str | bool | list[str],

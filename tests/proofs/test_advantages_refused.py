@@ -23,6 +23,7 @@ ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
             ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"],
         ),
         ("maxrl", -ONES, {}, ValueError, ["-1", "{0, 1}", "rloo or grpo"]),
+        ("maxrl", 2 * ONES, {}, ValueError, ["a reward of 2", "weight 0", "one that returns 1"]),
         (
             "maxrl",
             -HALF,

@@ -126,7 +126,19 @@ def test_every_metric_is_defined(own, recipe, warm, shell, monkeypatch):  # noqa
     for name, arguments in {
         "rl": (*short, "--eval-every", 1, "--eval-prompts", 4),
         "several": (*short, "--passes", 2, "--beta", 0.1),
-        "rewards": (*own, "--reward", "rewards.py:half,rewards.py:correct", "--estimator", "rloo"),
+        "rewards": (
+            *own,
+            "--reward",
+            "rewards.py:half,rewards.py:correct",
+            "--estimator",
+            "rloo",
+            "--eval-every",
+            1,
+            "--eval-k",
+            1,
+            "--eval-samples",
+            1,
+        ),
         "images": ("glyphs", "--steps", 1, "--eval-every", 1),
         "verifier": (*short, *GSM8K.split()),
     }.items():
@@ -302,7 +314,7 @@ def test_two_tasks_in_one_run(warm, shell):
 
 
 def test_the_map_has_every_file():
-    """The map names every file once, by a sentence, and the reading path is eight of them."""
+    """The map names every file once, by a sentence, and the reading path is nine of them."""
     page = PAGES["maxrl/README.md"]
     plan = textwrap.dedent(page.split("\n## The map\n")[1].split("\n## ")[0].split("\n\n")[1])
     named, folder = [], ""
@@ -319,7 +331,7 @@ def test_the_map_has_every_file():
     files = [f.relative_to(ROOT).as_posix() for f in files if f.name != "__init__.py"]
     assert sorted(named) == sorted(files)
     read = re.findall(r"(?m)^(\d)\. `([\w/.]+)`: ", page)
-    assert [int(place) for place, _ in read] == list(range(1, 9))
+    assert [int(place) for place, _ in read] == list(range(1, 10))
     assert {file for _, file in read} <= set(files)
 
 

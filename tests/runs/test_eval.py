@@ -121,6 +121,19 @@ def test_a_prompt_without_a_verdict_leaves_all_rows(dice, other, shell):
     refused(shell(*ask, "judges.py:nobody"), "no prompt has a verdict on all of its samples")
 
 
+def test_the_mean_of_every_reward_function(dice, shell):
+    """Over the rollouts that pass@k is of."""
+    functions = "def up(completions):\n    return [float(c[:2] == 'UP') for c in completions]\n"
+    functions += "def half(completions):\n    return [0.5] * len(completions)\n"
+    Path("two.py").write_text(functions)
+    ask = ("eval.py", f"base={dice}", *FEW, *UP, "--json", "out.json")
+    code, said = shell(*ask, "--reward", "two.py:up,two.py:half", "--reward-weights", "1,0")
+    assert code == 0, said
+    (row,) = written()["checkpoints"]
+    assert row["rewards/up/mean"] == pytest.approx(sum(row["counts"]) / 80)
+    assert row["rewards/half/mean"] == 0.5 and f"up {sum(row['counts']) / 80:.3f}, half" in said
+
+
 def test_sampling_options(warm, shell):
     """Greedily all samples of a prompt are one, so that pass@8 = pass@1."""
     shell("eval.py", f"a={warm}", *FEW, "--temperature", 0, "--json", "out.json")

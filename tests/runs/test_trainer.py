@@ -45,6 +45,8 @@ def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_director
     assert entries(trainer, "rewards/digit/mean") == pytest.approx(entries(trainer, "reward"))
     found = trainer.evaluate()
     assert found["eval_pass@1"] == pytest.approx(found["eval_reward"])
+    assert found["eval_rewards/digit/mean"] == pytest.approx(found["eval_reward"])
+    assert found["eval_rewards/sometimes/mean"] == 1
     assert len(entries(trainer, "eval_pass@1")) == 3
     trainer.save_model("saved")
     again = peft.AutoPeftModelForCausalLM.from_pretrained("saved")
@@ -268,6 +270,19 @@ def test_one_sentence(tiny_chat, in_a_directory_of_its_own, given, word):
     with pytest.raises(UsageError) as error:
         MaxRLTrainer(**(usual | given))
     assert word in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_the_trainer_of_trl_has_besides(tiny_chat, in_a_directory_of_its_own):
+    """A public method or argument of it is here, or has a sentence."""
+    trl = pytest.importorskip("trl")
+    trainer = MaxRLTrainer(tiny_chat, digit, MaxRLConfig("x"), sums())
+    for name in ("push_to_hub", "add_callback", "log_metrics", "save_state", "predict"):
+        assert hasattr(trl.GRPOTrainer, name)
+        with pytest.raises(AttributeError, match=f"{name} is not here: .*[;,:] "):
+            getattr(trainer, name)
+    with pytest.raises(AttributeError, match="'MaxRLTrainer' object has no attribute 'nothing'"):
+        trainer.nothing()
+    assert not hasattr(trainer, "accelerator")
 
 
 @pytest.mark.parametrize(

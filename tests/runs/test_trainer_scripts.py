@@ -30,11 +30,13 @@ args = MaxRLConfig(
     max_steps=int(steps), learning_rate=1e-3, logging_steps=1, bf16=False, use_cpu=True,
 )
 data = [{"prompt": f"{a} + {b} ="} for a in range(4) for b in range(4)]
-trainer = MaxRLTrainer(model, digit, args, data)
+trainer = MaxRLTrainer(model, digit, args, data, data[:1])
 trainer.train()
-history = trainer.state.log_history
+history = [e["reward"] for e in trainer.state.log_history]
+# A prompt for the first rank alone.
+history.append(trainer.evaluate()["eval_rewards/digit/mean"])
 # One write, which two ranks do not mix.
-os.write(1, f"history {os.environ.get('RANK', 0)} {[e['reward'] for e in history]}\\n".encode())
+os.write(1, f"history {os.environ.get('RANK', 0)} {history}\\n".encode())
 """
 
 
@@ -105,6 +107,18 @@ def test_the_quick_start_of_trl(tiny_chat, in_a_directory_of_its_own, trainer):
     assert code == 0, said[-2000:]
     names = {"maxrl": "tiny-MaxRL/step-000006", "trl": "tiny-GRPO/checkpoint-6"}
     assert (Path(names[trainer]) / "config.json").exists(), said[-2000:]
+
+
+def test_two_rewards_as_one():
+    """The page's function is 1 where both are, and None where a reference cannot be read."""
+    for package in ("trl", "math_verify"):
+        pytest.importorskip(package)
+    found = {}
+    exec(blocks()[1], found)
+    texts = [r"<think>x</think>\boxed{4}", r"\boxed{4}", r"<think>x</think>\boxed{5}"]
+    completions = [[{"role": "assistant", "content": text}] for text in [*texts, texts[0]]]
+    rewards = found["right_and_formatted"](completions, solution=["$4$"] * 3 + [""])
+    assert rewards == [1, 0, 0, None]
 
 
 def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):

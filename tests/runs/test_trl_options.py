@@ -28,7 +28,7 @@ def test_every_option_of_trl_is_taken_or_refused():
     """Each field of GRPOConfig is in one list, with TRL's default where it is taken."""
     trl = pytest.importorskip("trl")
     theirs = {f.name: f.default for f in dataclasses.fields(trl.GRPOConfig)}
-    ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig)}
+    ours = {f.name: f.default for f in dataclasses.fields(MaxRLConfig) if f.name in FIELDS}
     lists = [set(ours), set(WHY_NOT), set(UNUSED)]
     assert sum(map(len, lists)) == len(set.union(*lists)), "a name is in two lists"
     older = {"max_prompt_length", "warmup_ratio"}
@@ -53,7 +53,7 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
         setattr(args, name, "something")
 
 
-@pytest.mark.parametrize("name", [*WHY_NOT, *(f.name for f in dataclasses.fields(MaxRLConfig))])
+@pytest.mark.parametrize("name", [*WHY_NOT, *FIELDS])
 def test_options_of_trl_lead_to_ours_on_the_command_line(name):
     """A refusal names options that exist."""
     known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
@@ -79,6 +79,32 @@ def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
     words = ["--config", "file.yaml", "--output_dir", "x", "--epsilon_high", "0.3"]
     (args,) = trl.TrlParser(MaxRLConfig).parse_args_and_config(words)
     assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
+    assert args.further == {}, "what is not given keeps its default"
+
+
+def test_the_parser_of_trl_reads_our_options_and_refused_ones(in_a_directory_of_its_own):
+    """In a file and on the command line, beside TRL's own classes of options."""
+    trl = pytest.importorskip("trl")
+    classes = (trl.ScriptArguments, MaxRLConfig, trl.ModelConfig)
+    usual = ["--config", "file.yaml", "--dataset_name", "x"]
+    text = "micro_batch_tokens: 4096\nrollouts: 8,16\nclip: [0.1, 0.3]\nvllm_mode: colocate\n"
+    Path("file.yaml").write_text(text + "use_vllm: false\ntemperature: 1.0\n")
+    words = [*usual, "--eval_k", "1,8", "--allow_fractional", "--no_verdict", "rollout"]
+    args = trl.TrlParser(classes).parse_args_and_config(words)[1]
+    assert args.further == dict(
+        micro_batch_tokens=4096,
+        rollouts=(8, 16),
+        clip=(0.1, 0.3),
+        eval_k=(1, 8),
+        allow_fractional=True,
+        no_verdict="rollout",
+    )
+    for given in ("use_vllm: true", "temperature: 0.7"):
+        Path("file.yaml").write_text(given)
+        with pytest.raises(UsageError, match=given.split(":")[0]):
+            trl.TrlParser(classes).parse_args_and_config(usual)
+    with pytest.raises(UsageError, match="use_vllm"):
+        trl.TrlParser(classes).parse_args_and_config(["--dataset_name", "x", "--use_vllm"])
 
 
 @pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])

@@ -229,6 +229,13 @@ def test_a_call_that_fails(said, tmp_path):
     assert len(list((tmp_path / "drop").iterdir())) == 1
 
 
+@pytest.mark.parametrize("prompt", ["hi", [{"role": "user", "content": "hi"}]])
+def test_a_function_of_texts_learns_of_messages(prompt):
+    with pytest.raises(UsageError) as caught:
+        judged(Rewards([raises]), [prompt] * 2, TEXTS)
+    assert ('["content"]' in str(caught.value)) == isinstance(prompt, list)
+
+
 def test_columns_that_are_not_there():
     with pytest.raises(UsageError, match="right: .*'answer'; .*completions, prompts"):
         judged(Rewards([right]), PROMPTS, TEXTS)

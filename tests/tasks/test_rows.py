@@ -1,5 +1,6 @@
-"""Data sets of one's own: three kinds of files, the hub, TRL's columns, and damage."""
+"""Data sets of one's own: four kinds of files, the hub, TRL's columns, and damage."""
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -29,6 +30,11 @@ def write(name: str, rows) -> str:
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
+    elif file.suffix == ".csv":
+        with open(file, "w", newline="", encoding="utf-8-sig") as opened:
+            writer = csv.DictWriter(opened, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
     elif file.suffix == ".json":
         file.write_text(json.dumps(rows, indent=2))
     else:
@@ -40,7 +46,7 @@ def prompts(name, split="train"):
     return load_task("prompts", split, **{split: name})
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "any name"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "any name"])
 def test_every_kind_of_file_gives_the_same_rows(name):
     task = prompts(write(name, ROWS))
     assert [task[i].columns for i in range(len(task))] == ROWS
@@ -100,7 +106,11 @@ def test_the_math_task_reads_them_too():
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("a.csv", b"prompt,answer\na,1\n", ", line 1 is not JSON"),
+        ("a.csv", b"promt,answer\na,1\n", ", line 2: 'prompt' must be text"),
+        ("a.csv", b"prompt,answer\na,1,2\n", " is not CSV after line 2: a value"),
+        ("a.csv", b'prompt,answer\n"a,1\n', " is not CSV after line 1"),
+        ("a.csv", b"prompt\n\xff\n", " is not CSV after line 0"),
+        ("a.csv", b"prompt,answer\n", " holds no rows"),
         ("a.jsonl", b"", " holds no rows"),
         (
             "a.jsonl",
@@ -248,8 +258,21 @@ def test_other_data_of_the_same_name_has_another_checksum():
     assert read_rows(write("a.jsonl", ROWS[:1]), "train", {"prompt": (str,)})[1] != first
 
 
-def test_a_folder_of_save_to_disk_is_named(tmp_path):
+def test_a_folder_of_save_to_disk(monkeypatch):
+    """One split, or the one of several that is asked for; a sentence without the package."""
     datasets = pytest.importorskip("datasets")
-    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "set")
-    with pytest.raises(FileNotFoundError, match="was written by save_to_disk"):
-        prompts(str(tmp_path / "set"))
+    one = datasets.Dataset.from_list(ROWS)
+    datasets.DatasetDict(train=one, other=one.select([0])).save_to_disk("set")
+    for name in ("set", "set/train"):
+        task = prompts(name)
+        assert [task[i].columns for i in range(len(task))] == ROWS and task.digest
+    assert len(prompts("set/other", "validation")) == 1
+    with pytest.raises(FileNotFoundError, match="train, other .*--task.validation"):
+        prompts("set", "validation")
+    for file in Path("set/other").glob("*.arrow"):
+        file.write_bytes(b"")
+    with pytest.raises(UsageError, match="cannot be read"):
+        prompts("set/other")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match="set/train was written .* pip install datasets"):
+        prompts("set/train")

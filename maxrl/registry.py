@@ -241,8 +241,8 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
     if not good.all():
         bad = rewards[~good][0].item()
         hint = (
-            "give all reward functions but one the weight 0, or write one that returns 1 where all "
-            "are satisfied; use rloo or grpo, which take any finite reward"
+            f"to go on with {name}, give all reward functions but one the weight 0, or write one "
+            "that returns 1 where all are satisfied; rloo or grpo take any finite reward"
         )
         if domain == "unit" and 0 < bad < 1:
             hint += ", or allow_fractional=True"

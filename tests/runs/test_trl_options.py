@@ -79,7 +79,7 @@ def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
     words = ["--config", "file.yaml", "--output_dir", "x", "--epsilon_high", "0.3"]
     (args,) = trl.TrlParser(MaxRLConfig).parse_args_and_config(words)
     assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
-    assert args.further == {}, "what is not given keeps its default"
+    assert args.temperature == 1 and args.further == {}, "what is not given keeps its default"
 
 
 def test_the_parser_of_trl_reads_our_options_and_refused_ones(in_a_directory_of_its_own):

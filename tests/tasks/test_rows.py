@@ -262,17 +262,17 @@ def test_a_folder_of_save_to_disk(monkeypatch):
     """One split, or the one of several that is asked for; a sentence without the package."""
     datasets = pytest.importorskip("datasets")
     one = datasets.Dataset.from_list(ROWS)
-    datasets.DatasetDict(train=one, other=one.select([0])).save_to_disk("set")
+    datasets.DatasetDict(train=one, validation=one.select([0])).save_to_disk("set")
     for name in ("set", "set/train"):
         task = prompts(name)
         assert [task[i].columns for i in range(len(task))] == ROWS and task.digest
-    assert len(prompts("set/other", "validation")) == 1
-    with pytest.raises(FileNotFoundError, match="train, other .*--task.validation"):
-        prompts("set", "validation")
-    for file in Path("set/other").glob("*.arrow"):
+    assert len(prompts("set", "validation")) == len(prompts("set/validation", "test")) == 1
+    with pytest.raises(FileNotFoundError, match="train, validation .*--task.test"):
+        prompts("set", "test")
+    for file in Path("set/validation").glob("*.arrow"):
         file.write_bytes(b"")
     with pytest.raises(UsageError, match="cannot be read"):
-        prompts("set/other")
+        prompts("set/validation")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UsageError, match="set/train was written .* pip install datasets"):
         prompts("set/train")

@@ -153,6 +153,7 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
+    policy.watch = partial(show_tokens, bar)
     counts, majority, _ = judge_samples(
         policy,
         task,
@@ -160,7 +161,6 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
         args.samples,
         seed=args.seed,
         progress=bar.update,
-        watch=partial(show_tokens, bar),
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
@@ -169,9 +169,9 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
     return {"counts": counts.tolist()} | votes | vars(task)["rewards"].verdicts.means()
 
 
-def show_tokens(bar: tqdm, position: int):
+def show_tokens(bar: tqdm, where: str):
     """Show how far a wave is: with long responses it takes minutes until a prompt is done."""
-    bar.set_postfix_str(f"token {position}", refresh=False)
+    bar.set_postfix_str(where, refresh=False)
     bar.update(0)
 
 

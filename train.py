@@ -53,12 +53,13 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     """
     first_step = run.restore(policy, optimizer)
     logger = Logger(run, first_step)
+    policy.watch = logger.watch  # a step may take minutes
     logger.say(*banner.opening(run, policy))
     plan = Plan(cfg, len(task))
     batches = run.closing(prefetched(task, plan, cfg.workers, first_step))
     sample = way_of_sampling(cfg)
     for step in range(first_step, cfg.steps):  # Algorithm 1
-        clock = Clock()
+        clock = Clock(logger.watch)
         examples = next(batches)  # P_local prompts of this rank
         clock.lap("data")
         # All N rollouts of a prompt are on one rank, so advantages need no communication.

@@ -201,8 +201,10 @@ class Config:
         above=0,
     )
     kv_memory_gb: float = free_language_option(
-        0.0,
-        "If above 0, replaces wave_rows: GiB of keys, values and logits that halve a wave.",
+        0.0, "If above 0, replaces wave_rows: GiB of keys, values and logits that halve a wave."
+    )
+    cuda_graphs: bool = free_language_option(
+        True, "Replays sampling steps as CUDA graphs; false launches every kernel by itself."
     )
     shard: bool = free_language_option(
         False,
@@ -230,8 +232,7 @@ class Config:
     )
     eval_k: tuple[int, ...] = free_option((1, 8, 64), "Values of k in pass@k.", above=0)
     show_every: int = free_language_option(
-        0,
-        "Steps between lines of samples.jsonl (0: only at evaluations).",
+        0, "Steps between lines of samples.jsonl (0: only at evaluations)."
     )
     stop_at_pass: float = option(
         0.0, "If above 0, training stops once an evaluation's pass@1 reaches it.", most=1
@@ -242,9 +243,7 @@ class Config:
     )
     keep: int = free_option(0, "How many of the newest checkpoints are kept (0: all).")
     max_skipped: int = free_option(
-        5,
-        "Training ends after this many steps in a row without a finite gradient.",
-        above=0,
+        5, "Training ends after this many steps in a row without a finite gradient.", above=0
     )
     out: str = free_option(
         "", "Run directory (default runs/RECIPE-ESTIMATOR, or runs/RECIPE if supervised)."

@@ -22,7 +22,7 @@ def judge_samples(
     judge     judge(examples, rollouts) gives the rewards (default: task.rewards)
     seed      of the noise, which depends on (seed, position in `indices`, rollout, token)
     progress  is called with the number of prompts after each wave
-    sampling  temperature, top_k and top_p, if not those of training, and the `watch` of generate
+    sampling  temperature, top_k and top_p, if not those of training
 
     Returns
     counts    how many rollouts of each prompt have reward 1, (len(indices),); -1 for a prompt with

@@ -46,6 +46,27 @@ def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
         return -np.expm1(k * np.log1p(-np.minimum(_array(p), 1)))
 
 
+def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
+    """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
+
+    b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
+    Figure 5. ks (M,) increasing, coverages (M,), result (M,): ks[0] where b's first point is
+    already as good (fewer may suffice), inf where b never gets there (more than ks[-1]).
+    ValueError for other shapes or unsorted ks.
+    """
+    ks, a, b = map(_array, (ks, coverage_a, coverage_b))
+    if not ks.shape == a.shape == b.shape or (np.diff(ks) <= 0).any():
+        raise ValueError("samples_to_match needs increasing ks and two coverages at each of them")
+    # b at ks[j] matches a at ks[i]; equal means may differ by rounding.
+    reached = b >= a[:, None] - 1e-12  # (M, M)
+    # The first such j, and the point before it: there b[left] < a <= b[right].
+    right = reached.argmax(axis=1)  # (M,)
+    left = np.maximum(right - 1, 0)
+    between = right > left  # (M,)
+    share = np.where(between, a - b[left], 0) / np.where(between, b[right] - b[left], 1)  # (M,)
+    return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
+
+
 def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
     """How right the most frequent answer to each prompt is, (P,) in [0, 1].
 

@@ -8,7 +8,7 @@ micro-batch has M of the rows of G groups.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -55,6 +55,10 @@ class TokenLogProbs(nn.Module):
         return batch.spread(log_probs), batch.spread(entropies)
 
 
+def unseen(where: str) -> None:
+    """Show nothing."""
+
+
 @dataclass(eq=False)
 class SequencePolicy:
     """A language model that samples tokens and runs them again with gradients.
@@ -79,8 +83,10 @@ class SequencePolicy:
     beta: float = 0.0  # weight of the KL divergence from the reference, aggregated as the loss is
     reference: Transformer | None = None  # for beta; it is frozen here
     kv_memory_gb: float = 0.0  # GiB that sampling may use; 0: wave_rows is the limit
+    cuda_graphs: bool = True  # replay the steps of sampling on a GPU
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
     shard: bool = False  # divide the model among the ranks (FSDP2)
+    watch: Callable[[str], object] = unseen  # is told, within a long step, where it is
 
     def __post_init__(self):
         if not self.stop_tokens:
@@ -148,10 +154,14 @@ class SequencePolicy:
             # Noise is drawn for the whole group, so that it is the same however a group is split.
             uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, earlier)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
+
+            def watch(position: int) -> None:
+                token = f"token {position}/{self.max_tokens}"
+                self.watch(f"sampling {token} (prompt {part.stop}/{len(prompts)})")
+
+            options = {"watch": watch, "cuda_graphs": self.cuda_graphs, **sampling}
             with self.precision():
-                return generate(
-                    model, prompts[part], uniforms, self.stop_tokens, budget, **sampling
-                )
+                return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
         max_rows = self.max_rows(len(prompts), num_rollouts)
         samples = in_waves(sample, len(prompts), num_rollouts, max_rows)
@@ -238,6 +248,7 @@ class SequencePolicy:
         batches = self.batches(rollouts, group_ids, advantages)
         advantages = advantages.to(self.device)
         for i, batch in enumerate(batches):
+            self.watch(f"training micro-batch {i + 1}/{len(batches)}")
             # DDP averages gradients over the ranks once, in the last backward.
             with distributed.synchronised(self.module, now=i + 1 == len(batches)):
                 loss = self.loss(batch, rollouts, advantages, divisor, stats)

@@ -10,6 +10,7 @@ from maxrl.run.cli import module
 def opening(run, policy) -> list[str]:
     """What is trained, where, and where the results go."""
     cfg = run.cfg
+    prompts = "prompt" if cfg.prompts == 1 else "prompts"
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     rollouts = " + ".join(map(str, cfg.rounds))
     world = distributed.world_size()
@@ -18,8 +19,8 @@ def opening(run, policy) -> list[str]:
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
     judge = ", ".join(cfg.reward) or ("the script's" if cfg.task == "prompts" else "the task's")
     return [
-        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} prompts x {rollouts} "
-        f"rollouts{ranks}",
+        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} {prompts} x "
+        f"{rollouts} rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
         f"  prompts  {run.examples:,} of {cfg.task}",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
+from tqdm import tqdm
 
 from maxrl.errors import RunError, UsageError
 from maxrl.io import user_code
@@ -26,6 +27,8 @@ from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
 from maxrl.tasks.base import fault
 
+# tqdm's own lock spans processes, and one that is killed might keep it.
+tqdm.set_lock(threading.RLock())
 # The exit code of a program whose files could not be written (EX_IOERR of sysexits.h).
 DISK_FULL = 74
 # What a training run can change if memory runs out.
@@ -101,8 +104,9 @@ def module(*names: str) -> list[str]:
 
 
 def say(sentence: str):
-    """Print a sentence for people."""
-    print(sentence, file=sys.stderr, flush=True)
+    """Print a sentence for people, above a progress bar if there is one."""
+    tqdm.write(sentence, sys.stderr)
+    sys.stderr.flush()
 
 
 def cleanup():

@@ -15,9 +15,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
@@ -193,10 +192,10 @@ class Run:
                 self.ending.callback(signal.signal, number, signal.signal(number, self.on_signal))
         return self.path
 
-    def closing(self, batches: Generator) -> Generator:
-        """Return a generator that is closed at the end of the `with` block, whatever happens."""
-        self.ending.callback(batches.close)
-        return batches
+    def closing(self, opened: Any) -> Any:
+        """Return what is closed at the end of the `with` block, whatever happens."""
+        self.ending.callback(opened.close)
+        return opened
 
     def on_signal(self, number: int, frame):
         """Ask the run to stop after this step. A second signal ends the process at once."""

@@ -6,6 +6,8 @@ import os
 import time
 from datetime import timedelta
 
+from tqdm import tqdm
+
 from maxrl.errors import RunError
 from maxrl.io import files
 from maxrl.metrics import group_means, group_sums
@@ -45,14 +47,24 @@ WARNINGS = {
         "no response of the last ten steps had a reward, so nothing is learned: look at responses "
         "with --show-every 1, and see maxrl/run/troubleshooting.md",
     ),
+    "share of the time in rewards": (
+        0.5,
+        "the rewards take more than half of the time: let the reward function judge responses side "
+        "by side, as by concurrent.futures.ThreadPoolExecutor(32).map",
+    ),
 }
+ENOUGH = 10  # seconds in rewards before their share counts
 LINES = 10  # seconds between two lines
+BAR = "|{bar:20}| {elapsed} {desc}"
+# What begins where a part of a step ends.
+NEXT = {"data": "sampling", "rollout": "rewards", "reward": "training", "backward": "evaluation"}
 
 
 class Clock:
-    """The seconds that each part of a step takes."""
+    """The seconds that each part of a step takes; `watch` is told which one begins."""
 
-    def __init__(self):
+    def __init__(self, watch=lambda part: None):
+        self.watch = watch
         self.last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
@@ -61,6 +73,7 @@ class Clock:
         now = time.perf_counter()
         self.seconds[part] = self.seconds.get(part, 0.0) + now - self.last
         self.last = now
+        self.watch(NEXT[part])
 
     def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
         """Seconds, tokens or images per second (stats has their number), and peak memory."""
@@ -111,6 +124,16 @@ class Logger:
         self.run = run
         self.step = first_step  # the one in progress
         self.main = run.main
+        # Without a terminal it shows nothing.
+        bar = tqdm(
+            total=cfg.steps,
+            initial=first_step,
+            bar_format=BAR,
+            leave=False,
+            miniters=0,
+            disable=None if run.main else True,
+        )
+        self.bar = run.closing(bar)
         if not self.main:
             return
         files.write_text(folder / "metrics.jsonl", run.past)
@@ -123,6 +146,7 @@ class Logger:
         self.shown: dict[str, str] = {}
         self.warned: set[str] = set()
         self.barren = 0  # steps without a success, up to the last one
+        self.spent = {"seconds": 0.0, "seconds/reward": 0.0}
         self.first = first_step
         self.began = self.last_line = time.monotonic()
 
@@ -132,6 +156,11 @@ class Logger:
         self.file.seek(0)
         return self.file.read()
 
+    def watch(self, where: str):
+        """Show in a terminal where the step in progress is."""
+        self.bar.set_description_str(f"step {self.step + 1}/{self.run.cfg.steps} {where}", False)
+        self.bar.update(0)
+
     def show(self, examples, sampled):
         """Write the step's line of samples.jsonl if it is due."""
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
@@ -139,6 +168,7 @@ class Logger:
     def log(self, step: int, metrics: dict[str, float]):
         """Write the metrics of a step, and show progress."""
         self.step = step + 1
+        self.bar.update()
         if not self.main:
             return
         self.warn(metrics)
@@ -160,7 +190,13 @@ class Logger:
     def warn(self, metrics: dict[str, float]):
         """Say once what spoils a run without an error."""
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
-        metrics = metrics | {"steps without a success": self.barren}
+        for name in self.spent:
+            self.spent[name] += metrics.get(name, 0)
+        total, rewards = self.spent.values()
+        metrics = metrics | {
+            "steps without a success": self.barren,
+            "share of the time in rewards": rewards / total if rewards > ENOUGH else 0,
+        }
         for name, (limit, sentence) in WARNINGS.items():
             # A call that failed has had a warning of its own.
             known = name == "rewards/groups_left_out" and metrics.get("rewards/failed_calls")

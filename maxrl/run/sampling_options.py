@@ -12,7 +12,7 @@ from maxrl.run.command_line import add_field, overridden, refuse_code
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 OWN = ("task", "reward", "reward_weights", "max_response", "precision")
-FRESH = ("max_prompt", "seed", "device", "workers")
+FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
 
 
 def option_parser(prog: str, description: str | None, split: str) -> Parser:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k
+from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_match
 
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
@@ -68,6 +68,7 @@ def print_table(results: dict, passes: Sequence[int], against: str):
                 print_row(name, width, differences, "+.3f")
         most = max(passes)
         print(in_words(most, passed[most], against))
+        print(in_samples(results, most, against))
 
 
 def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
@@ -91,6 +92,20 @@ def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
             verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
     said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
     return f"Within {k} tries {against} solves {', '.join(said)}."
+
+
+def in_samples(results: dict, k: int, against: str) -> str:
+    """Return how many samples one row needs for the others' pass@k (the paper's Figure 5)."""
+    ks = sorted({*powers(results), k})
+    curves = {name: values.mean((0, 1)) for name, values in coverage(results, ks).items()}
+    own = curves.pop(against)
+    said = []
+    for name, curve in curves.items():
+        need = samples_to_match(ks, curve, own)[ks.index(k)]
+        # Linear between powers of 2.
+        fewer = f"about {need:.3g}, {k / need:.2g} times fewer"
+        said.append(f"of {name} {fewer if need <= k else f'more than {k}'}")
+    return f"Samples that {against} needs for the pass@{k} {'; '.join(said)}."
 
 
 def listed(names: list[str]) -> str:

@@ -1,5 +1,6 @@
 """CUDA graphs, so that a GPU does not wait for the host."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,22 +12,24 @@ class CudaGraph:
 
     On a GPU the first call with a shape runs the function, the second one captures it in a CUDA
     graph, and later ones replay the graph: one launch for all kernels. A graph lives as long as its
-    shape, which is tens of tokens, so that no address has to outlive a rollout. On a CPU every call
-    runs the function.
+    shape, which is tens of tokens, so that no address has to outlive a rollout. On a CPU, with
+    `wanted` false, and after a capture of this process has failed, every call runs the function.
     """
 
-    def __init__(self, function: Callable[[], None], device: torch.device):
+    failed = False
+
+    def __init__(self, function: Callable[[], None], device: torch.device, wanted: bool = True):
         self.function = function
-        self.on_gpu = device.type == "cuda"
+        self.used = wanted and device.type == "cuda" and not CudaGraph.failed
         self.graph: torch.cuda.CUDAGraph | None = None
         self.shape: torch.Size | None = None
         self.captured = False
-        if self.on_gpu:
+        if self.used:
             self.side = torch.cuda.Stream()
 
     def __call__(self, shape: torch.Size) -> None:
         """Run the function once; another shape means other tensors."""
-        if not self.on_gpu:
+        if not self.used:
             self.function()
         elif shape != self.shape:
             # Not captured, because libraries set themselves up in their first call.
@@ -34,12 +37,26 @@ class CudaGraph:
             self.captured = False
             with self.side_stream():
                 self.function()
-        else:
-            if not self.captured:
-                self.graph = self.capture()
-                self.captured = True
+        elif self.captured or self.captures():
             assert self.graph
             self.graph.replay()
+        else:
+            self.function()
+
+    def captures(self) -> bool:
+        """Capture the function; if that fails, warn, return False and never try again."""
+        try:
+            self.graph = self.capture()
+            self.captured = True
+        except torch.OutOfMemoryError:
+            # Fewer rollouts at once may have room.
+            raise
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0]
+            warnings.warn(f"sampling goes on without CUDA graphs, slower: {said}", stacklevel=2)
+            CudaGraph.failed = True
+            self.used = False
+        return self.captured
 
     def capture(self) -> torch.cuda.CUDAGraph:
         """Record the function, which runs nothing."""
@@ -49,8 +66,11 @@ class CudaGraph:
         memory = self.graph.pool() if self.graph else None
         with self.side_stream():
             graph.capture_begin(memory, capture_error_mode="thread_local")
-            self.function()
-            graph.capture_end()
+            try:
+                self.function()
+            finally:
+                # A stream that is left in a capture could run nothing.
+                graph.capture_end()
         return graph
 
     @contextmanager

@@ -94,6 +94,7 @@ def generate(
     stop_tokens: Iterable[int],
     budget: float = torch.inf,
     watch: Callable[[int], object] | None = None,
+    cuda_graphs: bool = True,
     **sampling,
 ) -> Samples:
     """Sample N responses of at most max_tokens to every prompt.
@@ -103,6 +104,7 @@ def generate(
     stop_tokens  ids that end a response
     budget       bytes for the responses' keys and values and a step's logits
     watch        is called every few tokens with the number drawn so far
+    cuda_graphs  whether a GPU replays steps as CUDA graphs
     sampling     temperature, top_k and top_p as in `distribution`
 
     Raises PromptError for a prompt that the model cannot answer, CacheFull beyond the budget.
@@ -112,7 +114,7 @@ def generate(
     state = prefill(model, prompts, uniforms, budget)
     device = state.row_ids.device
     stop = torch.tensor(sorted(stop_tokens), device=device)
-    draw_next = CudaGraph(lambda: decode_step(model, state, **sampling), device)
+    draw_next = CudaGraph(lambda: decode_step(model, state, **sampling), device, cuda_graphs)
     for position in range(max_tokens):
         # Counting synchronises with the device, so it is done rarely.
         if position and position % CHECK_EVERY == 0:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from results.fewer import samples_to_match, times_fewer
+from maxrl.metrics import samples_to_match
+from results.fewer import times_fewer
 from results.reading import crossing, evaluated, runs, solved
 from results.tables.cells import coverage, differences, head, levels, line, minus_others
 

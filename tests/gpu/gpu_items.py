@@ -125,7 +125,7 @@ def peak() -> float:
 
 def without_graphs():
     """Context in which sampling launches every kernel from the host."""
-    return mock.patch.object(sampler, "CudaGraph", lambda step, device: lambda shape: step())
+    return mock.patch.object(sampler, "CudaGraph", lambda step, *_: lambda shape: step())
 
 
 def versions() -> dict:

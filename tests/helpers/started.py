@@ -17,7 +17,14 @@ def started(path, *, main=True, **options):
     """As much of a directory.Run as its logger needs."""
     cfg = config.Config(**options)
     return types.SimpleNamespace(
-        cfg=cfg, recipe="", record={}, resumed=None, main=main, start=lambda step: path
+        cfg=cfg,
+        recipe="",
+        record={},
+        resumed=None,
+        past="",
+        main=main,
+        start=lambda step: path,
+        closing=lambda opened: opened,
     )
 
 

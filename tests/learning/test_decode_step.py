@@ -2,13 +2,19 @@
 two levels.
 """
 
+import warnings
+from unittest import mock
+
 import pytest
 import tiny
 import torch
 from questions import Questions
 
+from maxrl.sampling import sampler
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.drawing import BLOCK, distribution, draw, inverse_cdf
 from maxrl.sampling.sampler import decode_step, noise, prefill
+from maxrl.tasks import Example
 
 
 @pytest.mark.parametrize("low", [True, False])
@@ -90,3 +96,53 @@ def test_at_the_edge_of_a_block():
         uniforms = sums[:, 0] / sums[:, -1] + step
         drawn = draw(p.flatten(1), uniforms)
         assert (p.flatten(1).gather(1, drawn[:, None]) > 0).all()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("fails", ["", "in the capture", "at its end"])
+def test_graphs_and_their_failure_change_no_token(wanted, fails, monkeypatch):
+    """On a stand-in for a GPU, which runs nothing during a capture. After one failure nothing more
+    is captured.
+    """
+    calls = []
+
+    class Graph(mock.MagicMock):
+        def capture_begin(self, *pool, **mode):
+            calls.append("capture")
+
+        def capture_end(self):
+            calls.append("end")
+            if fails == "at its end":
+                raise RuntimeError("nothing was captured\nand more")
+
+        def replay(self):
+            calls.append("replay")
+            self.step()
+
+    def step(*arguments, **sampling):
+        if calls[-1:] != ["capture"]:
+            decode_step(*arguments, **sampling)
+        elif fails:
+            raise RuntimeError("not permitted when the stream is capturing\nand more")
+        Graph.step = lambda self: decode_step(*arguments, **sampling)
+
+    def responses():
+        policy = tiny.policy(tiny.model(), cuda_graphs=wanted)
+        return policy.rollout([Example("<bos> UP LEFT", "")] * 3, 4).tokens.tolist()
+
+    expected = responses()
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(CudaGraph, "failed", False)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    for name in ("Stream", "stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
+    monkeypatch.setattr(sampler, "CudaGraph", lambda step, _, on: CudaGraph(step, gpu, on))
+    monkeypatch.setattr(sampler, "decode_step", step)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert responses() == responses() == expected
+    captures = calls.count("capture")
+    assert captures == calls.count("end") and bool(captures) == wanted
+    assert ("replay" in calls) == (wanted and not fails)
+    if fails:
+        assert captures == len(warned) == wanted

@@ -136,6 +136,17 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
     }
 
 
+def test_who_watches_is_told_where_a_step_is():
+    seen = []
+    policy = tiny.policy(tiny.model(), watch=seen.append, wave_rows=4, micro_batch_tokens=1)
+    drawn = policy.rollout([Example("<bos> UP LEFT", "")] * 3, 4)
+    assert {f"(prompt {i}/3)" for i in (1, 2, 3)} == {said[said.index("(") :] for said in seen}
+    assert all(f"token {sampler.CHECK_EVERY}/12" in said for said in seen[::2][:1])
+    seen.clear()
+    policy.backward(drawn, torch.ones(3, 4))
+    assert len(seen) > 1 and seen[-1].endswith(f"{len(seen)}/{len(seen)}")
+
+
 def test_statistics():
     """The difference between sampler and training forward is 0 where the stored log-probs are the
     model's, else what it is.

@@ -15,8 +15,9 @@ from maxrl.metrics import (
     majority_vote,
     mean_and_se,
     pass_at_k,
+    samples_to_match,
 )
-from results.fewer import samples_to_match, times_fewer
+from results.fewer import times_fewer
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():

@@ -354,6 +354,17 @@ def test_sample_of_two_models(warm, dice, shell):
     assert counts[2] == [count for pair in zip(*counts[:2]) for count in pair]
 
 
+def test_how_many_times_fewer_samples():
+    """Of 8 samples `base` has 1 right on each prompt, `mine` half of them, `best` all."""
+    rows = [
+        {"name": name, "counts": [n] * 3} for name, n in (("base", 1), ("mine", 4), ("best", 8))
+    ]
+    results = {"checkpoints": rows, "classes": 0, "samples": 8}
+    # pass@4 of base is 1/2, as pass@1 of mine.
+    said = table.in_samples(results, 4, "mine")
+    assert "of base about 1, 4 times fewer" in said and "of best more than 4" in said
+
+
 def test_the_table_in_words():
     """More and fewer are differences of two paired standard errors; eight prompts, +-.01."""
     noise = np.array([0.01, -0.01] * 4)

@@ -134,3 +134,26 @@ def test_only_the_main_rank_tracks(tmp_path, wandb):
     other.log(0, {"reward": 1.0})
     other.close()
     assert not wandb.calls and not list(tmp_path.iterdir())
+
+
+def test_a_bar_in_a_terminal_alone(shell, dice, monkeypatch):
+    """The lines above it are those of a file."""
+    lines = {}
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+        run = ("train.py", *SHORT, "--task", "tiny:Up", "--init", dice, "--out", f"run{terminal}")
+        code, said = shell(*run)
+        assert code == 0 and ("\r" in said) == ("step 1/5 evaluation" in said) == terminal
+        # What a bar has drawn is wiped out before the next line.
+        shown = [line.rpartition("\r")[2].split() for line in said.split("\n")]
+        lines[terminal] = [words[:1] for words in shown]
+    assert lines[True] == lines[False]
+
+
+@pytest.mark.parametrize("reward, total, said", [(11.0, 15.0, 1), (3.0, 4.0, 0), (5.0, 11.0, 0)])
+def test_a_slow_reward_is_named_once(tmp_path, capsys, reward, total, said):
+    """Where it takes more than half of the time, and enough of it to be felt."""
+    log = Logger(started(tmp_path), 0)
+    for step in range(3):
+        log.log(step, {"seconds": total, "seconds/reward": reward})
+    assert capsys.readouterr().err.count("ThreadPoolExecutor") == said

@@ -137,7 +137,7 @@ def add_modes(parser: Parser):
     """Add the options that print something instead of training."""
     add = parser.add_argument_group("without training").add_argument
     add("-h", "--help", action="store_true", help="Prints this.")
-    add("--dry-run", action="store_true", help="Prints an estimate of the memory of each GPU.")
+    add("--dry-run", action="store_true", help="Prints an estimate of memory and disk.")
     add("--gpus", type=int, metavar="1", help="With --dry-run: number of GPUs.")
 
 

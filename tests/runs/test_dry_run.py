@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from conftest import ROOT
 from published import PUBLISHED
 
 from maxrl.config import Config
@@ -168,6 +169,40 @@ def test_dry_run_refuses(shell, arguments, words):
     """What a run would refuse by its names alone is refused without data and weights."""
     code, said = shell("train.py", *arguments.split())
     assert code == 2 and words in said
+
+
+def test_the_page_quotes_what_it_prints(shell):
+    page = (ROOT / "maxrl" / "run" / "large_runs.md").read_text()
+    code, said = shell("train.py", "--dry-run", "polaris_qwen3_4b", "--gpus", 32)
+    assert code == 0 and "\n    ".join(said.strip().splitlines()[-3:]) in page
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--save-every 7 --keep 0", "disk: 4 of"),
+        ("--save-every 7 --keep 3", "disk: 3 of"),
+        ("--save-every 20 --keep 3", "disk: 2 of"),
+        ("--save-every-minutes 5 --keep 0", "disk: all of"),
+        ("--save-every 7 --keep 0 --epochs 1", "disk: all of"),
+        ("--lora-rank 16 --init Qwen/Qwen3-4B-Base", "checkpoints of 0.39"),
+        # Weights and state, and weights or state.
+        ("--shard true", " 44.95 in the first"),
+        ("--beta 0.1", " 29.97 GiB in every process to load, 29.97 in the first"),
+    ],
+)
+def test_disk_and_host_memory(shell, monkeypatch, words, said):
+    """Of 4,022,468,096 parameters, 14.98 GiB in float32."""
+    monkeypatch.setitem(RECIPES, "polaris", lambda: replace(POLARIS, steps=25))
+    given = shell("train.py", "--dry-run", "polaris", *words.split())
+    assert given[0] == 0 and said in given[1], given
+
+
+def test_the_smallest_gpu():
+    """A tenth of it stays free."""
+    for name, size in dry_run.GPUS.items():
+        assert f"of {name} GB are the smallest" in dry_run.which_gpus(int(0.89 * size * 2**30))
+        assert f"of {name} GB are the smallest" not in dry_run.which_gpus(int(0.91 * size * 2**30))
 
 
 def test_dry_run_runs_no_code(shell):

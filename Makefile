@@ -29,7 +29,7 @@ export MALLOC_TOP_PAD_ := 268435456
 .PHONY: help demo speedrun smollm2 images gsm8k-laptop figures proofs test test-machines torture bench lint toy maze9 maze17 maze17-sft maze17-data clean
 
 help:  ## print this list
-	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E $$'s/:.*## /\t/' | expand -t 14
 
 DEMO ?= runs/demo$(SEED)
 demo: export OMP_NUM_THREADS ?= 1
@@ -60,6 +60,12 @@ smollm2: $(gguf)  ## two CPU cores, ten minutes: SmolLM2-135M learns word proble
 	$(py) train.py gsm8k_smollm2_135m $(words) --max-response 40 --prompts 16 --steps 30 --lr 3e-5 --init $(SMOLLM2)/base --out $(SMOLLM2)/maxrl
 	$(py) sample.py $(SMOLLM2)/{base,maxrl} --split test --prompts 4 --samples 16
 	$(py) eval.py $(SMOLLM2)/{base,maxrl} --prompts 48 --samples 16
+	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
+	printf '%s\n' 'maxrl maxrl 32' 'grpo grpo 32' 'rloo rloo 32' 'rounds maxrl_rare 8,8,16' | xargs -P $(JOBS) -L 1 bash -o pipefail -c \
+	    '$(demo_run) --estimator $$1 --rollouts $$2 --out $(DEMO)/$$0 2>&1 | while IFS= read -r line; do echo "$$0: $$line"; done'
+	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,rounds,maxrl} --out $(DEMO)/training.png
+	$(py) sample.py $(DEMO)/maxrl --both
+	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds

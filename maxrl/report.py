@@ -71,11 +71,16 @@ def table(caption: str, runs: list[Run], about: Callable[[Run], dict]) -> str:
     for key in dict.fromkeys(key for column in columns for key in column):
         cells = "".join(f"<td>{safe(column.get(key))}</td>" for column in columns)
         body += f"<tr><th scope=row>{safe(key)}</th>{cells}</tr>"
-    return (
-        f'<div class="scroll" role="group" aria-label="{caption}" tabindex="0"><table>'
-        f"<caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>"
-        f"<tbody>{body}</tbody></table></div>"
+    return scrolling(
+        caption,
+        f"<table><caption>{caption}</caption><thead><tr><td></td>{heads}</tr></thead>"
+        f"<tbody>{body}</tbody></table>",
     )
+
+
+def scrolling(label: str, wide: str) -> str:
+    """HTML that a narrow screen scrolls sideways."""
+    return f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{wide}</div>'
 
 
 def overview(run: Run) -> dict:
@@ -93,6 +98,8 @@ def metrics(run: Run) -> dict:
     last: dict = {}
     for row in run.rows:
         last |= row
+    # The table of runs has the steps.
+    del last["step"]
     return last
 
 
@@ -115,7 +122,8 @@ def curves(runs: list[Run]) -> str:
     """The training curves as an image that stands in the page itself."""
     image = plots.training({run.name: [run.rows] for run in runs})
     text = base64.b64encode(image).decode()
-    return f'<img alt="curves of metrics.jsonl over the steps" src="data:image/png;base64,{text}">'
+    drawn = f'<img alt="curves of metrics.jsonl over the steps" src="data:image/png;base64,{text}">'
+    return scrolling("Curves", drawn)
 
 
 def samples(runs: list[Run]) -> str:
@@ -169,7 +177,7 @@ def page(runs: list[Run]) -> str:
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         names=", ".join(safe(run.name) for run in runs),
         paths=" ".join(safe(run.path) for run in runs),
-        overview=table("The runs", runs, overview),
+        overview=table("Directories and recipes", runs, overview),
         curves=curves(runs),
         metrics=table("The last value of each metric", runs, metrics),
         samples=samples(runs),

@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, option: str) -> NoReturn:
         """Raise the UsageError for a word that is no option."""
         known = [*self._option_string_actions, *(f"--{prefix}.NAME" for prefix in self.inner)]
-        near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(dashed(option), known, n=3, cutoff=0.6)
         hint = "lists are written with commas, and --help lists all options"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
@@ -66,6 +66,11 @@ class Parser(argparse.ArgumentParser):
 def dashed(name: str) -> str:
     """Return a field's name as an option has it."""
     return name.replace("_", "-")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 prompt" or "2 prompts"."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def typed(value) -> str:

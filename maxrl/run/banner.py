@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from maxrl.io.arguments import counted
 from maxrl.parallel import distributed
 from maxrl.run.cli import module
 
@@ -10,7 +11,6 @@ from maxrl.run.cli import module
 def opening(run, policy) -> list[str]:
     """What is trained, where, and where the results go."""
     cfg = run.cfg
-    prompts = "prompt" if cfg.prompts == 1 else "prompts"
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     rollouts = " + ".join(map(str, cfg.rounds))
     world = distributed.world_size()
@@ -19,8 +19,8 @@ def opening(run, policy) -> list[str]:
     since = f", resumes after step {run.steps:,}" if run.resumed else ""
     judge = ", ".join(cfg.reward) or ("the script's" if cfg.task == "prompts" else "the task's")
     return [
-        f"{run.recipe} {cfg.estimator}: {cfg.steps:,} steps of {cfg.prompts} {prompts} x "
-        f"{rollouts} rollouts{ranks}",
+        f"{run.recipe} {cfg.estimator}: {counted(cfg.steps, 'step')} of "
+        f"{counted(cfg.prompts, 'prompt')} x {rollouts} rollouts{ranks}",
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
         f"  prompts  {run.examples:,} of {cfg.task}",

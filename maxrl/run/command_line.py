@@ -18,6 +18,12 @@ from maxrl.run import dry_run
 from maxrl.tasks import TASKS
 from maxrl.trl.options import hints
 
+# What is said to options that other trainers have.
+HINTS = {
+    "--config": "a recipe takes its place: RUN/recipe.json, or FILE.py:NAME that returns a Config",
+    "--quantization": "weights are float32 and forwards bfloat16; --lora-rank 16 takes less memory",
+    "--early-stopping": "did you mean --stop-at-pass?",
+}
 # The first field of each group of --help.
 GROUPS = {
     "task": "what is learned",
@@ -37,7 +43,7 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     parser = Parser(
         prog,
         inner=("task", "estimator"),
-        hints=hints(),
+        hints=hints() | HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,

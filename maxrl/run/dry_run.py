@@ -47,6 +47,7 @@ import torch
 from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config
 from maxrl.errors import UsageError
+from maxrl.io.arguments import counted
 from maxrl.io.files import read_json
 from maxrl.io.hub_files import download, find, on_hub
 from maxrl.losses import CHUNK
@@ -211,7 +212,8 @@ def dry_run(name: str, cfg: Config, gpus: int) -> str:
     dtype = "bfloat16" if is_low(cfg) else "float32"
     lines = [
         f"{name}: {parameters(shape(cfg)):,} parameters, forward in {dtype}",
-        f"each of {gpus} GPUs, with {cfg.prompts // gpus} prompts, needs these GiB:",
+        f"each of {counted(gpus, 'GPU')}, with {counted(cfg.prompts // gpus, 'prompt')}, needs "
+        "these GiB:",
     ]
     for moment, items in found.items():
         for what, size in items.items():

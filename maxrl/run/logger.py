@@ -134,6 +134,7 @@ class Logger:
             disable=None if run.main else True,
         )
         self.bar = run.closing(bar)
+        self.part = ""  # that it shows
         if not self.main:
             return
         files.write_text(folder / "metrics.jsonl", run.past)
@@ -158,8 +159,12 @@ class Logger:
 
     def watch(self, where: str):
         """Show in a terminal where the step in progress is."""
-        self.bar.set_description_str(f"step {self.step + 1}/{self.run.cfg.steps} {where}", False)
+        part = where.split()[0]
+        said = f"step {self.step + 1}/{self.run.cfg.steps} {where}"
+        # A part may be long from its first moment on; within one, ten times a second will do.
+        self.bar.set_description_str(said, refresh=part != self.part)
         self.bar.update(0)
+        self.part = part
 
     def show(self, examples, sampled):
         """Write the step's line of samples.jsonl if it is due."""

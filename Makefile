@@ -78,7 +78,7 @@ test-machines: $(test)  ## the tests as other machines would run them: ROWS="sma
 	$(py) tests/repository/machines.py $(ROWS)
 
 torture: $(test)  ## 200 SIGKILLs at random moments and in writes, each run resumed and compared; ten minutes
-	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/torture.json
+	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/speed/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
@@ -112,8 +112,8 @@ gsm8k-laptop: $(plots)  ## two CPU cores, about ten minutes: the GSM8K path on g
 	$(py) eval.py runs/gsm8k$(SEED)/{base,maxrl} --prompts 256 --samples 32 --k 1,8,32
 	$(py) sample.py runs/gsm8k$(SEED)/maxrl
 
-figures: $(plots)  ## the figures beside the paper's, redrawn from results/ without training: results/figures, half a minute
-	PYTHONPATH=. $(py) results/figures.py
+figures: $(plots)  ## the figures of all studies, redrawn from results/ without training: results/*/figures, half a minute
+	$(py) -m results.lab all figures
 
 maze17-data: $(plots)  ## 1,000,000 distinct 17x17 mazes and 256 + 256 held out
 	$(py) -m data.maze.prepare --size 17 --train 1000000

@@ -55,7 +55,7 @@ def maze9_laptop_sft() -> Config:
             num_hidden_layers=3,
             max_position_embeddings=256,
             rope_theta=1e6,
-            # 1/sqrt(96); with the .02 of wide models RL hardly learns (results/maze9_laptop).
+            # 1/sqrt(96); with the .02 of wide models RL hardly learns (results/mazes).
             initializer_range=0.1,
         ),
         estimator="supervised",
@@ -100,7 +100,7 @@ def images_laptop() -> Config:
         warmup_steps=20,
         weight_decay=1e-4,
         max_grad_norm=1e5,
-        # The best of five rates for cross-entropy, used for all methods (results/images_laptop).
+        # The best of five rates for cross-entropy, used for all methods (results/images).
         lr=1.0,
         precision="float32",
         eval_every=20,

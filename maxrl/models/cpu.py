@@ -1,4 +1,4 @@
-"""Two forms for CPUs, each about 1.3 times as fast in training (results/bench.md)."""
+"""Two forms for CPUs, each about 1.3 times as fast in training (results/speed/bench.md)."""
 
 import functools
 from pathlib import Path

@@ -100,25 +100,26 @@ def slots_of(parallel: int) -> list[dict[str, str]]:
     return [slot | {"CUDA_VISIBLE_DEVICES": names[i % len(names)].strip()} for i in range(parallel)]
 
 
-def start(words: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen:
-    """Start train.py with these words and environment variables; it prints into `log`."""
+def start(command: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen:
+    """Start a command with these environment variables; it prints into `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file:
         return subprocess.Popen(
-            [*TRAIN, *words], stdout=file, stderr=subprocess.STDOUT, env=os.environ | variables
+            command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | variables
         )
 
 
 def run_all(
-    recipe: str, runs: dict[str, list[str]], folder: Path, slots: list[dict[str, str]]
+    command: list[str], runs: dict[str, list[str]], folder: Path, slots: list[dict[str, str]]
 ) -> int:
     """Make these runs in `folder`, and return the exit code of the grid.
 
-    slots  as slots_of() returns them
+    command  what starts every run, before its own words
+    slots    as slots_of() returns them
 
     train.py itself recognises what is finished, and refuses a run of another recipe. A signal is
     passed on to all runs, and no further one starts; nor after one that a signal has stopped.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     waiting = list(runs)
     free = list(slots)
     running: dict[str, tuple[subprocess.Popen, dict]] = {}
@@ -131,7 +132,7 @@ def run_all(
         while waiting and free and not stopped:
             name = waiting.pop(0)
             slot = free.pop(0)
-            words = [recipe, *runs[name], "--out", str(folder / name), "--resume", "auto"]
+            words = [*command, *runs[name], "--out", str(folder / name), "--resume", "auto"]
             running[name] = start(words, folder / f"{name}.log", slot), slot
         time.sleep(PAUSE)
         while heard:
@@ -173,7 +174,7 @@ def main(arguments: list[str]) -> int:
     slots = slots_of(options.pop("parallel"))
     usual = f"{default_directory(recipe, 'supervised')}-grid"
     folder = Path(",".join(options.pop("out", [])) or usual)
-    return run_all(recipe, product(recipe, options), folder, slots)
+    return run_all([*TRAIN, recipe], product(recipe, options), folder, slots)
 
 
 def script(arguments: list[str]):

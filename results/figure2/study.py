@@ -1,15 +1,20 @@
 """Figure 2 on 1,000 drawn classes, every method at a learning rate of its own."""
 
-IMAGES = ["train.py", "images_laptop", "--task.directory", "glyphs/1000x32"]
-EVERY = ["--eval-prompts", "2500", "--eval-k", "1,128", "--save-every-minutes", "3"]
-EXPECTED = ["results/figure2/expected.py", *IMAGES[1:], "--estimator", "supervised"]
+from results.lab.runs import product
+
+IMAGES = "train.py images_laptop --rollouts"
+# MaxRL's expected gradient of the order of 1,024 draws.
+EXPECTED = "results/figure2/expected.py images_laptop --estimator supervised --rollouts 1"
 METHODS = {
-    "supervised": [*IMAGES, "--estimator", "supervised", "--rollouts", "1"],
-    "maxrl-1024": [*IMAGES, "--rollouts", "1024"],
-    "maxrl-4096": [*IMAGES, "--rollouts", "4096"],
-    "maxrl-16384": [*IMAGES, "--rollouts", "16384"],
-    "expected-1023": [*EXPECTED, "--rollouts", "1"],
+    "supervised": f"{IMAGES} 1 --estimator supervised",
+    "maxrl-1024": f"{IMAGES} 1024",
+    "maxrl-4096": f"{IMAGES} 4096",
+    "maxrl-16384": f"{IMAGES} 16384",
+    "expected-1023": EXPECTED,
 }
+LENGTH = "--steps {steps} --warmup-steps {warm_up} --eval-every 100"
+HOW = "--task.directory glyphs/1000x32 --eval-prompts 2500 --eval-k 1,128"
+NAME = "seed{seed}/{method[0]}-lr{rate}"
 RATES = (0.1, 0.3, 1.0, 3.0)
 SEEDS = (0, 1, 2)
 # The best rate of seed 100: pass@1 of the validation images after the last step.
@@ -17,42 +22,25 @@ SEEDS = (0, 1, 2)
 OWN = {"supervised": 3.0, "maxrl-1024": 0.3, "maxrl-4096": 1.0, "expected-1023": 0.3}
 
 
-def run(method: str, rate: float, seed: int, steps: int = 2000, warm_up: int = 100) -> dict:
-    """Return {name: words} of one run; a warm-up or length other than usual is in its name."""
-    name = f"seed{seed}/{method}-lr{rate}"
-    if (steps, warm_up) != (2000, 100):
-        name += f"-{warm_up}of{steps}"
-    length = ["--steps", str(steps), "--warmup-steps", str(warm_up), "--eval-every", "100"]
-    chosen = ["--lr", str(rate), "--seed", str(seed)]
-    return {name: [*METHODS[method], *length, *chosen, *EVERY]}
-
-
-def runs(methods, rates, seeds, **length) -> dict:
-    """Return {name: words} of the product."""
-    made = {}
-    for seed in seeds:
-        for method in methods:
-            for rate in rates:
-                made |= run(method, rate, seed, **length)
-    return made
-
-
-def own() -> dict:
-    """Return the runs of every method at its own rate."""
-    made = {}
-    for method, rate in OWN.items():
-        for seed in SEEDS:
-            made |= run(method, rate, seed)
-    return made
+def glyphs(methods, rates, seeds, steps: int = 2000, warm_up: int = 100) -> dict:
+    """The runs of a product; a warm-up or length other than usual is in their names."""
+    usual = (steps, warm_up) == (2000, 100)
+    name = NAME if usual else f"{NAME}-{warm_up}of{steps}"
+    words = f"{{method[1]}} {LENGTH} --lr {{rate}} --seed {{seed}} {HOW}"
+    some = [(method, METHODS[method]) for method in methods]
+    values = {"seed": seeds, "method": some, "rate": rates, "steps": [steps], "warm_up": [warm_up]}
+    return product(name, words, **values)
 
 
 RUNS = {
     # 1: seed 100, on validation images.
-    "rates": runs(METHODS, RATES, [100]),
-    # 2: the comparison; then all methods at the rate that was cross-entropy's in images_1000.
-    "own": own(),
-    "same": runs(["supervised", "maxrl-1024", "expected-1023"], [3.0], SEEDS),
+    "rates": glyphs(METHODS, RATES, [100]),
+    # 2: the comparison; then all methods at the rate that was cross-entropy's in images.
+    "own": {},
+    "same": glyphs(["supervised", "maxrl-1024", "expected-1023"], [3.0], SEEDS),
     # 3: the paper's warm-up in images a class at its rate, and a tenth of it.
-    "paper": runs(["supervised", "maxrl-1024"], [0.1], SEEDS, steps=10000, warm_up=5000),
-    "tenth": runs(["maxrl-1024"], [0.3, 3.0], SEEDS, steps=2500, warm_up=500),
+    "paper": glyphs(["supervised", "maxrl-1024"], [0.1], SEEDS, steps=10000, warm_up=5000),
+    "tenth": glyphs(["maxrl-1024"], [0.3, 3.0], SEEDS, steps=2500, warm_up=500),
 }
+for method, rate in OWN.items():
+    RUNS["own"] |= glyphs([method], [rate], SEEDS)

@@ -1,59 +1,146 @@
-"""Make the runs of a study: `python -m results.lab figure2 rates`.
+"""Make, test, keep and show a study: `python -m results.lab STUDY WHAT`.
 
-A study is a folder of results/ with a study.py, whose RUNS names its stages:
+    runs      make its runs in runs/STUDY, or resume them; --stage, --only TEXT and --jobs N, each
+              run on one core, with what it prints in RUN.log
+    test      evaluate their last checkpoints, each file once, into runs/STUDY
+    keep      put what stays of them into results/STUDY: runs.json and the tests
+    tables    print the tables, and write results/STUDY/tables.md
+    figures   draw its figures again, into results/STUDY/figures
 
-    RUNS = {stage: {run: [script, word, ...]}}
-
-A stage's runs are made one after another, or `--jobs N` at a time, each on one core, in
-runs/STUDY/RUN; what a run prints is in RUN.log beside it. The same command again resumes what was
-interrupted and leaves what is finished. `--only TEXT` makes the runs whose names contain the text,
-and `--dry-run` prints the commands.
+STUDY is a folder of results/ with a study.py, `comparison` (MaxRL minus GRPO in all of them), or
+`all`. With --dry-run runs and test print their commands.
 """
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import shlex
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from maxrl import plots
+from maxrl.errors import UsageError
+from maxrl.io.files import write_text
+from maxrl.run import grid
+from results.lab.data import RESULTS
+from results.lab.figures import write
+from results.lab.keep import keep
+from results.lab.runs import in_order
 
-def make(name: str, words: list[str], folder: Path) -> int:
-    """Make or resume one run, and return its exit code."""
-    log = folder / f"{name}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    one_core = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
-    with log.open("a") as file:
-        made = subprocess.run([sys.executable, *words], stdout=file, stderr=file, env=one_core)
-    print(f"{name}: {made.returncode or 'done'}", flush=True)
-    return made.returncode
+ONE_CORE = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
+STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/study.py"))] + ["comparison"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="results.lab", description=__doc__)
-    parser.add_argument("study")
-    parser.add_argument("stage")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--dry-run", action="store_true")
-    args = parser.parse_args()
-    stages = importlib.import_module(f"results.{args.study}.study").RUNS
-    folder = Path("runs", args.study)
-    runs = {
-        name: [*words, "--out", str(folder / name), "--resume", "auto"]
-        for name, words in stages[args.stage].items()
-        if args.only in name
-    }
+def load(study: str):
+    """The module of a study."""
+    return importlib.import_module(
+        "results.comparison" if study == "comparison" else f"results.{study}.study"
+    )
+
+
+def page(study: str) -> Path:
+    """Where the tables of a study are written."""
+    return Path(load(study).__file__).with_name("tables.md")
+
+
+def tables_of(study: str) -> str:
+    """What the files of a study say, as Markdown."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        load(study).tables()
+    return (
+        f"# Tables: {study}\n\n`python -m results.lab {study} tables` writes this page. Where a "
+        "row is over seeds, ± is half\nof the 95 % t interval; elsewhere its table says what it "
+        f"is.\n\n{printed.getvalue().strip()}\n"
+    )
+
+
+def chosen(module, args) -> dict[str, list[str]]:
+    """The runs that a command asks for: of a stage, or of all that are not planned only."""
+    planned = getattr(module, "PLANNED", {})
+    if args.stage and args.stage not in module.RUNS:
+        raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(module.RUNS)}")
+    stages = [args.stage] if args.stage else [name for name in module.RUNS if name not in planned]
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        found |= module.RUNS[stage]
+    return {name: words for name, words in found.items() if args.only in name}
+
+
+def make(study: str, args) -> int:
+    """Make the runs, those first that others start from; the exit code of the grid."""
+    made = chosen(load(study), args)
+    folder = Path("runs", study)
     if args.dry_run:
-        for words in runs.values():
-            print("python", shlex.join(words))
+        for name, words in made.items():
+            print(shlex.join(["python", *words, "--out", str(folder / name)]))
         return 0
-    with ThreadPoolExecutor(args.jobs) as pool:
-        codes = list(pool.map(lambda name: make(name, runs[name], folder), runs))
-    return int(any(codes))
+    slots = [slot | ONE_CORE for slot in grid.slots_of(args.jobs)]
+    for some in in_order(made, str(folder)):
+        if some and (code := grid.run_all([sys.executable], some, folder, slots)):
+            return code
+    return 0
+
+
+def test(study: str, args) -> int:
+    """Write the tests that are not there yet; the exit code of the first that fails."""
+    for name, words in getattr(load(study), "TESTS", {}).items():
+        file = Path("runs", study, name)
+        command = [*words, "--json", str(file)]
+        if args.dry_run:
+            print(shlex.join(["python", *command]))
+        elif args.only in name and (file.suffix == ".jsonl" or not file.exists()):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            done = subprocess.run([sys.executable, *command], env=os.environ | ONE_CORE)
+            if done.returncode:
+                return done.returncode
+    return 0
+
+
+def show(study: str, args):
+    """Write the tables or draw the figures of a study, where it has any."""
+    module = load(study)
+    if args.what == "tables" and hasattr(module, "tables"):
+        text = tables_of(study)
+        write_text(page(study), text)
+        print(text)
+    if args.what == "figures" and hasattr(module, "FIGURES"):
+        folder = (args.out or RESULTS) / study / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in module.FIGURES.items():
+            if args.only in name:
+                write(name, figure(), folder, not args.numbers)
+
+
+def main(arguments: list[str]) -> int:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("results.lab", description=__doc__, formatter_class=form)
+    parser.add_argument("study", choices=[*STUDIES, "all"])
+    parser.add_argument("what", choices=["runs", "test", "keep", "tables", "figures"])
+    parser.add_argument("--stage", default="", help="of the study's runs")
+    parser.add_argument("--only", default="", metavar="TEXT", help="names with this text")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands")
+    parser.add_argument("--numbers", action="store_true", help="no pictures of the figures")
+    parser.add_argument("--out", type=Path, help="folder of the figures, in place of results/")
+    args = parser.parse_args(arguments)
+    if args.what == "figures" and not args.numbers:
+        plots.require()
+    for study in STUDIES if args.study == "all" else [args.study]:
+        if args.what in ("tables", "figures"):
+            show(study, args)
+        elif args.what == "keep":
+            keep(study, load(study))
+        elif code := {"runs": make, "test": test}[args.what](study, args):
+            return code
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UsageError as error:
+        sys.exit(f"results.lab: {error}")

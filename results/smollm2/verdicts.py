@@ -1,8 +1,7 @@
 """Samples of a checkpoint on GSM8K, judged by both verdicts at once: the last box, and the
 published code's.
 
-    PYTHONPATH=. python results/smollm2/verdicts.py CHECKPOINT FILE.jsonl --prompts 128 --samples 8
-    --temperature 0.6 --top-p 0.95
+    PYTHONPATH=. python results/smollm2/verdicts.py CHECKPOINT --json FILE.jsonl --prompts 128
 
 FILE.jsonl gets a line a prompt: how many of its samples are right by each verdict, how many have
 a box, how many were cut at the limit, their mean length, whether the answer of most is right, and
@@ -32,7 +31,7 @@ def arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("--json", dest="file", type=Path, required=True)
     parser.add_argument("--split", default="test")
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--samples", type=int, default=16)

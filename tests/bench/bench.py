@@ -1,7 +1,7 @@
 """Speed of everything that takes time, in one table, ratios first: `make bench`.
 
     PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
-    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --show results/bench/FILE.json
+    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --show FILE.json
     PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --tiny --out /tmp/bench.json
 
 The contestants of a row take turns after a warm-up: A B C A B C ... The ratio of a row is maxrl's
@@ -302,7 +302,7 @@ def main():
     add("--turns", type=int, default=0, help="of every contestant (5, with --quick 1)")
     add("--threads", type=int, default=0, help="of the CPU (torch's choice)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    add("--out", type=Path, help="file of the numbers (results/bench/DATE-MACHINE.json)")
+    add("--out", type=Path, help="file of the numbers (results/speed/bench/DATE-MACHINE.json)")
     add("--show", type=Path, help="measure nothing, print the table of this file")
     add("--by", choices=("wall", "cpu"), default="wall", help="seconds of the clock or of the CPU")
     args = parser.parse_args()

@@ -36,7 +36,7 @@ def test_every_row_runs(tmp_path, capsys):
         pytest.skip(f"rows that need {', '.join(missing)} stopped there")
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "results/bench").glob("*.json")), ids=str)
+@pytest.mark.parametrize("file", sorted((ROOT / "results/speed/bench").glob("*.json")), ids=str)
 def test_a_kept_table_is_printed(file, capsys):
     found = json.loads(file.read_text())
     assert printed(found, "wall", capsys) == len(found["rows"])

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from runs import SHORT, at_call, metrics, refused, timeless, weights
 from safetensors import SafetensorError
 from started import ended, free_port, start, torchrun, until
 
@@ -26,6 +25,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
+from runs import SHORT, at_call, metrics, refused, timeless, weights
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 """Gradient norms against pass rates: by enumeration, by their ratios, and as a command
-(results/norms.py)."""
+(results/gradients/norms.py)."""
 
 import itertools
 import json
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from runs import refused
 from torch import nn
 
 from maxrl import checkpoint
@@ -22,7 +21,8 @@ from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY
-from results.norms import ESTIMATORS, gradient_norms
+from results.gradients.norms import ESTIMATORS, gradient_norms
+from runs import refused
 
 
 class Pictures(Task):
@@ -327,7 +327,9 @@ def close(a, b):
 def test_eval_of_a_classifier(checkpoints, shell):
     pytest.importorskip("matplotlib")
     images = checkpoints / "images"
-    code, said = shell("results/norms.py", f"a={images}", "--json", "out.json", "--plot", "out.png")
+    code, said = shell(
+        "results/gradients/norms.py", f"a={images}", "--json", "out.json", "--plot", "out.png"
+    )
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
     results = json.loads(Path("out.json").read_text())
     row = results["checkpoints"][0]
@@ -349,7 +351,7 @@ def test_eval_of_a_classifier(checkpoints, shell):
         "its batch-norm statistics"
     )
     few = ("--rollouts", 2, "--estimators", "maxrl", "--prompts", 5)
-    shell("results/norms.py", f"a={images}", *few, "--json", "two.json")
+    shell("results/gradients/norms.py", f"a={images}", *few, "--json", "two.json")
     row = json.loads(Path("two.json").read_text())["checkpoints"][0]
     assert list(row["norms"]) == ["maxrl"] and close(row["pass_rates"], p[:5])
     assert close(row["norms"]["maxrl"], norms["reinforce_mean"][:5]), (
@@ -362,7 +364,7 @@ def test_eval_of_a_language_model(checkpoints, shell):
     words = checkpoints / "words"
     files = ("--json", "out.json", "--plot", "out.png")
     code, said = shell(
-        "results/norms.py", f"b={words}", f"c={words}", *TRUSTED, "--samples", N, *files
+        "results/gradients/norms.py", f"b={words}", f"c={words}", *TRUSTED, "--samples", N, *files
     )
     assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
     results = json.loads(Path("out.json").read_text())
@@ -388,4 +390,4 @@ def test_eval_of_a_language_model(checkpoints, shell):
     ],
 )
 def test_refusals(checkpoints, shell, of, arguments, words):
-    refused(shell("results/norms.py", checkpoints / of, *arguments), *words)
+    refused(shell("results/gradients/norms.py", checkpoints / of, *arguments), *words)

@@ -1,4 +1,4 @@
-"""The exact oracle of results/oracle: its moments against the enumeration of all outcomes, its
+"""The exact oracle of results/gradients: its moments against the enumeration of all outcomes, its
 policy against autograd."""
 
 import itertools
@@ -11,8 +11,8 @@ from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
-from results.oracle import run
-from results.tables import oracle as summarise
+from results.gradients import curves
+from results.gradients import oracle as run
 
 RULES = {
     **run.METHODS,
@@ -123,22 +123,22 @@ def test_errors_are_mean_squared_distances():
     target, expected = torch.tensor([1.0, 0.0]), torch.tensor([0.3, 0.4])
     drawn = expected + 0.2 * torch.randn(20_000, 2)
     row = {"rollouts": 8, "cosine": [0.6], "length": [0.5], "noise": [0.2 * 2**0.5]}
-    assert summarise.error(row, best_step=False)[0] == pytest.approx(
+    assert curves.error(row, best_step=False)[0] == pytest.approx(
         (drawn - target).square().sum(1).mean().item(), rel=0.02
     )
     factor = (drawn @ target).mean() / drawn.square().sum(1).mean()
-    assert summarise.error(row)[0] == pytest.approx(
+    assert curves.error(row)[0] == pytest.approx(
         (factor * drawn - target).square().sum(1).mean().item(), rel=0.02
     )
     four = drawn.view(-1, 4, 2).mean(1)
-    assert summarise.error(row, 32, False)[0] == pytest.approx(
+    assert curves.error(row, 32, False)[0] == pytest.approx(
         (four - target).square().sum(1).mean().item(), rel=0.02
     )
 
 
 @pytest.fixture(scope="module")
 def kept():
-    return json.loads((ROOT / "results/oracle/results.json").read_text())
+    return json.loads((ROOT / "results/gradients/oracle.json").read_text())
 
 
 def test_what_is_kept_follows_from_the_facts(kept):

@@ -17,7 +17,7 @@ from maxrl.metrics import (
     pass_at_k,
     samples_to_match,
 )
-from results.fewer import times_fewer
+from results.lab.fewer import times_fewer
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():

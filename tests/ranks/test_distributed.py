@@ -9,7 +9,6 @@ import tiny
 import torch
 import worker_ddp
 from conftest import ROOT
-from runs import metrics, same_metrics
 from safetensors.torch import load_file
 from started import ended, torchrun
 
@@ -17,6 +16,7 @@ import train
 from maxrl import checkpoint
 from maxrl.evaluation import judge_samples
 from maxrl.parallel import distributed
+from runs import metrics, same_metrics
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import tiny
 import torch
 import worker_shard
 from conftest import ROOT
-from runs import metrics, same_metrics
 from safetensors.torch import load_file
 from started import ended, torchrun
 from worker_ddp import CASES, Dots
@@ -21,6 +20,7 @@ from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.run import setup
+from runs import metrics, same_metrics
 
 EVERY = [
     (setting, case)

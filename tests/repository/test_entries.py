@@ -1,9 +1,8 @@
-"""Whatever can be started is started by a test: every program, target and word of a protocol. Every
+"""Whatever can be started is started by a test: every program, target and study. Every
 command that they or a page print is read by the program it names."""
 
 import argparse
 import ast
-import json
 import os
 import re
 import runpy
@@ -18,7 +17,7 @@ from conftest import ROOT
 
 from maxrl.errors import UsageError
 from maxrl.run import command_line, grid
-from results.summarise import STUDIES
+from results.lab import __main__ as lab
 
 # What one can start, and the words with which it is run here or the test that runs it. A new
 # program of the tree needs a line.
@@ -43,22 +42,14 @@ STARTED = {
     "data/polaris/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/smollm2/prepare.py": "--help",
     "data/word_problems/prepare.py": "--help",
-    "results/agenda.py": "--list",
     "results/figure2/expected.py": "--help",
-    "results/figures.py": "figure1 --numbers --out figures",
-    "results/images.py": ". printed",
-    "results/keep.py": "MODEL kept",
-    "results/lab/__main__.py": "figure2 rates --dry-run",
-    "results/minimal/summarise.py": "--read printed",
-    "results/norms.py": "MODEL --split validation --prompts 4 --samples 4 --json n.json",
-    "results/oracle/run.py": "tests/learning/test_oracle.py",
+    "results/gradients/oracle.py": "tests/learning/test_oracle.py",
+    "results/lab/__main__.py": "mazes runs --stage fresh --dry-run",
+    "results/minimal/study.py": "tests/repository/test_results.py",
+    "results/gradients/norms.py": "MODEL --split validation --prompts 4 --samples 4 --json n.json",
     "results/page.html": "tests/repository/test_page.py",
-    "results/price/paper.py": "",
     "results/smollm2/verdicts.py": "--help",
-    "results/summarise.py": "tests/repository/test_results.py",
-    "results/tables/smollm2.py": "tests/repository/test_results.py",
     "results/tour.ipynb": "tests/repository/test_tour.py",
-    "results/tour.py": "",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
@@ -71,10 +62,7 @@ STARTED = {
 FOLDERS = ("maxrl", "data", "results", "tests")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += [page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))]
-PROTOCOLS = sorted(ROOT.glob("results/**/protocol.sh"))
 TARGETS = re.findall(r"(?m)^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text())
-# What the words at the top of a protocol leave open.
-OPEN = {"SEED": "0", "ESTIMATOR": "maxrl_rare", "NAME": "base"}
 # A stand-in for Python: it notes its words, and a training leaves the directory of a finished run.
 PYTHON = r"""#!/bin/bash
 [ "$1" = -c ] && exec {python} "$@"
@@ -120,20 +108,11 @@ def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
     """It ends well; of results/ a copy, since some write beside themselves."""
     pytest.importorskip("matplotlib")
     Path("MODEL").symlink_to(warm)
-    Path("printed").mkdir()
-    for method in ("maxrl", "grpo", "rloo"):
-        for seed in range(5):
-            line = "step 0: pass rate 0.100, 5 of 100 sums solved\n"
-            Path(f"printed/{method}-{seed}.txt").write_text(line)
     file = ROOT / program
     if program.startswith("results/"):
         file = Path(program)
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / program, file)
-    if program == "results/tour.py":
-        notebook = json.loads((ROOT / "results/tour.ipynb").read_text())
-        notebook["cells"] = notebook["cells"][:3]
-        Path("results/tour.ipynb").write_text(json.dumps(notebook))
     monkeypatch.setattr("sys.argv", [program, *STARTED[program].split()])
     try:
         runpy.run_path(str(file), run_name="__main__")
@@ -213,8 +192,11 @@ def read(monkeypatch):
             command_line.read_recipe(rest, "")
         elif file == "maxrl/grid.py":
             assert grid.main(rest) is None
-        elif file == "results/summarise.py":
-            assert set(rest) <= {*STUDIES, "STUDY"}
+        elif file == "results/lab.py":
+            monkeypatch.setattr(lab, "STUDIES", [*lab.STUDIES, "STUDY"])
+            with pytest.raises(Read), monkeypatch.context() as patch:
+                patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+                lab.main(rest)
         elif file.startswith("data/") or re.search("argparse|arguments", Path(file).read_text()):
             monkeypatch.setattr("sys.argv", [file, *rest])
             with monkeypatch.context() as patch, pytest.raises(Read):
@@ -238,28 +220,15 @@ def test_a_target_gives_commands(target, started, read):
         read(words)
 
 
-@pytest.mark.parametrize("file", PROTOCOLS, ids=lambda file: file.parent.name)
-def test_a_protocol_gives_commands(file, started, read):
-    """Every word that its first lines have, in their order; those are the words that it takes."""
-    text, name = file.read_text(), file.relative_to(ROOT).as_posix()
-    lines = re.findall(rf"(?m)^#   ((?:\w+=\S+ )*bash {name} .*?)(?:  |$)", text)
-    words = {shlex.split(line.partition(name)[2])[0] for line in lines}
-    assert words == set(re.findall(r"(?m)^([a-z][a-z0-9-]*)\)$", text))
-    for line in lines or [f"bash {name}"]:
-        for left_open, value in OPEN.items():
-            line = line.replace(left_open, value)
-        given = started("bash", "-c", line)
-        assert given, line
-        for command in {tuple(command): None for command in given}:
-            read(list(command))
-
-
-def test_the_agenda_gives_commands(read):
-    agenda = runpy.run_path(str(ROOT / "results/agenda.py"))
-    for block in [*agenda["checks"](), *agenda["mazes"](), *agenda["images"]()]:
-        for _, given in block.phases:
-            for command in given:
-                read(shlex.split(command))
+@pytest.mark.parametrize("study", [name for name in lab.STUDIES if name != "comparison"])
+def test_a_study_gives_commands(study, read):
+    """Every run and every test of it is read by the program that it names."""
+    module = lab.load(study)
+    for stage in module.RUNS.values():
+        for words in stage.values():
+            read(words)
+    for words in getattr(module, "TESTS", {}).values():
+        read([*words, "--json", "file"])
 
 
 def commands(page: Path) -> list[str]:
@@ -275,15 +244,12 @@ def test_the_commands_of_a_page(page, read):
     """Those with a placeholder are left out."""
     for command in commands(page):
         command = re.sub(r"^(train|eval|sample)\.py (?=\w)", r"python \g<0>", command.strip())
-        match = re.search(r"(?:\b(python|torchrun|make)|(bash results\S+)) (.*)", command)
+        match = re.search(r"\b(python|torchrun|make) (.*)", command)
         if not match or re.search(r"\.\.\.|\[|\bRECIPE\b|NAME|DIR", command):
             continue
-        program, protocol, rest = match.groups()
+        program, rest = match.groups()
         words = shlex.split(rest.rstrip("'\""))
-        if protocol:
-            text = (ROOT / protocol.split()[1]).read_text()
-            assert re.search(rf"(?m)^{words[0]}\)$", text), command
-        elif program == "make":
+        if program == "make":
             named = [word for word in words if re.fullmatch("[a-z][a-z0-9-]*", word)]
             assert set(named) <= set(TARGETS), command
         elif words[0] == "-m" and len(words) == 2:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
-from runs import metrics, weights
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
@@ -20,6 +19,7 @@ from maxrl.io.user_code import imported
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
+from runs import metrics, weights
 
 FRONT = (
     "README.md",
@@ -343,6 +343,5 @@ def test_the_numbers_stand_in_the_results():
     assert len(cells) == len(pages) == 4
     for said, page in cells:
         numbers = re.findall(r"\.\d+", said)
-        assert numbers and all(
-            f"0{number}" in (ROOT / pages[page]).read_text() for number in numbers
-        ), said
+        text = (ROOT / pages[page]).read_text()
+        assert numbers and all(number in text for number in numbers), said

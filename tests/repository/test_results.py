@@ -1,8 +1,12 @@
-"""The tables and figures of results/ can be recomputed from the files beside them."""
+"""The tables and figures of results/ can be recomputed from the files beside them, and the kept
+runs are those that the studies name."""
 
+import ast
 import itertools
 import json
 import re
+import shlex
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +15,26 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES
-from results import figures, summarise
-from results.images import noise
-from results.reading import blocks, crossing
-from results.tables import cells
+from maxrl.run import command_line, grid
+from results.lab import __main__ as lab
+from results.lab import intervals, keep
+from results.lab.runs import in_order, options, product
+from results.order.study import noise
 
-FIGURES = ROOT / "results/figures"
-PAGES = {  # the pages of studies, and those that show the comparison of all of them
-    study: [ROOT / "results" / study / "README.md"]
-    for study in summarise.STUDIES
-    if study != "comparison"
-} | {"comparison": [ROOT / "results/README.md", ROOT / "README.md"]}
+RESULTS = ROOT / "results"
+FIGURES = sorted(RESULTS.glob("*/figures/*.json"))
+# Studies with tables, and the pages that show parts of them.
+PAGES = {
+    study: [RESULTS / study / "README.md"]
+    for study in lab.STUDIES
+    if hasattr(lab.load(study), "tables")
+} | {"comparison": [RESULTS / "README.md", ROOT / "README.md"]}
 # Tables of settings and verdicts, without a measured number.
 SETTINGS = ("| paper | claim |", "| expected | found |")
+# What a study has by these names, and what scripts are started by.
+SHARED = {"tables", "main"}
+# Options that a recorded command may have otherwise: where it was, how often it was saved.
+PLACES = {"--out", "--init", "--resume", "--save-every-minutes", "--keep", "--track"}
 
 
 def tables(text: str) -> list[list[str]]:
@@ -39,11 +50,11 @@ def measured(page: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("study", summarise.STUDIES)
+@pytest.mark.parametrize("study", PAGES)
 def test_the_tables_of_a_study(study):
     """tables.md is what its files say, to the digit, and a page has parts of its tables alone."""
-    text = summarise.tables(study)
-    assert summarise.page(study).read_text() == text, f"python results/summarise.py {study}"
+    text = lab.tables_of(study)
+    assert lab.page(study).read_text() == text, f"python -m results.lab {study} tables"
     known = tables(text)
     for page in PAGES[study]:
         shown = measured(page)
@@ -55,32 +66,108 @@ def test_the_tables_of_a_study(study):
 
 def test_the_whole_comparison_is_shown():
     """No setting is left out on either page, whatever it says."""
-    for page in PAGES["comparison"]:
-        (whole,) = tables(summarise.tables("comparison"))
-        assert whole in tables(page.read_text())
+    short, whole = tables(lab.tables_of("comparison"))
+    assert len(short) <= 7
+    assert short in tables((ROOT / "README.md").read_text())
+    for table in (short, whole):
+        assert table in tables((RESULTS / "README.md").read_text())
+
+
+@pytest.mark.parametrize("study", [name for name in lab.STUDIES if name != "comparison"])
+def test_the_runs_of_a_study(study):
+    """Every kept run is one that the study names, with the options that it was recorded with."""
+    file = RESULTS / study / "runs.json"
+    kept = json.loads(file.read_text())["runs"] if file.exists() else {}
+    stages = lab.load(study).RUNS
+    named = {name: words for stage in stages.values() for name, words in stage.items()}
+    for name, run in kept.items():
+        words = named[name.replace("earlier/", "")]
+        if "command" in run:
+            assert recorded(run["command"]) == settings(words), name
+        elif "estimator" in run:
+            _, config = command_line.read_recipe(words[1:], "")
+            asked = ("estimator", "rollouts", "lr", "seed")
+            assert {key: run[key] for key in asked} == {key: getattr(config, key) for key in asked}
+
+
+def recorded(command: str) -> tuple[str, dict]:
+    return settings(shlex.split(command)[1:])
+
+
+def settings(words: list[str]) -> tuple[str, dict]:
+    """The recipe's name, and the options that decide what a run learns, as numbers where they are
+    numbers."""
+    found = {}
+    for option, value in options(words):
+        if option not in PLACES:
+            plain = re.sub(r"runs/\w+/mazes", "mazes", value)
+            found[option] = float(plain) if re.fullmatch(r"[\d.e-]+", plain) else plain
+    return words[1].rpartition(":")[2], found
+
+
+def test_a_planned_stage_is_run_by_name_alone():
+    for study in lab.STUDIES:
+        module = lab.load(study)
+        for stage in getattr(module, "PLANNED", {}):
+            assert module.RUNS[stage], (study, stage)
+
+
+def test_runs_start_after_those_they_start_from():
+    runs = product("{n}/rl", "train.py maze9_laptop --init runs/x/{n}/base", n=[0, 1])
+    runs |= product("{n}/base", "train.py maze9_laptop_sft --seed {n}", n=[0, 1])
+    first, rest = in_order(runs, "runs/x")
+    assert list(first) == ["0/base", "1/base"]
+    assert list(rest) == ["0/rl", "1/rl"]
+
+
+def test_a_study_runs_by_the_grid(monkeypatch, capsys, in_a_directory_of_its_own):
+    """With one core each, bases first, the chosen ones alone; --dry-run says the same words."""
+    made = []
+    monkeypatch.setattr(grid, "run_all", lambda *given: made.append(given) and 0)
+    chosen = ["fixed_set", "runs", "--only", "seed1/grpo"]
+    assert lab.main(chosen) == 0
+    ((_, runs, folder, slots),) = made
+    assert list(runs) == ["seed1/grpo"] and folder == Path("runs/fixed_set")
+    assert [slot["OMP_NUM_THREADS"] for slot in slots] == ["1"]
+    lab.main([*chosen, "--dry-run"])
+    assert shlex.join(runs["seed1/grpo"]) in capsys.readouterr().out
+
+
+def test_what_is_kept_of_a_run(warm):
+    """Means of five steps, each evaluation where it was; columns give the rows back."""
+    rows = [row for row, _ in keep.json_lines(warm / "metrics.jsonl")]
+    kept = keep.kept_run(warm)
+    steps = kept["metrics"]["step"]
+    assert steps == [*range(4, len(rows) - 1, 5), len(rows) - 1][: len(steps)]
+    first = np.mean([row["loss"] for row in rows[:5]])
+    assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
+    assert kept["command"] and kept["commit"] is not None and kept["machine"]
+
+
+def test_one_name_one_meaning():
+    """No two functions of results/ have one name, but for what every study or script has."""
+    names: Counter = Counter()
+    for file in RESULTS.rglob("*.py"):
+        defined = [node for node in ast.parse(file.read_text()).body]
+        names.update(node.name for node in defined if isinstance(node, ast.FunctionDef))
+    assert {name for name, count in names.items() if count > 1} <= SHARED
 
 
 def test_the_interval():
-    """A hand-computed case, and the quantiles against Student's density, integrated."""
+    """A hand-computed case, and the quantiles of a printed table."""
     values = np.array([0.0, 2.0])  # mean 1, standard error 1
-    assert cells.over_seeds(values, digits=2) == "1.00 ± 12.71"
-    assert cells.over_seeds(values[:1]) == "0.000"
-    for count, quantile in cells.T.items():
-        degrees = count - 1
-        # With t = sqrt(degrees) tan(angle) the density is a power of the cosine.
-        angle = np.linspace(0, np.pi / 2, 100_001)
-        density = np.cos(angle) ** (degrees - 1)
-        inside = angle <= np.arctan(quantile / degrees**0.5)
-        assert density[inside].sum() / density.sum() == pytest.approx(0.95, abs=1e-4)
+    assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
+    assert intervals.interval(values[:1]) == "0.000"
+    tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
+    assert {count: intervals.t_quantile(count) for count in tabled} == tabled
 
 
 def test_every_file_names_its_command():
-    """Evaluations and curves of a study; the paper's, pictures, runs and checkpoints have their own
-    source."""
+    """Runs and tests of a study; the paper's, pictures and checkpoints have their own source."""
     files = [
         file
-        for file in (ROOT / "results").rglob("*.json")
-        if not {"paper", "figures", "runs", "bench", "gpu", "base"} & set(file.parts)
+        for file in RESULTS.rglob("*.json")
+        if not {"paper", "figures", "speed", "base"} & set(file.parts)
     ]
     assert len(files) > 20
     for file in files:
@@ -89,38 +176,40 @@ def test_every_file_names_its_command():
 
 def test_the_figures_are_redrawn_from_files(tmp_path):
     """Without training, every number and every word is the same."""
-    figures.main(["--numbers", "--out", str(tmp_path)])
-    made = {file.name: json.loads(file.read_text()) for file in tmp_path.iterdir()}
-    kept = {file.name: json.loads(file.read_text()) for file in FIGURES.glob("*.json")}
+    lab.main(["all", "figures", "--numbers", "--out", str(tmp_path)])
+    made = {file.relative_to(tmp_path): file.read_text() for file in tmp_path.rglob("*.json")}
+    kept = {file.relative_to(RESULTS): file.read_text() for file in FIGURES}
     assert made == kept, "what they show has changed: make figures"
-    assert {file.stem for file in FIGURES.glob("*.png")} == {name[:-5] for name in made}
+    pictures = {file.relative_to(RESULTS) for file in RESULTS.glob("*/figures/*.png")}
+    assert pictures == {name.with_suffix(".png") for name in made}
 
 
 def test_a_figure_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    figures.main(["figure1", "--out", str(tmp_path)])
-    assert (tmp_path / "figure1.png").read_bytes().startswith(b"\x89PNG")
+    lab.main(["gradients", "figures", "--only", "figure1", "--out", str(tmp_path)])
+    (picture,) = tmp_path.rglob("*.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_figure_fits_on_a_page():
     """At most 1,100 pixels tall, as wide as a page; title and caption are there."""
     image = pytest.importorskip("PIL.Image")
-    for file in FIGURES.glob("*.png"):
-        width, height = image.open(file).size
+    for file in FIGURES:
+        width, height = image.open(file.with_suffix(".png")).size
         assert width == 1290 and height <= 1100, file
-        numbers = json.loads(file.with_suffix(".json").read_text())
+        numbers = json.loads(file.read_text())
         assert numbers["title"] and numbers["caption"], file
 
 
 def test_every_figure_is_on_a_page():
-    pages = "".join(file.read_text() for file in (ROOT / "results").rglob("README.md"))
-    for file in FIGURES.glob("*.png"):
-        assert f"figures/{file.name})" in pages, file
+    pages = "".join(file.read_text() for file in RESULTS.rglob("README.md"))
+    for file in FIGURES:
+        assert f"figures/{file.stem}.png)" in pages, file
 
 
 def test_paper_and_ours_are_never_confused():
     """Lines of the paper are in panels that say so, and a reduced scale of ours is said."""
-    for file in FIGURES.glob("*.json"):
+    for file in FIGURES:
         for panel in json.loads(file.read_text())["panels"]:
             title = panel["title"]
             if any(line.get("paper") for line in panel["lines"]):
@@ -131,10 +220,9 @@ def test_paper_and_ours_are_never_confused():
 
 def test_the_crossing():
     """The first block from which the lead stays; a lead that is lost again does not count."""
-    lead = blocks(np.arange(5, 1001, 5), np.tile(np.repeat([1.0, -2, 3, 4], 50), (2, 1)), 250)
-    assert lead.tolist() == [[1, -2, 3, 4]] * 2
-    assert crossing(lead.mean(0), 250) == 500
-    assert crossing(np.array([1.0, 2])) == 0 and crossing(np.array([1.0, 0])) is None
+    assert intervals.crossing(np.array([1.0, -2, 3, 4]), 250) == 500
+    assert intervals.crossing(np.array([1.0, 2])) == 0
+    assert intervals.crossing(np.array([1.0, 0])) is None
 
 
 @pytest.mark.parametrize(

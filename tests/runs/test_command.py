@@ -83,7 +83,7 @@ def test_an_installed_package_has_every_file(installed):
     "arguments, words",
     [
         (
-            ["maze9_laptop", "--task", f"{ROOT}/results/small_tasks/tasks.py:SubsetSum"],
+            ["maze9_laptop", "--task", f"{ROOT}/results/texts/tasks.py:SubsetSum"],
             "or make this one with the recipe maze9_laptop_sft\n",
         ),
         (

@@ -9,7 +9,6 @@ import pytest
 import tiny
 import torch
 import tqdm
-from runs import SHORT, refused
 from tokenizers import Regex, pre_tokenizers
 
 from maxrl import checkpoint
@@ -25,6 +24,7 @@ from maxrl.run import table
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
+from runs import SHORT, refused
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 UP = ("--task", "tiny:Up", "--max-response", 6)
@@ -286,7 +286,7 @@ def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
         code, said = shell("eval.py", "rl", *FEW, *options)
         assert code == 0 and words in said and {*drawn} == {used}, said
     del drawn[:]
-    code, said = shell("results/norms.py", "rl", "--samples", 4, "--prompts", 2)
+    code, said = shell("results/gradients/norms.py", "rl", "--samples", 4, "--prompts", 2)
     assert code == 0 and {*drawn} == {(1, 1)}, said
 
 

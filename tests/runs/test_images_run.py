@@ -10,7 +10,6 @@ import tiny
 import torch
 import torch.nn.functional as F
 from command_lines import with_overrides
-from runs import die, metrics, refused, timeless, weights
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
@@ -20,6 +19,7 @@ from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
 from maxrl.tasks.images import Images
+from runs import die, metrics, refused, timeless, weights
 
 
 def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
@@ -201,7 +201,7 @@ def test_a_run_that_diverged(recipe, shell):
     model.fc.bias.data[3] = math.nan
     checkpoint.save("bad", model, recipe={"config": recipe.to_dict()})
     refused(shell("eval.py", "bad", "--k", 1), "logits are not finite")
-    refused(shell("results/norms.py", "bad"), "logits are not finite")
+    refused(shell("results/gradients/norms.py", "bad"), "logits are not finite")
 
 
 def test_eval_refuses_what_a_classifier_does_not_do(recipe, shell):

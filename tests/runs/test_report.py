@@ -15,7 +15,6 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
-from runs import SHORT, die, metrics, timeless, weights
 
 from maxrl import report
 from maxrl.config import Config
@@ -23,6 +22,7 @@ from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.run import samples as written
 from maxrl.tasks.maze import ID, verify
+from runs import SHORT, die, metrics, timeless, weights
 
 EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
 

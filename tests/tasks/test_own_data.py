@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
-from runs import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
+from runs import metrics, refused
 
 
 def test_train_on_ones_own_data(own, shell):
@@ -110,7 +110,7 @@ def test_a_model_is_missing(own, shell):
     at = own.index("--init")
     for options in (
         own[:at] + own[at + 2 :],
-        ["prompts", "--task", f"{ROOT}/results/small_tasks/tasks.py:ReverseText"],
+        ["prompts", "--task", f"{ROOT}/results/texts/tasks.py:ReverseText"],
     ):
         said = shell("train.py", *options, "--reward", "rewards.py:correct", "--out", "no")
         refused(said, "name a checkpoint or a hub id with --init")

@@ -391,7 +391,7 @@ def test_the_rollouts_of_a_policy():
 def test_the_validation_task_keeps_its_rewards():
     """Evaluations get their judge as an argument."""
     cfg = Config(
-        task=f"{ROOT}/results/small_tasks/tasks.py:ReverseText", init="x", zero_reward_at_limit=True
+        task=f"{ROOT}/results/texts/tasks.py:ReverseText", init="x", zero_reward_at_limit=True
     )
     task, validation = load_task(cfg.task, "train"), load_task(cfg.task, "validation")
     judge = setup.choose_rewards(cfg, task, validation)

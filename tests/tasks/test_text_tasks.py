@@ -17,7 +17,7 @@ from maxrl.tasks.base import Example, Task, Within
 from maxrl.tasks.rows import read_rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
-SMALL = ROOT / "results/small_tasks/tasks.py"
+SMALL = ROOT / "results/texts/tasks.py"
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
 
 
@@ -207,12 +207,12 @@ def test_generated_tasks(name):
 def test_the_small_tasks_train(shell, name):
     """The recipes of the study: a warm-up, RL from it, and a look at the run."""
     Path("results").symlink_to(ROOT / "results")
-    recipe = f"results/small_tasks/tasks.py:{name}"
+    recipe = f"results/texts/tasks.py:{name}"
     for words in (f"{recipe}_sft --steps 2", f"{recipe} --steps 1 --prompts 2 --rollouts 4"):
         code, said = shell("train.py", *words.split())
         assert code == 0, said
     task = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}[name]
-    words = ["--task", f"results/small_tasks/tasks.py:{task}", "--prompts", 1]
+    words = ["--task", f"results/texts/tasks.py:{task}", "--prompts", 1]
     code, said = shell("sample.py", f"runs/{name}-maxrl", *words)
     assert code == 0 and "of 32 rollouts are right" in said, said
 

@@ -3,7 +3,7 @@ r"""How often the boxed verdict and that of the published code differ, on respon
     python tests/tasks/verdicts.py
 
 Every response is a form of a number or formula in a sentence, right or wrong. The counts say how
-the two rules differ, not how often a model would write so. results/machines.md quotes them.
+the two rules differ, not how often a model would write so. results/speed/machines.md quotes them.
 """
 
 from pathlib import Path

@@ -1,0 +1,164 @@
+"""Many epochs over 128 mazes.
+
+Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the mean reward of the
+five epochs before, on the fixed mazes themselves.
+"""
+
+import statistics
+
+import numpy as np
+
+from maxrl.run.table import coverage
+from results.lab.data import paired, paper, runs, tested
+from results.lab.figures import pair, seed_curves, seeds_said
+from results.lab.intervals import interval
+from results.lab.runs import evaluation, product
+from results.lab.tables import METHODS, clipped, differences, levels, over_blocks, table
+
+KS = (1, 8, 64)
+# Epochs between evaluations, and the steps of an epoch.
+EVERY, EPOCH = 5, 8
+SEEDS = range(3)
+VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
+RL = (
+    "train.py maze9_laptop --estimator {method} --lr 1e-4 --schedule constant --seed {seed} "
+    f"--init runs/mazes/strong/seed{{seed}}/base {VALIDATION}"
+)
+RUNS = {
+    "fixed": product(
+        "seed{seed}/{method}",
+        f"{RL} --task.directory runs/fixed_set/mazes --epochs 60",
+        seed=SEEDS,
+        method=METHODS,
+    ),
+    "fresh": product("fresh/seed{seed}/{method}", f"{RL} --steps 480", seed=SEEDS, method=METHODS),
+}
+PLANNED = {"fresh": "the same on mazes that never repeat: 1.8"}
+MODELS = {"base": "mazes/strong/seed{seed}/base"}
+TESTS = {
+    "bases.json": evaluation("--split validation --prompts 128 --samples 64", MODELS, seed=SEEDS),
+    "test.json": evaluation(
+        "--prompts 256 --samples 256",
+        MODELS | {name: f"fixed_set/seed{{seed}}/{name}" for name in METHODS},
+        seed=SEEDS,
+    ),
+}
+
+
+def kept() -> dict[str, dict[int, list[dict]]]:
+    return paired(runs("fixed_set"), METHODS)
+
+
+def validation(found: dict, k: int) -> dict[str, np.ndarray]:
+    """{method: pass@k (seeds, evaluations)}, the first that of the bases."""
+    curves = {}
+    bases = coverage(tested("fixed_set/bases.json"), [k])["base"].mean(1)  # (seeds, 1)
+    for method, seeds in found.items():
+        passed = [
+            [row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row]
+            for rows in seeds.values()
+        ]
+        curves[method] = np.concatenate([bases[list(seeds)], passed], 1)
+    return curves
+
+
+def in_training(found: dict) -> dict[str, np.ndarray]:
+    """{method: pass@1 in training between evaluations, (seeds, evaluations - 1)}."""
+    curves = {}
+    for method, seeds in found.items():
+        rewards = np.array([[row["reward"] for row in rows] for rows in seeds.values()])
+        curves[method] = rewards.reshape(len(seeds), -1, EPOCH).mean(2)
+    return curves
+
+
+def memory(training: dict, held_out: dict):
+    """Training pass@1 on the fixed mazes, and how far above validation it is."""
+    rows = []
+    for i in range(training["maxrl"].shape[1]):
+        cells = [interval(values[:, i]) for values in training.values()]
+        for method, values in training.items():
+            # Validation at both ends of the same epochs.
+            gap = values[:, i] - held_out[method][:, i : i + 2].mean(1)
+            cells.append(interval(gap, "+"))
+        rows.append([f"{EVERY * i}-{EVERY * (i + 1)}", *cells])
+    names = [f"{name}: training pass@1" for name in METHODS.values()]
+    names += [f"{name}: minus validation" for name in METHODS.values()]
+    table(["epochs", *names], rows)
+
+
+def best_and_last(found: dict, ones: dict, many: dict):
+    rows = []
+    for seed in found["maxrl"]:
+        for method, name in METHODS.items():
+            one, wide = ones[method][seed], many[method][seed]
+            cells = [f"{one.max():.3f}", EVERY * one.argmax(), f"{one[-1]:.3f}"]
+            cells += [f"{one.max() - one[-1]:.3f}", f"{wide[0]:.3f}", f"{wide.max():.3f}"]
+            cells += [EVERY * wide.argmax(), f"{wide[-1]:.3f}", clipped(found[method][seed])]
+            rows.append([f"seed {seed} {name}", *cells])
+    of_one = ("best pass@1", "epoch", "last", "lost since")
+    of_many = ("pass@64: base", "best", "epoch", "last", "steps clipped")
+    table(["run", *of_one, *of_many], rows)
+
+
+def never_repeated(ones: dict):
+    """The runs of mazes from the same bases at the same steps: mazes that never repeat."""
+    found = runs("mazes", "strong/", "-lr1e-4", 480)
+    there, here, rows = [], [], []
+    for seed in SEEDS:
+        rewards = []
+        for method in METHODS:
+            late = [row["reward"] for row in found[method][seed] if 400 <= row["step"] < 480]
+            rewards.append(statistics.mean(late))
+        there.append(rewards)
+        here.append([statistics.mean(ones[method][seed][-3:]) for method in METHODS])
+        rows.append([seed, *(f"{value:.3f}" for value in rewards + here[-1])])
+    names = [f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()]
+    names += [f"{name}: validation here, epochs 50-60" for name in METHODS.values()]
+    table(["seed", *names], rows)
+    rows = []
+    means = np.array(there)  # (seeds, methods)
+    for what, values in (("fresh mazes", means), ("fresh minus here", means - here)):
+        maxrl, grpo, rloo = values.T
+        gaps = [interval(gap, "+") for gap in (grpo - maxrl, grpo - rloo)]
+        rows.append([what, *map(interval, values.T), *gaps])
+    gaps = ("GRPO minus MaxRL", "GRPO minus RLOO")
+    table(["mean over seeds, 95 %", *METHODS.values(), *gaps], rows)
+
+
+def tables():
+    found = kept()
+    held_out = {k: validation(found, k) for k in KS}
+    for k, curves in held_out.items():
+        epochs = range(0, EVERY * curves["maxrl"].shape[1], EVERY)
+        over_blocks(f"epoch, validation pass@{k}", curves, epochs)
+    best_and_last(found, held_out[1], held_out[64])
+    memory(in_training(found), held_out[1])
+    never_repeated(held_out[1])
+    ks = [1, 8, 64, 256]
+    passed = coverage(tested("fixed_set/test.json"), ks)
+    levels(passed, ks, found)
+    differences(passed, ks)
+
+
+def figure4() -> dict:
+    """Many epochs over few problems, from the bases on."""
+    found = kept()
+    panels = []
+    for theirs_k, k in (("pass@1", 1), ("pass@128", 64)):
+        curves = validation(found, k)
+        epochs = EVERY * np.arange(curves["maxrl"].shape[1]) * 1.0
+        lines = [seed_curves(name, epochs, values) for name, values in curves.items()]
+        left = ("paper: GSM8K, SmolLM2-360M", theirs_k, paper(4)[theirs_k])
+        panels += pair(
+            left, ("ours: 128 mazes of 9x9 (reduced scale)", f"pass@{k}", lines), "epochs"
+        )
+        panels[-1]["levels"] = {str(round(curves["maxrl"][:, 0].mean(), 3)): "before RL"}
+    return {
+        "title": "Over 60 epochs MaxRL keeps most of its base's pass@64, GRPO and RLOO lose it",
+        "caption": "Figure 4, held-out problems. Ours: strong base, .3M parameters, 128 validation "
+        f"mazes x 64 samples. Solid: ours, {seeds_said(len(found['maxrl']))}; dashed: the paper's",
+        "panels": panels,
+    }
+
+
+FIGURES = {"figure4": figure4}

@@ -1,0 +1,193 @@
+"""Figures that are all numbers: panels of curves, thin ones for seeds, the paper's dashed."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+from maxrl import plots
+from maxrl.io.files import write_text
+from results.lab.data import in_blocks
+
+MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
+MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
+SOLVED = "share of prompts with a success"
+OWN_KEYS = ("lines", "levels", "said")
+SMALL = {"textcoords": "offset points", "fontsize": 7}
+# Rows of the studies that are variants of a method, in paler colours.
+plots.STYLE |= {
+    "seed 0": ("seed 0", "#117864"),
+    "seed 1": ("seed 1", "#a0785a"),
+    "seed 2": ("seed 2", "#c2558f"),
+    "self": ("SELF", "#a0785a"),
+    "exact order n": ("exact order N", "#e67e22"),
+    "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
+    "maxrl-128": ("MaxRL", "#e67e22"),
+    "maxrl-16": ("MaxRL", "#f5b041"),
+    "grpo-128": ("GRPO", "#7fb3d5"),
+    "maxrl-not clipped": ("MaxRL", "#e67e22"),
+    "grpo-not clipped": ("GRPO", "#7fb3d5"),
+    "maxrl-32x16": ("MaxRL", "#f1948a"),
+    "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),
+    "grpo-32x16": ("GRPO", "#7fb3d5"),
+}
+
+
+def curve(name: str, x, y, **more) -> dict:
+    return {"name": name, "x": x, "y": y, **more}
+
+
+def panel(title: str, xlabel: str, ylabel: str, lines: list[dict], **axes) -> dict:
+    """A panel; `axes` are further settings of matplotlib's axes."""
+    return {"lines": lines, "title": title, "xlabel": xlabel, "ylabel": ylabel, **axes}
+
+
+def theirs(curves: dict) -> list[dict]:
+    """The paper's curves {method: (x, y)}."""
+    return [curve(name, x, y, paper=True) for name, (x, y) in curves.items()]
+
+
+def seed_curves(name: str, x, values) -> dict:
+    """The mean of values (seeds, points), and a thin line for each seed."""
+    values = np.array(values)
+    each = {"seeds": values} if len(values) > 1 else {}
+    return curve(name, x, values.mean(0), **each)
+
+
+def level(*panels: dict) -> list[dict]:
+    """The panels with one y axis that has zero in it."""
+    values = [one.get("seeds", one["y"]) for each in panels for one in each["lines"]]
+    top = max(map(np.max, values))
+    bottom = min(map(np.min, values))
+    limits = (min(0, 1.08 * bottom), min(1.02, 1.08 * top))
+    return [each | {"ylim": limits} for each in panels]
+
+
+def pair(paper: tuple, ours: tuple, xlabel: str, **axes) -> list[dict]:
+    """The paper's panel and ours with one y axis, each (title, ylabel, curves or lines)."""
+    title, ylabel, curves = paper
+    left = panel(title, xlabel, ylabel, theirs(curves), **axes)
+    title, ylabel, lines = ours
+    return level(left, panel(title, xlabel, ylabel, lines, **axes))
+
+
+def block_curves(found: dict, key: str, size: int) -> list[dict]:
+    """Means over blocks of steps of the runs {method: {seed: rows}}."""
+    lines = []
+    for name, seeds in found.items():
+        blocks = [in_blocks(rows, key, size).T for rows in seeds.values()]
+        values = np.array([sum(each) / len(each) for each in blocks])
+        lines.append(seed_curves(name, size // 2 + size * np.arange(values.shape[1]), values))
+    return lines
+
+
+def smoothed(found: dict, key: str) -> list[dict]:
+    """Running means over nine rows of the runs {method: {seed: rows}}."""
+    lines = []
+    for name, seeds in found.items():
+        steps, values = plots.over_steps(list(seeds.values()), key)
+        # A mean of nine points has all nine there.
+        lines.append(seed_curves(name, steps[4:-4], plots.smooth(values, 9)[:, 4:-4]))
+    return lines
+
+
+def seeds_said(count: int) -> str:
+    return "one seed" if count == 1 else f"mean of {count} seeds and each of them (thin)"
+
+
+def plain(value):
+    """Numbers of five significant digits, in lists: the same on every machine."""
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(part) for part in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.5g}")
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def write(name: str, numbers: dict, folder: Path, pictures: bool):
+    """Write NAME.json, and NAME.png if there are to be pictures."""
+    numbers = plain(numbers)
+    write_text(folder / f"{name}.json", json.dumps(numbers, allow_nan=False) + "\n")
+    if pictures:
+        picture(numbers, folder / f"{name}.png")
+    print(f"{name}: {numbers['title']}")
+
+
+def draw_line(ax, one: dict):
+    """Draw a line; None where it needs no entry in the legend."""
+    x, y = (np.array(one[key], float) for key in "xy")
+    color = plots.colour(one["name"])
+    points = one.get("points")
+    for seed in one.get("seeds", ()):
+        thin = {"ls": "none", "marker": ".", "ms": 4} if points else {"lw": 0.7}
+        ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
+    few = len(x) <= 20
+    style = {"ls": "--" if one.get("paper") else "-", "lw": one.get("lw", 1.8)}
+    style |= {"marker": "o", "ms": 3} if few else {}
+    if points:
+        style = {"ls": "none", "marker": points if isinstance(points, str) else "o", "ms": 5}
+        style |= {"mfc": "white"}
+    (drawn,) = ax.plot(x, y, label=plots.called(one["name"]), color=color, **style)
+    return None if one.get("unnamed") else drawn
+
+
+def draw_panel(ax, each: dict, legend: dict):
+    """Draw a panel, and put its lines into the legend {name: line}."""
+    for one in each["lines"]:
+        drawn = draw_line(ax, one)
+        if drawn and (one["name"] not in legend or not one.get("paper")):
+            legend[one["name"]] = drawn
+    ax.set(**{key: each[key] for key in each if key not in OWN_KEYS})
+    for value, sentence in each.get("levels", {}).items():
+        ax.axhline(float(value), ls=":", lw=1, color="#555555")
+        at, side = (0.02, "left") if each.get("said") == "left" else (1, "right")
+        where = ((at, float(value)), (0, 2), ("axes fraction", "data"))
+        ax.annotate(sentence, *where, ha=side, **SMALL)
+    for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+        if scale == "log":
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
+    if ax.get_xscale() == "linear":
+        ax.locator_params(axis="x", nbins=6)
+
+
+def picture(numbers: dict, file: Path):
+    """Draw a figure that is all numbers, 1,290 pixels wide and at most 1,100 tall.
+
+    title     what the figure shows, above the panels
+    caption   below them: scale, seeds, how the lines were made
+    columns   panels in a row, 2 without it
+    panels    each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
+              `levels` {value: sentence} for horizontal lines, `said` on the left or right
+    a line    name, x, y; `seeds` are drawn thin, `unnamed` is not in the legend,
+              `paper` is dashed, `points` (or their marker) has no line
+    """
+    import matplotlib.pyplot as plt
+    from PIL import Image
+
+    plt.rcParams.update(plots.RC)
+    panels, columns = numbers["panels"], numbers.get("columns", 2)
+    rows = -(-len(panels) // columns)
+    size = (8.6, 1.4 + (2.9 if rows == 1 else 2.75 * rows))
+    fig, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    legend: dict = {}
+    for ax, each in zip(axes.flat, panels):
+        draw_panel(ax, each, legend)
+    styles = list(plots.STYLE)
+    known = [name for name in legend if name.partition("-")[0] in styles]
+    order = sorted(known, key=lambda name: (styles.index(name.partition("-")[0]), name))
+    order += sorted(set(legend) - set(known))
+    about = {"title": textwrap.fill(numbers["caption"], 140), "title_fontsize": 8}
+    widest = max(len(plots.called(name)) for name in order)
+    about["ncols"] = min(len(order), 105 // (widest + 8))
+    fig.legend(handles=[legend[name] for name in order], loc="outside lower center", **about)
+    fig.suptitle(textwrap.fill(numbers["title"], 92), fontsize=11, fontweight="bold")
+    fig.savefig(file, dpi=150)
+    plt.close(fig)
+    # 256 colours are enough for a figure, in a third of the bytes.
+    Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)

@@ -1,0 +1,144 @@
+"""What stays of a study's runs and tests.
+
+A run is its command, versions, machine and metrics: of sequences the means of every five steps, of
+a classifier its evaluations and the means between them. Seconds are medians: a step during which
+the machine slept says nothing of the method.
+"""
+
+import json
+import platform
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from maxrl.io.files import json_lines
+from maxrl.metrics import exact_pass_at_k
+from results.lab.data import KS, RESULTS, read_json
+
+STEPS = 5
+KEPT = (
+    "reward",
+    "frac_reward_zero_mean",
+    "frac_reward_one_mean",
+    "entropy",
+    "completions/mean_length",
+    "loss",
+    "grad_norm",
+    "lr",
+    "seconds",
+    "rollouts",
+)
+LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of a classifier's batches
+# What is known of a test of classifiers.
+ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
+
+
+def digits(values, count: int) -> list[float]:
+    return [float(f"{value:.{count}g}") for value in values]
+
+
+def thinned(rows: list[dict], size: int = STEPS) -> list[dict]:
+    """Means over `size` steps, the step that of the last one; `clipped` is the share with a
+    gradient norm above 1. What an evaluation found stands where it was."""
+    result = []
+    for i in range(0, len(rows), size):
+        part = rows[i : i + size]
+        row = {"step": part[-1]["step"]}
+        for key in KEPT:
+            known = [one[key] for one in part if one.get(key) is not None]
+            mean = statistics.median if key == "seconds" else statistics.fmean
+            if known:
+                row |= {key: digits([mean(known)], 6)[0]}
+        row["clipped"] = sum(one["grad_norm"] > 1 for one in part) / len(part)
+        for one in part:
+            row |= {key: value for key, value in one.items() if key.startswith("eval/")}
+        result.append(row)
+    return result
+
+
+def between(rows: list[dict]) -> dict:
+    """A classifier's evaluations, and means over the steps between them."""
+    places = [i for i, row in enumerate(rows) if "eval/pass@1" in row]
+    seconds = len(rows) * statistics.median(row["seconds"] for row in rows)
+    result = {"seconds": round(seconds, 1), "steps": [rows[i]["step"] + 1 for i in places]}
+    for key in rows[-1]:
+        if key.startswith("eval/"):
+            result[key.removeprefix("eval/")] = digits([rows[i][key] for i in places], 4)
+    for key in LEARNED:
+        parts = np.split([row[key] for row in rows], [i + 1 for i in places[:-1]])
+        result[f"train/{key}"] = digits([part.mean() for part in parts], 4)
+    return result
+
+
+def columns(rows: list[dict]) -> dict[str, list]:
+    """{key: a value of every row, or None}."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: [row.get(key) for row in rows] for key in keys}
+
+
+def machine() -> str:
+    about = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", about.read_text()) if about.exists() else None
+    return found[1] if found else platform.processor()
+
+
+def kept_run(folder: Path, size: int = STEPS) -> dict:
+    """What stays of a run; of classifiers also the options in which the kept runs differ."""
+    recipe = json.loads((folder / "recipe.json").read_text())
+    rows = [row for row, _ in json_lines(folder / "metrics.jsonl")]
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+    known = {key: recipe[key] for key in ("command", "torch", "python")}
+    known |= {"commit": commit, "machine": machine()}
+    if "pass_rate" in rows[-1]:
+        return known | between(rows)
+    return known | {"metrics": columns(thinned(rows, size))}
+
+
+def thinned_test(results: dict, means: bool) -> str:
+    """A test of classifiers with four digits of each number, top-1 as text, and only the norms of
+    the estimator that a model was trained with.
+
+    means  leaves means over the images: of pass@k, and of top-1
+    """
+    rows = []
+    for row in results["checkpoints"]:
+        kept = {"name": row["name"], "path": row["path"]}
+        if means:
+            kept["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
+            kept["top1"] = statistics.mean(row["top1"])
+        else:
+            kept["pass_rates"] = digits(row["pass_rates"], 4)
+            if "top1" in row:
+                kept["top1"] = "".join(map(str, row["top1"]))
+        if "norms" in row:
+            kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
+        rows.append(kept)
+    kept = {key: results[key] for key in ASKED if key in results} | {"checkpoints": rows}
+    return json.dumps(kept, separators=(",", ":")) + "\n"
+
+
+def keep(study: str, module):
+    """Keep the runs that are there, beside those kept before, and the tests.
+
+    The module may say how many steps a kept row has (KEPT_STEPS), and of which tests only means
+    stay (MEANS).
+    """
+    folder, file = Path("runs", study), RESULTS / study / "runs.json"
+    runs = read_json(f"{study}/runs.json")["runs"] if file.exists() else {}
+    for stage in module.RUNS.values():
+        for name in stage:
+            if (folder / name / "metrics.jsonl").exists():
+                runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
+    lines = [f"{json.dumps(name)}: {json.dumps(run)}" for name, run in sorted(runs.items())]
+    command = f'"command": "python -m results.lab {study} keep"'
+    file.write_text(f'{{{command},\n"runs": {{\n' + ",\n".join(lines) + "}}\n")
+    for name in getattr(module, "TESTS", {}):
+        if (folder / name).exists():
+            text = (folder / name).read_text()
+            if name.endswith(".json") and json.loads(text).get("classes"):
+                text = thinned_test(json.loads(text), name in getattr(module, "MEANS", ()))
+            (RESULTS / study / name).write_text(text)

@@ -1,0 +1,269 @@
+"""Orders 1 to 1,024 of MaxRL from the same rollouts, on 200 drawn classes."""
+
+import math
+import statistics
+
+import numpy as np
+
+from maxrl.advantages import weight
+from results.lab.data import class_means, class_runs
+from results.lab.figures import curve, panel, seed_curves, seeds_said
+from results.lab.intervals import interval
+from results.lab.runs import evaluation, product
+from results.lab.successes import by_successes
+from results.lab.tables import class_levels, table
+
+ORDERS = (1, 4, 16, 64, 256, 1024)
+FEW = (2, 4, 8)
+CLASSES = 200
+SEEDS = range(3)
+TRIED = {"1": ("0.3", "1", "3"), "1024": ("0.1", "0.3", "1")}
+TRAIN = "train.py images_laptop --seed {seed}"
+FROM = f"{TRAIN} --init runs/order/seed{{seed}}/base --lr"
+
+
+def estimator(name: str) -> str:
+    """The options of a run called METHOD-ROLLOUTS or order-ORDER-of-ROLLOUTS."""
+    method, _, rest = name.partition("-")
+    if method == "order":
+        order, _, rest = rest.partition("-of-")
+        method = f"maxrl_order --estimator.order {order}"
+    return f" --estimator {method} --rollouts {rest or 1}"
+
+
+def named(names, before: str, words: str) -> dict:
+    made = {}
+    for name in names:
+        made |= product(f"seed{{seed}}/{before}{name}", words + estimator(name), seed=SEEDS)
+    return made
+
+
+PATH = [f"order-{T}-of-1024" for T in ORDERS]
+SCRATCH = ["rloo-1024", *PATH, "maxrl-1024", "supervised"]
+SOME = [name for N in FEW for name in (f"maxrl-{N}", f"order-{N - 1}-of-{N}", f"order-{N}-of-{N}")]
+BASE = f"{TRAIN} --estimator supervised --rollouts 1 --stop-at-pass .2"
+RUNS = {
+    "scratch": named(SCRATCH, "", TRAIN),
+    "bases": product("seed{seed}/base", BASE, seed=(*SEEDS, 100)),
+    "rates": product(
+        "seed{seed}/maxrl-4-lr{rate}",
+        f"{FROM} {{rate}} --estimator maxrl --rollouts 4",
+        seed=[100],
+        rate=(0.03, 0.1, 0.3, 1.0),
+    ),
+    "few": named(SOME, "few-", f"{FROM} 0.3"),
+    "base-path": named([*PATH, "supervised"], "from-base-", f"{FROM} 0.3"),
+    "own": {},
+}
+for T, rates in TRIED.items():
+    words = f"{FROM} {{rate}} --estimator maxrl_order --estimator.order {T} --rollouts 1024"
+    name = f"own/seed{{seed}}/order-{T}-lr{{rate}}"
+    RUNS["own"] |= product(name, words, seed=SEEDS, rate=rates)
+TESTED = [*SCRATCH, "base", *(f"few-{name}" for name in SOME)]
+TESTED += [f"from-base-{name}" for name in (*PATH, "supervised")]
+OWN = [f"order-{T}-lr{rate}" for T, rates in TRIED.items() for rate in rates]
+HOW = "--split test --k 1,25"
+TESTS = {
+    "test.json": evaluation(
+        f"{HOW} --against supervised",
+        {name: f"order/seed{{seed}}/{name}" for name in TESTED},
+        seed=SEEDS,
+    ),
+    "own-test.json": evaluation(
+        HOW, {name: f"order/own/seed{{seed}}/{name}" for name in OWN}, seed=SEEDS
+    ),
+}
+MEANS = set(TESTS)
+
+
+def title(name: str) -> str:
+    """A run's name for people."""
+    name = name.removeprefix("from-base-").removeprefix("few-")
+    if name.startswith("order-"):
+        _, order, _, rollouts = name.split("-")
+        return f"order {int(order):,} of {int(rollouts):,} rollouts"
+    method, _, rollouts = name.partition("-")
+    if method == "maxrl":
+        return f"Algorithm 1, {int(rollouts):,} rollouts"
+    return {"rloo": "RLOO, 1,024 rollouts", "supervised": "cross-entropy", "base": "before"}[method]
+
+
+def levels_and_few(found: dict):
+    below = ["base", *(f"from-base-{name}" for name in (*PATH, "supervised"))]
+    few = ["base", *(f"few-{name}" for name in SOME)]
+    for names, what in (
+        (SCRATCH, "from scratch"),
+        (below, "from a model with pass@1 .31 (.2 on validation)"),
+    ):
+        class_levels(found, names, 25, what, title)
+    same()
+    class_levels(found, few, 25, "few rollouts", title)
+    rows = []
+    for N in FEW:
+        for order in (N - 1, N):
+            gaps = found[f"few-maxrl-{N}"] - found[f"few-order-{order}-of-{N}"]
+            cells = [interval(gap, "+") for gap in gaps]
+            rows.append([f"order {order} of {N} rollouts", *cells])
+    table(["Algorithm 1 minus, 95 % over seeds", "pass@1", "pass@25", "top-1"], rows)
+
+
+def same():
+    """How far order 1 is from RLOO, whose formula is another."""
+    kept = class_runs("order")
+    early, late = [], []
+    for seed in SEEDS:
+        one, other = (kept[f"seed{seed}/{name}"]["pass@1"] for name in (PATH[0], "rloo-1024"))
+        gaps = [abs(a - b) for a, b in zip(one, other)]
+        early += gaps[:3]
+        late += gaps[3:]
+    print(
+        f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, "
+        f"{max(late):.1g} later."
+    )
+
+
+def rates_of_few():
+    """Of Algorithm 1 with 4 rollouts, on seed 100."""
+    found = {run["lr"]: run for name, run in class_runs("order").items() if "/maxrl-4-lr" in name}
+    rates = sorted(found)
+    cells = [f"{found[rate]['pass@1'][-1]:.3f}" for rate in rates]
+    columns = [f"{rate:g}" for rate in rates]
+    table(["learning rate, seed 100, validation", *columns], [["pass@1", *cells]])
+
+
+def own_rates():
+    """Orders 1 and 1,024 from the trained models, three rates each; validation chooses."""
+    kept = class_runs("order")
+    found = class_means("order/own-test.json", (1, 25))
+    validation = {}
+    for name in OWN:
+        last = [kept[f"own/seed{seed}/{name}"]["pass@1"][-1] for seed in SEEDS]
+        validation[name] = statistics.mean(last)
+    rows, best = [], {}
+    for T, rates in TRIED.items():
+        names = {rate: f"order-{T}-lr{rate}" for rate in rates}
+        best[T] = max(names.values(), key=validation.get)
+        for rate, name in names.items():
+            ones = found[name][0]
+            each = " / ".join(f"{value:.3f}" for value in ones)
+            rows.append(
+                [f"order {int(T):,}", rate, f"{validation[name]:.3f}", interval(ones), each]
+            )
+    columns = ("rate", "pass@1, validation", "pass@1, test", "of each seed")
+    table(["from the trained models", *columns], rows)
+    rows = []
+    for what, more, less in (
+        ("rate .3 for both", "order-1024-lr0.3", "order-1-lr0.3"),
+        ("each its best rate on validation", best["1024"], best["1"]),
+    ):
+        rows.append([what, *(interval(gap, "+") for gap in found[more] - found[less])])
+    table(["order 1,024 minus order 1, 95 % over seeds", "pass@1", "pass@25", "top-1"], rows)
+
+
+def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
+    """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
+
+    The model gives the right class p, and each of the others the same. The sum over K, the number
+    of successes, is exact.
+    """
+    N = rollouts
+    q = (1 - p) / (classes - 1)
+    success, failure = (values.numpy() for values in by_successes(name, N, **options))
+    K = np.arange(N + 1)
+    F = N - K
+    log_choose = [math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K]
+    chance = np.exp(np.array(log_choose) + K * math.log(p) + F * math.log1p(-p))
+    # The score of class c is e_c - pi. A wrong class is drawn m times of F.
+    m = F / (classes - 1)
+    m2 = m * (1 - 1 / (classes - 1)) + m**2  # the mean of m^2
+    total = K * success + F * failure
+    right = (K * success - total * p) / N
+    wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
+    second = (chance * (right**2 + (classes - 1) * wrong)).sum()  # E |g|^2
+    mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
+    return math.sqrt(max(second - mean**2, 0)) / mean
+
+
+def noises():
+    ps = (0.005, 0.1, 0.3, 0.6, 0.9)
+    rows = []
+    for run in (*PATH, "maxrl-1024", *SOME):
+        N = int(run.rpartition("-")[2])
+        name, options = "maxrl", {}
+        if run.startswith("order"):
+            name, options = "maxrl_order", {"order": int(run.split("-")[1])}
+        cells = []
+        for p in ps:
+            size = noise(name, p, N, CLASSES, **options)
+            cells.append(f"{weight(name, p, rollouts=N, **options):.3g} / {size:.3g}")
+        rows.append([title(run), *cells])
+    table(["weight / noise", *(f"p = {p:g}" for p in ps)], rows)
+
+
+def tables():
+    levels_and_few(class_means("order/test.json", (1, 25)))
+    rates_of_few()
+    own_rates()
+    noises()
+
+
+def figure_order() -> dict:
+    """From RLOO to maximum likelihood: what 1,024 rollouts learn with each order."""
+    found = class_means("order/test.json", (1, 25))
+    panels = []
+    for start, where, bottom in (
+        ("", "ours: from scratch, rate 1.0 (reduced scale)", 0),
+        ("from-base-", "ours: from pass@1 .3, rate .3 (reduced scale; axis from .7)", 0.7),
+    ):
+        path = np.stack([found[f"{start}{name}"][0] for name in PATH], 1)
+        lines = [seed_curves("maxrl_order", ORDERS, path)]
+        if not start:
+            for name, T in (("maxrl", 1023), ("rloo", 1)):
+                y = found[f"{name}-1024"][0].mean(keepdims=True)
+                lines.append(curve(name, [T], y, points="s"))
+        level = str(round(found[f"{start}supervised"][0].mean(), 3))
+        axes = {"levels": {level: "cross-entropy"}, "said": "left"}
+        axes |= {"xscale": "log", "ylim": (bottom, 1)}
+        panels.append(panel(where, "order T", "pass@1, test images", lines, **axes))
+    return {
+        "title": "From scratch a higher order learns more; from a trained model little beyond "
+        "order 16",
+        "caption": "1,024 rollouts, orders 1 to 1,024: 200 drawn classes, 400 steps, "
+        f"{seeds_said(3)}. Squares: RLOO (order 1) and MaxRL (Algorithm 1, order 1,023). On the "
+        "right the rate was chosen for 4 rollouts; at 1, the best of three for both and not drawn, "
+        "order 1 comes nearer to order 1,024",
+        "panels": panels,
+    }
+
+
+def figure_few() -> dict:
+    """Algorithm 1 against the exact orders N - 1 and N with few rollouts, and their noise."""
+    found = class_means("order/test.json", (1, 25))
+    Ns = np.array(FEW)
+    ps = np.linspace(0.02, 0.96, 48)
+    learned, noises = [], []
+    for place, (name, rule, options) in enumerate(
+        (
+            ("maxrl", "maxrl", {}),
+            ("exact order N - 1", "maxrl_order", {"order": 3}),
+            ("exact order N", "maxrl_order", {"order": 4}),
+        )
+    ):
+        values = np.stack([found[f"few-{run}"][0] for run in SOME[place::3]], 1)
+        beside = Ns + 0.25 * (place - 1)  # three estimators at one N would cover each other
+        learned.append(seed_curves(name, beside, values) | {"points": "os^"[place]})
+        noises.append(curve(name, ps, [noise(rule, p, 4, CLASSES, **options) for p in ps]))
+    left = ("ours: 400 steps from pass@1 .3 (reduced scale; axis from .7)", "rollouts N")
+    right = ("4 rollouts, exact: deviation / length of the mean", "pass rate p")
+    return {
+        "title": "With few rollouts Algorithm 1 learns what order N - 1 learns, with more noise",
+        "caption": "MaxRL is Algorithm 1 (left: circles; order N - 1: squares; order N: "
+        "triangles). 200 drawn classes; left: mean of 3 seeds (large) and each of them",
+        "panels": [
+            panel(*left, "pass@1, test images", learned, ylim=(0.7, 0.9), xticks=Ns),
+            panel(*right, "noise of a gradient", noises, ylim=(0, 5)),
+        ],
+    }
+
+
+FIGURES = {"order": figure_order, "order_few": figure_few}

@@ -102,7 +102,6 @@ def slots_of(parallel: int) -> list[dict[str, str]]:
 
 def start(command: list[str], log: Path, variables: dict[str, str]) -> subprocess.Popen:
     """Start a command with these environment variables; it prints into `log`."""
-    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file:
         return subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | variables
@@ -133,7 +132,9 @@ def run_all(
             name = waiting.pop(0)
             slot = free.pop(0)
             words = [*command, *runs[name], "--out", str(folder / name), "--resume", "auto"]
-            running[name] = start(words, folder / f"{name}.log", slot), slot
+            log = folder / f"{name}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            running[name] = start(words, log, slot), slot
         time.sleep(PAUSE)
         while heard:
             stopped = True

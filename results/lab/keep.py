@@ -133,7 +133,8 @@ def keep(study: str, module):
         for name in stage:
             if (folder / name / "metrics.jsonl").exists():
                 runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
-    lines = [f"{json.dumps(name)}: {json.dumps(run)}" for name, run in sorted(runs.items())]
+    # A line a run, so that those kept before stay as they are.
+    lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]
     command = f'"command": "python -m results.lab {study} keep"'
     file.write_text(f'{{{command},\n"runs": {{\n' + ",\n".join(lines) + "}}\n")
     for name in getattr(module, "TESTS", {}):

@@ -28,7 +28,7 @@ def evaluation(options: str, models: dict[str, str], **values) -> list[str]:
 
 def in_order(runs: dict[str, list[str]], folder: str) -> list[dict]:
     """The runs that others of them start from, then those others."""
-    starts = {start for words in runs.values() for _, start in options(words) if _ == "--init"}
+    starts = {dict(options(words)).get("--init") for words in runs.values()}
     first = {name: words for name, words in runs.items() if f"{folder}/{name}" in starts}
     rest = {name: words for name, words in runs.items() if name not in first}
     return [first, rest]

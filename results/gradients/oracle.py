@@ -135,8 +135,8 @@ def enumerated(policy: SequencePolicy, prompt: str):
 
 
 def right_ones(probabilities: torch.Tensor, target: float, seed: int) -> torch.Tensor:
-    """Which responses (85,) are right: drawn at random, as long as their probability stays below
-    the target."""
+    """Return which responses (85,) are right: drawn at random, as long as their probability stays
+    below the target."""
     order = torch.randperm(len(probabilities), generator=torch.Generator().manual_seed(seed))
     right = torch.zeros(len(probabilities), dtype=torch.bool)
     for i in order.tolist():
@@ -159,8 +159,8 @@ def facts(seed: int) -> dict:
 
     p        (P,) pass rates
     gram     (P, P) inner products of grad log p
-    success  (P,) trace of the covariance of the score of a right response, failure the same of a
-    wrong one
+    success  (P,) trace of the covariance of the score of a right response
+    failure  (P,) the same of a wrong response
     """
     policy = make_policy(seed)
     result = {"p": [], "success": [], "failure": []}

@@ -13,7 +13,7 @@ from results.lab.intervals import interval, with_error
 from results.lab.runs import evaluation, product
 from results.lab.tables import class_levels, pass_columns, table
 
-FEW = ("supervised-1", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
+FEW = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
 METHODS = (
     "supervised",
     "maxrl-1024",
@@ -42,7 +42,7 @@ def glyph_runs(name: str, methods, more: str, **values) -> dict:
         estimator, _, rollouts = method.partition("-")
         words = f"train.py images_laptop --seed {{seed}} --estimator {estimator}"
         words += f" --rollouts {rollouts or 1} {more}"
-        made |= product(name.replace("METHOD", method.removesuffix("-1")), words, **values)
+        made |= product(name.replace("METHOD", method), words, **values)
     return made
 
 
@@ -72,14 +72,14 @@ SPLIT = "--split test --against supervised --k"
 
 
 def classes_test(folder: str, methods, after: str, how: str) -> list[str]:
-    models = {name: f"{folder}/seed{{seed}}/{name.removesuffix('-1')}{after}" for name in methods}
+    models = {name: f"{folder}/seed{{seed}}/{name}{after}" for name in methods}
     return evaluation(how, models, seed=SEEDS)
 
 
 TESTS = {
     "200-rates.json": evaluation(
         "--split validation --k 1,25",
-        {name: f"images/200/seed100/{name.removesuffix('-1')}-lr{{rate}}" for name in FEW},
+        {name: f"images/200/seed100/{name}-lr{{rate}}" for name in FEW},
         rate=(0.01, 0.03, 0.1, 0.3, 1.0),
     ),
     "200-test.json": classes_test("images/200", FEW, "-lr1.0", f"{SPLIT} 1,25"),
@@ -220,7 +220,8 @@ def norm_table(step: str):
 
 def of_image(row: dict) -> np.ndarray:
     """The COLUMNS of every image, (3, images)."""
-    return np.array([row["pass_rates"], exact_pass_at_k(row["pass_rates"], 25), row["top1"]])
+    p = row["pass_rates"]
+    return np.array([p, exact_pass_at_k(p, 25), [int(one) for one in row["top1"]]])
 
 
 def rates200():
@@ -296,8 +297,7 @@ def of_seeds(before: str, names: dict) -> dict[str, list]:
 
 def figure2_small(rate: str, title: str) -> dict:
     """Images: pass@1 and pass@k over training, 200 drawn classes beside ImageNet."""
-    names = {name.removesuffix("-1"): "" for name in FEW}
-    found = of_seeds("200/", {name: f"seed{{}}/{name}-lr{rate}" for name in names})
+    found = of_seeds("200/", {name: f"seed{{}}/{name}-lr{rate}" for name in FEW})
     keys = (("pass@1", "pass@1"), ("pass@128", "pass@25"))
     return {
         "title": title,

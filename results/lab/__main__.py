@@ -60,13 +60,13 @@ def tables_of(study: str) -> str:
 
 def chosen(module, args) -> dict[str, list[str]]:
     """The runs that a command asks for: of a stage, or of all that are not planned only."""
-    planned = getattr(module, "PLANNED", {})
-    if args.stage and args.stage not in module.RUNS:
-        raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(module.RUNS)}")
-    stages = [args.stage] if args.stage else [name for name in module.RUNS if name not in planned]
+    runs, planned = getattr(module, "RUNS", {}), getattr(module, "PLANNED", {})
+    if args.stage and args.stage not in runs:
+        raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(runs)}")
+    stages = [args.stage] if args.stage else [name for name in runs if name not in planned]
     found: dict[str, list[str]] = {}
     for stage in stages:
-        found |= module.RUNS[stage]
+        found |= runs[stage]
     return {name: words for name, words in found.items() if args.only in name}
 
 

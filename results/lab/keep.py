@@ -129,14 +129,15 @@ def keep(study: str, module):
     """
     folder, file = Path("runs", study), RESULTS / study / "runs.json"
     runs = read_json(f"{study}/runs.json")["runs"] if file.exists() else {}
-    for stage in module.RUNS.values():
+    for stage in getattr(module, "RUNS", {}).values():
         for name in stage:
             if (folder / name / "metrics.jsonl").exists():
                 runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
     # A line a run, so that those kept before stay as they are.
     lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]
     command = f'"command": "python -m results.lab {study} keep"'
-    file.write_text(f'{{{command},\n"runs": {{\n' + ",\n".join(lines) + "}}\n")
+    if runs:
+        file.write_text(f'{{{command},\n"runs": {{\n' + ",\n".join(lines) + "}}\n")
     for name in getattr(module, "TESTS", {}):
         if (folder / name).exists():
             text = (folder / name).read_text()

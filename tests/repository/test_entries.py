@@ -49,6 +49,7 @@ STARTED = {
     "results/gradients/norms.py": "MODEL --split validation --prompts 4 --samples 4 --json n.json",
     "results/page.html": "tests/repository/test_page.py",
     "results/smollm2/verdicts.py": "--help",
+    "results/speed/speedrun.py": "--help",
     "results/tour.ipynb": "tests/repository/test_tour.py",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
     "tests/faults/torture.py": "tests/faults/test_torture.py",

@@ -10,7 +10,6 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable
-from functools import partial
 
 # Before torch, whose import takes seconds: maxrl notes which process is the launcher.
 from maxrl import checkpoint
@@ -90,8 +89,8 @@ def main(arguments: list[str]):
             right = groups[0][1]
             heading += f": {int(right.sum())} of {args.samples} rollouts are right"
         print(heading)
-        show = partial(task.show, example=task[index])
-        print(side_by_side(columns(args.checkpoints, groups, show)), end="\n\n")
+        texts = columns(args.checkpoints, groups, lambda text: task.show(text, task[index]))
+        print(side_by_side(texts), end="\n\n")
         shown += 1
         if shown == args.prompts:
             return

@@ -151,9 +151,9 @@ def test_a_full_budget_is_not_remembered(monkeypatch):
     """A step that halved its waves does not make the next step begin with small ones."""
     asked = []
 
-    def noted(model, prompts, uniforms, *arguments):
+    def noted(model, prompts, uniforms, *arguments, **options):
         asked.append(uniforms[..., 0].numel())
-        return sampler.generate(model, prompts, uniforms, *arguments)
+        return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
     monkeypatch.setattr("maxrl.policy.generate", noted)
     policy = tiny.policy(tiny.model(), kv_memory_gb=1e-6)

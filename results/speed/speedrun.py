@@ -22,7 +22,7 @@ import torch
 BASE = ["maze9_laptop_sft", "--stop-at-pass", ".08"]
 # On seed 100, validation: README.md.
 ARMS = {
-    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 64 --steps 380 --lr 4e-4",
+    "maxrl": "--estimator maxrl_rare --rollouts 8,8,16 --prompts 32 --steps 700 --lr 3e-4",
     "grpo": "--estimator grpo --rollouts 32 --prompts 16 --steps 700 --lr 1e-4",
 }
 MEASURED = Path(__file__).parent / "speedrun.json"

@@ -50,7 +50,11 @@ def closing(run) -> list[str]:
     for reward in cfg.reward:
         code += ["--reward", reward]
     # The task is that of the first row.
-    rows = [cfg.out, cfg.init] if cfg.init else [cfg.out]
+    rows = [cfg.out]
+    if cfg.init:
+        rows += [cfg.init, "--against", Path(cfg.out).name]
+    if cfg.task == "prompts" and not cfg.task_options.get("test"):
+        rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {
         "report": [*module("maxrl.report"), cfg.out],
         "samples": [*module("maxrl", "sample"), cfg.out, *code],

@@ -288,6 +288,12 @@ def test_your_own_data(warm, shell, monkeypatch):
     monkeypatch.setattr("sys.argv", words[2:])
     runpy.run_module(words[2], run_name="__main__")
     assert "rewards.py:correct" in Path("runs/prompts-maxrl/report.html").read_text()
+    # The run's last lines say how to look at it, and these commands run as they stand there.
+    for script in ("sample", "eval"):
+        (words,) = re.findall(rf"(?m)^  \w+ +python.* {script}(?:\.py)? (.*)$", said[1])
+        code, shown = shell(f"{script}.py", *shlex.split(words), "--samples", 4)
+        assert code == 0, shown
+        assert script == "sample" or "prompts-maxrl minus each" in shown, shown
 
 
 def test_two_tasks_in_one_run(warm, shell):

@@ -170,6 +170,11 @@ class MaxRLTrainer:
         self.state.epoch = final["epoch"]
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
+    def save_state(self, *given: Any):
+        """Do nothing: train() has written metrics.jsonl and the checkpoints into output_dir."""
+
+    log_metrics = save_metrics = save_state
+
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
         if self.validation is None:

@@ -62,5 +62,8 @@ def closing(run) -> list[str]:
     }
     if cfg.task == "images":
         del commands["samples"]
+    if cfg.task == "prompts" and not cfg.task_options.get("train"):
+        # The rows of a script are in its memory alone.
+        commands = {"report": commands["report"]}
     lines.append(f"the last checkpoint is {newest}")
     return lines + [f"  {name:8} {shlex.join(words)}" for name, words in commands.items()]

@@ -139,9 +139,6 @@ REASONS = {
     "rollouts come from the model that is trained": "rollout_func",
     "weights are float32; use peft_config to save memory": "quantization_config",
     "a reward is a function; call the reward model in it": "reward_processing_classes",
-    "train() writes metrics.jsonl and checkpoints into output_dir; leave it out": (
-        "log_metrics save_metrics save_state"
-    ),
     "evaluate() gives pass@k and mean rewards, and sample.py shows responses": "predict",
     "no model card is written; recipe.json has all options": "create_model_card",
     "ranks are those of torch.distributed; use its get_rank(), and print()": (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from hostile import sentence
+from runs import refused, timeless, weights
 from safetensors.torch import load_file, save_file
 from trained import TOKENIZER, trained
 from wholeness import damages, unnoticed, unsound
@@ -17,7 +18,6 @@ import train
 from maxrl import build, checkpoint
 from maxrl.io import files
 from maxrl.models.lora import add_lora
-from runs import refused, timeless, weights
 
 RUN = ("tiny_sft", "--steps", 4, "--save-every", 2)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from runs import SHORT, at_call, metrics, refused, timeless, weights
 from safetensors import SafetensorError
 from started import ended, free_port, start, torchrun, until
 
@@ -25,7 +26,6 @@ from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
-from runs import SHORT, at_call, metrics, refused, timeless, weights
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
+from runs import SHORT, at_call, metrics, refused, timeless, weights
 
 from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
@@ -17,7 +18,6 @@ from maxrl.io import files
 from maxrl.models.lora import has_lora
 from maxrl.policy import SequencePolicy
 from maxrl.run import directory
-from runs import SHORT, at_call, metrics, refused, timeless, weights
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from runs import metrics, refused
 from safetensors.torch import load_file, save_file
 
 from maxrl import checkpoint
-from runs import metrics, refused
 
 EVALUATED = (
     "--eval-k",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from runs import refused
 from torch import nn
 
 from maxrl import checkpoint
@@ -22,7 +23,6 @@ from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY
 from results.gradients.norms import ESTIMATORS, gradient_norms
-from runs import refused
 
 
 class Pictures(Task):

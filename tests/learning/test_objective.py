@@ -10,11 +10,11 @@ import pytest
 import tiny
 import torch
 import torch.nn.functional as F
+from runs import metrics, refused, weights
 
 from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
 from maxrl.policy import SequencePolicy
-from runs import metrics, refused, weights
 
 
 # ------------------------------------------------------ in chunks

@@ -9,6 +9,7 @@ import tiny
 import torch
 import worker_ddp
 from conftest import ROOT
+from runs import metrics, same_metrics
 from safetensors.torch import load_file
 from started import ended, torchrun
 
@@ -16,7 +17,6 @@ import train
 from maxrl import checkpoint
 from maxrl.evaluation import judge_samples
 from maxrl.parallel import distributed
-from runs import metrics, same_metrics
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import tiny
 import torch
 import worker_shard
 from conftest import ROOT
+from runs import metrics, same_metrics
 from safetensors.torch import load_file
 from started import ended, torchrun
 from worker_ddp import CASES, Dots
@@ -20,7 +21,6 @@ from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.run import setup
-from runs import metrics, same_metrics
 
 EVERY = [
     (setting, case)

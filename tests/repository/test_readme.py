@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from runs import metrics, weights
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
@@ -19,7 +20,6 @@ from maxrl.io.user_code import imported
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
-from runs import metrics, weights
 
 FRONT = (
     "README.md",

@@ -9,6 +9,7 @@ import pytest
 import tiny
 import torch
 import tqdm
+from runs import SHORT, refused
 from tokenizers import Regex, pre_tokenizers
 
 from maxrl import checkpoint
@@ -24,7 +25,6 @@ from maxrl.run import table
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
-from runs import SHORT, refused
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 UP = ("--task", "tiny:Up", "--max-response", 6)

@@ -10,6 +10,7 @@ import tiny
 import torch
 import torch.nn.functional as F
 from command_lines import with_overrides
+from runs import die, metrics, refused, timeless, weights
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
@@ -19,7 +20,6 @@ from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
 from maxrl.tasks.images import Images
-from runs import die, metrics, refused, timeless, weights
 
 
 def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):

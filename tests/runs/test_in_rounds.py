@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from runs import metrics, refused, timeless
 
 OPTIONS = "--prompts 4 --estimator maxrl_rare --rollouts 1,1,2 --show-every 1"

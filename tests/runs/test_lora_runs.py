@@ -9,12 +9,12 @@ import pytest
 import tiny
 import torch
 from logits import TOKENS, close, logits
+from runs import die, metrics, refused, timeless
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
 from maxrl.models import lora
 from maxrl.policy import SequencePolicy
-from runs import die, metrics, refused, timeless
 
 SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
 RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)

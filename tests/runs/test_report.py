@@ -15,6 +15,7 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
+from runs import SHORT, die, metrics, timeless, weights
 
 from maxrl import report
 from maxrl.config import Config
@@ -22,7 +23,6 @@ from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.run import samples as written
 from maxrl.tasks.maze import ID, verify
-from runs import SHORT, die, metrics, timeless, weights
 
 EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from runs import SHORT, die, metrics, refused
 from started import started
 
 from maxrl.policy import SequencePolicy
 from maxrl.run import trackers
 from maxrl.run.logger import Logger
-from runs import SHORT, die, metrics, refused
 
 
 def scalars(run):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from runs import SHORT, die, metrics, refused, timeless, weights
 
 import train
 from data.maze import prepare
@@ -24,7 +25,6 @@ from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task, maze
-from runs import SHORT, die, metrics, refused, timeless, weights
 
 
 def test_warm_up_and_reinforcement_learn(warm, dice, shell):

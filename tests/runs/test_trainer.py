@@ -16,13 +16,13 @@ import pytest
 import tiny
 import torch
 from chats import SHORT, TEMPLATE, digit, entries, frozen, logits, sometimes, sums
+from runs import die, timeless
 
 import maxrl
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
-from runs import die, timeless
 
 
 def test_a_conversation_with_two_rewards_and_an_adapter(tiny_chat, in_a_directory_of_its_own):

@@ -14,6 +14,7 @@ import pytest
 import tiny
 import torch
 from chat_templates import QWEN2_5
+from runs import refused
 from tables import parquet, put
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -23,7 +24,6 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import load_task
 from maxrl.tasks.math import REQUEST
-from runs import refused
 from sample import side_by_side
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")

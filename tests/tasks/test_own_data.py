@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from runs import metrics, refused
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.errors import UsageError
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
-from runs import metrics, refused
 
 
 def test_train_on_ones_own_data(own, shell):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from judged import judged
+from runs import metrics, refused
 
 from maxrl import verifiers
 from maxrl.errors import UsageError
 from maxrl.rewards import ready as ready_rewards
 from maxrl.rewards.functions import Rewards
 from maxrl.rewards.ready import READY, format_reward
-from runs import metrics, refused
 
 THIRD = r"\frac{1}{3}"
 

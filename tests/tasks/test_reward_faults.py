@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from runs import metrics, refused
 from started import ended, start, torchrun
 
 from maxrl.io.files import checksum
-from runs import metrics, refused
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 

@@ -52,11 +52,16 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
 def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
     """Yield the place and the texts of each row of a CSV file; its header has the columns."""
     with open(file, newline="", encoding="utf-8-sig") as opened:
-        reader = csv.DictReader(opened, restkey="", strict=True)
+        reader = csv.DictReader(opened, strict=True)
         try:
+            names = reader.fieldnames or []
+            if len(set(names)) < len(names):
+                raise csv.Error("two columns have one name")
             for row in reader:
-                if "" in row:
-                    raise csv.Error("a value without a column")
+                if None in row or None in row.values():
+                    raise csv.Error("a row has more or fewer values than there are columns")
+                # The row numbers of pandas have no name.
+                row.pop("", None)
                 yield f"line {reader.line_num}", row
         except (csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None

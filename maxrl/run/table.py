@@ -102,10 +102,11 @@ def in_samples(results: dict, k: int, against: str) -> str:
     own = curves.pop(against)
     said = []
     for name, curve in curves.items():
+        # Linear between powers of 2. The other row may have its pass@k with fewer samples than k.
+        its = samples_to_match(ks, curve, curve)[ks.index(k)]
         need = samples_to_match(ks, curve, own)[ks.index(k)]
-        # Linear between powers of 2.
-        fewer = f"about {need:.3g}, {k / need:.2g} times fewer"
-        said.append(f"of {name} {fewer if need <= k else f'more than {k}'}")
+        few = "at most 1" if need == ks[0] else f"about {need:.3g}"
+        said.append(f"of {name}, which needs {its:.3g}, {few if need <= k else f'more than {k}'}")
     return f"Samples that {against} needs for the pass@{k} {'; '.join(said)}."
 
 

@@ -121,6 +121,14 @@ def thinned_test(results: dict, means: bool) -> str:
     return json.dumps(kept, separators=(",", ":")) + "\n"
 
 
+def ended(run: Path) -> bool:
+    """Whether the run has done all of its steps, or has stopped where it was told to."""
+    options = json.loads((run / "recipe.json").read_text())
+    options = options.get("config", options)
+    last = (run / "latest").read_text().strip()
+    return bool(options.get("stop_at_pass")) or last == f"step-{options['steps']:06d}"
+
+
 def keep(study: str, module):
     """Keep the runs that are there, beside those kept before, and the tests.
 
@@ -131,7 +139,8 @@ def keep(study: str, module):
     runs = read_json(f"{study}/runs.json")["runs"] if file.exists() else {}
     for stage in getattr(module, "RUNS", {}).values():
         for name in stage:
-            if (folder / name / "metrics.jsonl").exists():
+            # `latest` names a checkpoint: what was killed before its first is not kept.
+            if (folder / name / "latest").exists() and ended(folder / name):
                 runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
     # A line a run, so that those kept before stay as they are.
     lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]

@@ -362,7 +362,7 @@ def test_how_many_times_fewer_samples():
     results = {"checkpoints": rows, "classes": 0, "samples": 8}
     # pass@4 of base is 1/2, as pass@1 of mine.
     said = table.in_samples(results, 4, "mine")
-    assert "of base about 1, 4 times fewer" in said and "of best more than 4" in said
+    assert "of base, which needs 4, at most 1" in said and "of best, which needs 1, more" in said
 
 
 def test_the_table_in_words():

@@ -107,7 +107,9 @@ def test_the_math_task_reads_them_too():
     "name, content, words",
     [
         ("a.csv", b"promt,answer\na,1\n", ", line 2: 'prompt' must be text"),
-        ("a.csv", b"prompt,answer\na,1,2\n", " is not CSV after line 2: a value"),
+        ("a.csv", b"prompt,answer\na,1,2\n", " is not CSV after line 2: a row has more"),
+        ("a.csv", b"prompt,answer\na\n", " is not CSV after line 2: a row has more"),
+        ("a.csv", b"prompt,prompt\na,1,2\n", " is not CSV after line 1: two columns"),
         ("a.csv", b'prompt,answer\n"a,1\n', " is not CSV after line 1"),
         ("a.csv", b"prompt\n\xff\n", " is not CSV after line 0"),
         ("a.csv", b"prompt,answer\n", " holds no rows"),

@@ -57,7 +57,7 @@ ENOUGH = 10  # seconds in rewards before their share counts
 LINES = 10  # seconds between two lines
 BAR = "|{bar:20}| {elapsed} {desc}"
 # What begins where a part of a step ends.
-NEXT = {"data": "sampling", "rollout": "rewards", "reward": "training", "backward": "evaluation"}
+NEXT = {"data": "sampling", "rollout": "rewards", "reward": "training", "backward": "update"}
 
 
 class Clock:

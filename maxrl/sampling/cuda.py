@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -68,9 +68,12 @@ class CudaGraph:
             graph.capture_begin(memory, capture_error_mode="thread_local")
             try:
                 self.function()
-            finally:
+            except BaseException:
                 # A stream that is left in a capture could run nothing.
-                graph.capture_end()
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         return graph
 
     @contextmanager

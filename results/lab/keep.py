@@ -123,14 +123,16 @@ def thinned_test(results: dict, means: bool) -> str:
 
 def ended(run: Path) -> bool:
     """Whether the run has done all of its steps, or has stopped where it was told to."""
-    options = json.loads((run / "recipe.json").read_text())
-    options = options.get("config", options)
-    last = (run / "latest").read_text().strip()
-    return bool(options.get("stop_at_pass")) or last == f"step-{options['steps']:06d}"
+    config = json.loads((run / "recipe.json").read_text())["config"]
+    rows = [row for row, _ in json_lines(run / "metrics.jsonl")]
+    if not rows:
+        return False
+    reached = config["stop_at_pass"] and rows[-1].get("eval/pass@1", 0) >= config["stop_at_pass"]
+    return bool(reached) or rows[-1]["step"] + 1 == config["steps"]
 
 
 def keep(study: str, module):
-    """Keep the runs that are there, beside those kept before, and the tests.
+    """Keep the runs that have ended, beside those kept before, and the tests.
 
     The module may say how many steps a kept row has (KEPT_STEPS), and of which tests only means
     stay (MEANS).
@@ -139,8 +141,7 @@ def keep(study: str, module):
     runs = read_json(f"{study}/runs.json")["runs"] if file.exists() else {}
     for stage in getattr(module, "RUNS", {}).values():
         for name in stage:
-            # `latest` names a checkpoint: what was killed before its first is not kept.
-            if (folder / name / "latest").exists() and ended(folder / name):
+            if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
                 runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
     # A line a run, so that those kept before stay as they are.
     lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]

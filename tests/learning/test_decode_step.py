@@ -146,3 +146,18 @@ def test_graphs_and_their_failure_change_no_token(wanted, fails, monkeypatch):
     assert ("replay" in calls) == (wanted and not fails)
     if fails:
         assert captures == len(warned) == wanted
+
+
+def test_memory_that_runs_out_in_a_capture(monkeypatch):
+    """It is reported as what it is, so that fewer rollouts are tried and graphs stay in use."""
+    for name in ("CUDAGraph", "Stream", "stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
+    # A capture in which something has failed cannot be ended either.
+    torch.cuda.CUDAGraph().capture_end.side_effect = RuntimeError("nothing was captured")
+    monkeypatch.setattr(CudaGraph, "failed", False)
+    full = mock.Mock(side_effect=[None, torch.OutOfMemoryError("full")])
+    graph = CudaGraph(full, torch.device("cuda"))
+    graph(torch.Size([1]))
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        graph(torch.Size([1]))
+    assert not CudaGraph.failed

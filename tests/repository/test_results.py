@@ -6,6 +6,8 @@ import itertools
 import json
 import re
 import shlex
+import shutil
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from conftest import ROOT
 from maxrl.advantages import ADVANTAGES
 from maxrl.run import command_line, grid
 from results.lab import __main__ as lab
-from results.lab import intervals, keep
+from results.lab import data, intervals, keep
 from results.lab.runs import in_order, options, product
 from results.order.study import noise
 
@@ -142,6 +144,24 @@ def test_what_is_kept_of_a_run(warm):
     first = np.mean([row["loss"] for row in rows[:5]])
     assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
     assert kept["command"] and kept["commit"] is not None and kept["machine"]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 10**6])
+def test_only_what_has_ended_is_kept(warm, lost, tmp_path, monkeypatch):
+    """A run that lacks steps, or has none, does not take the place of the one kept before."""
+    run = tmp_path / "runs/study/a"
+    shutil.copytree(warm, run)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[: max(len(lines) - lost, 0)]))
+    before = {"command": "x", "runs": {"a": "before"}}
+    (tmp_path / "kept/study").mkdir(parents=True)
+    (tmp_path / "kept/study/runs.json").write_text(json.dumps(before))
+    monkeypatch.chdir(tmp_path)
+    for module in (keep, data):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "kept")
+    keep.keep("study", types.SimpleNamespace(RUNS={"all": ["a"]}))
+    after = json.loads((tmp_path / "kept/study/runs.json").read_text())["runs"]["a"]
+    assert (after == "before") == (lost > 0)
 
 
 def test_one_name_one_meaning():

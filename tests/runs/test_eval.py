@@ -354,7 +354,7 @@ def test_sample_of_two_models(warm, dice, shell):
     assert counts[2] == [count for pair in zip(*counts[:2]) for count in pair]
 
 
-def test_how_many_times_fewer_samples():
+def test_how_many_samples_match():
     """Of 8 samples `base` has 1 right on each prompt, `mine` half of them, `best` all."""
     rows = [
         {"name": name, "counts": [n] * 3} for name, n in (("base", 1), ("mine", 4), ("best", 8))
@@ -363,6 +363,10 @@ def test_how_many_times_fewer_samples():
     # pass@4 of base is 1/2, as pass@1 of mine.
     said = table.in_samples(results, 4, "mine")
     assert "of base, which needs 4, at most 1" in said and "of best, which needs 1, more" in said
+    # Three of 8 are right, so that 6 samples always have one. Both rows need as many.
+    rows = [{"name": name, "counts": [3] * 3} for name in ("one", "other")]
+    said = table.in_samples(results | {"checkpoints": rows}, 6, "other")
+    assert "of one, which needs 6, about 6" in said
 
 
 def test_the_table_in_words():

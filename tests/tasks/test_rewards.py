@@ -23,6 +23,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
 from maxrl.metrics import group_means, group_sums
+from maxrl.parallel import distributed
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
 from maxrl.run import setup
@@ -386,6 +387,22 @@ def test_the_rollouts_of_a_policy():
     judge = Rewards([index])
     assert judge(examples, rollouts).tolist() == [[i] * 4 for i in range(4)]
     assert judge.over_ranks()["rewards/index/mean"] == 1.5
+
+
+def test_the_means_of_an_evaluation(monkeypatch):
+    """Over all ranks, here one more with four rollouts, and since the last time."""
+    judge = Rewards([lambda completions, n: n])
+    judge([Example(f"p{i}", "", {"n": i}) for i in range(4)], tiny.rollouts())
+    (name,) = judge.functions
+    others = {f"{name}/count": 4.0, f"{name}/sum": 34.0}
+
+    def all_reduce(sums):
+        return {key: value + others[key] for key, value in sums.items()}
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    # 0, 1, 2 and 3, four times each, add up to 24.
+    assert judge.means() == {f"rewards/{name}/mean": (24 + 34) / (16 + 4)}
+    assert judge.means() == {f"rewards/{name}/mean": 34 / 4}
 
 
 def test_the_validation_task_keeps_its_rewards():

@@ -25,7 +25,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
-from maxrl.evaluation import evaluation
+from maxrl.evaluation import evaluate_if_due
 from maxrl.parallel import distributed, sharding
 from maxrl.prompt_order import Plan, prefetched
 from maxrl.rollouts import with_verdict
@@ -33,7 +33,7 @@ from maxrl.rounds import way_of_sampling
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
-from maxrl.run.logger import Clock, Logger, step_metrics
+from maxrl.run.logger import Logger
 from maxrl.updates import learning_rate, means, minibatches
 
 
@@ -57,37 +57,46 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger.say(*banner.opening(run, policy))
     plan = Plan(cfg, len(task))
     batches = run.closing(prefetched(task, plan, cfg.workers, first_step))
-    sample = way_of_sampling(cfg)
+
+    # What a step calls, with the time that it takes.
+    timed = logger.clock.timed
+    take = timed("data", batches.__next__)
+    rollout = timed("rollout", policy.demonstrate if cfg.supervised else policy.rollout)
+    sample = way_of_sampling(cfg, rollout, timed("reward", judge), plan.mine)
+    learn_from = timed("backward", learn)
     for step in range(first_step, cfg.steps):  # Algorithm 1
-        clock = Clock(logger.watch)
-        examples = next(batches)  # P_local prompts of this rank
-        clock.lap("data")
+        examples = take()  # P_local prompts of this rank
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
-        sampled = sample(policy, judge, examples, step, plan.mine, clock)
-        logger.show(examples, sampled)
+        sampled = sample(examples, step)
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
-        clock.lap("reward")
-        # With several updates, the importance ratio is taken against the policy before the first.
-        several = cfg.minibatches * cfg.passes > 1
-        stats = policy.record(rollouts) if several else {}
-        updates = []
-        for group_ids in minibatches(cfg, len(advantages), step):
-            result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-            updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
-        stats |= means(cfg, policy.items, updates)
-        clock.lap("backward")
+        stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)
 
-        # The rest is bookkeeping, on every rank because sums over ranks are collectives.
-        run.count_skipped(step, stats)
-        evaluated = evaluation(cfg, step, policy, validation, judge)
-        metrics = step_metrics(sampled, judge.verdicts) | stats
-        logger.log(step, metrics | clock.metrics(policy, stats) | evaluated)
+        # Sums over ranks are collectives, so every rank reports and evaluates.
+        evaluated = evaluate_if_due(cfg, step, policy, validation, judge)
+        metrics = logger.report(policy, examples, sampled, judge.verdicts, stats, evaluated)
         # A signal to one rank saves and stops all of them, here and not before.
-        if run.ends(step, metrics | evaluated, policy, optimizer, logger):
+        if run.ends(step, metrics, policy, optimizer, logger):
             break
     logger.say(*banner.closing(run))
     logger.close()
+
+
+def learn(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> dict[str, float]:
+    """Learn from a step's rollouts, in one update or several; return their mean statistics.
+
+    rollouts    of the P_local prompts of this rank that have a verdict
+    advantages  (P_local, N)
+    step        of the run: the learning rate and the minibatches depend on it
+    """
+    # With several updates, the importance ratio is taken against the policy before the first.
+    several = cfg.minibatches * cfg.passes > 1
+    stats = policy.record(rollouts) if several else {}
+    updates = []
+    for group_ids in minibatches(cfg, len(advantages), step):
+        result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
+        updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
+    return stats | means(cfg, policy.items, updates)
 
 
 def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:

@@ -5,13 +5,11 @@ it is for language models alone, and whether a resumed run may change it. A new 
 here.
 """
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import math
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,8 +118,8 @@ class Config:
         0, "Longest prompt in tokens; longer ones are left out (0: all prompts must fit)."
     )
     prompts: int = option(32, "P, prompts per step, over all ranks.", above=0, most=10**6)
-    rollouts: int | tuple[int, ...] = option(
-        128,
+    rollouts: tuple[int, ...] = option(
+        (128,),
         "N, rollouts per prompt; 8,8,16 samples rounds of that size until one has a success.",
         above=0,
         most=10**6,
@@ -287,7 +285,7 @@ class Config:
             )
         several = self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus
         refuse_if(
-            several and self.estimator == "supervised",
+            several and self.supervised,
             "--estimator supervised takes no --minibatches, --passes, --beta or --entropy-bonus",
         )
 
@@ -306,9 +304,9 @@ class Config:
         )
 
     @property
-    def rounds(self) -> tuple[int, ...]:
-        """Sizes of the rounds in which a prompt is sampled (maxrl/rounds.py); as a rule one, N."""
-        return (self.rollouts,) if isinstance(self.rollouts, int) else self.rollouts
+    def supervised(self) -> bool:
+        """Whether the run learns reference answers, and samples nothing."""
+        return self.estimator == "supervised"
 
     def evaluates(self, step: int) -> bool:
         """Whether there is an evaluation after this step."""
@@ -319,7 +317,7 @@ class Config:
     def shows(self, step: int) -> bool:
         """Whether samples.jsonl gets a line at this step; a supervised run samples nothing."""
         due = self.show_every and step % self.show_every == 0 or self.evaluates(step)
-        return bool(due) and self.estimator != "supervised"
+        return bool(due) and not self.supervised
 
     def to_dict(self) -> dict:
         """Return the fields as JSON has them, where a tuple is a list."""
@@ -371,12 +369,11 @@ def as_kind(option: str, kind: Any, value: Any) -> Any:
 
 
 def fitted(kind: Any, value: Any) -> Any:
-    """Return a value in type `kind`, 8.0 as the int 8 and 1 as the float 1.0; else TypeError."""
-    if isinstance(kind, types.UnionType):
-        for one in typing.get_args(kind):
-            with contextlib.suppress(TypeError):
-                return fitted(one, value)
+    """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
     sequence = typing.get_origin(kind)
+    # One number is a list of one.
+    if sequence is tuple and type(value) is int:
+        value = (value,)
     if sequence in (tuple, list) and isinstance(value, tuple | list):
         item = typing.get_args(kind)[0]
         return sequence(fitted(item, part) for part in value)

@@ -73,7 +73,7 @@ def pass_at_ks(counts: torch.Tensor, samples: int, ks) -> dict[str, float]:
     return stats
 
 
-def evaluation(cfg, step: int, policy, task, judge) -> dict:
+def evaluate_if_due(cfg, step: int, policy, task, judge) -> dict:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     return evaluate(cfg, policy, task, judge.validation) if cfg.evaluates(step) else {}
 

@@ -20,7 +20,7 @@ SMALL = dict(
 # RL of the models that a laptop trains from scratch.
 LAPTOP_RL: dict[str, Any] = dict(
     prompts=16,
-    rollouts=32,
+    rollouts=(32,),
     schedule="cosine",
     decay_ratio=0.5,  # a falling rate, so that the last steps do not fluctuate
     micro_batch_tokens=4096,
@@ -60,7 +60,7 @@ def maze9_laptop_sft() -> Config:
         ),
         estimator="supervised",
         prompts=32,
-        rollouts=1,
+        rollouts=(1,),
         steps=400,
         lr=1e-3,
         max_response=48,
@@ -93,7 +93,7 @@ def images_laptop() -> Config:
         aggregation="sequence",
         estimator_defaults={"grpo": {"ddof": 0}},  # D.1
         prompts=256,
-        rollouts=1024,
+        rollouts=(1024,),
         steps=400,  # 3.4 passes over 30,000 images
         optimizer="sgd",
         schedule="cosine",
@@ -128,7 +128,7 @@ def gsm8k_laptop_sft() -> Config:
         ),
         estimator="supervised",
         prompts=64,
-        rollouts=1,
+        rollouts=(1,),
         steps=1500,
         lr=2e-3,
         warmup_steps=50,
@@ -148,7 +148,7 @@ def gsm8k_laptop() -> Config:
     return after(
         gsm8k_laptop_sft,
         prompts=32,
-        rollouts=16,
+        rollouts=(16,),
         steps=160,
         lr=3e-4,
         wave_rows=2048,

@@ -25,7 +25,7 @@ from maxrl.parallel import distributed, sharding
 from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
-from maxrl.sampling.sampler import Samples, generate, noise
+from maxrl.sampling.sampler import generate, noise
 from maxrl.stats import UpdateStats
 
 
@@ -150,7 +150,7 @@ class SequencePolicy:
         model = self.unsharded_model()
         budget = self.kv_memory_gb * 2**30 or math.inf
 
-        def sample(part: slice, columns: slice) -> Samples:
+        def sample(part: slice, columns: slice) -> Rollouts:
             # Noise is drawn for the whole group, so that it is the same however a group is split.
             uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, earlier)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
@@ -164,8 +164,9 @@ class SequencePolicy:
                 return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
         max_rows = self.max_rows(len(prompts), num_rollouts)
-        samples = in_waves(sample, len(prompts), num_rollouts, max_rows)
-        return Rollouts(prompts, tokenizer=self.tokenizer, **vars(samples))
+        rollouts = in_waves(sample, len(prompts), num_rollouts, max_rows)
+        rollouts.tokenizer = self.tokenizer
+        return rollouts
 
     def max_rows(self, num_prompts: int, num_rollouts: int) -> int:
         """Return how many rollouts are sampled at once, if there is memory for them."""

@@ -82,7 +82,7 @@ class Plan:
         # Positions in the batch.
         self.mine = range(distributed.rank(), cfg.prompts, distributed.world_size())
         # RL after a warm-up does not begin with the prompts of the warm-up.
-        self.order = 2 * cfg.seed + (cfg.estimator == "supervised" or not cfg.init)
+        self.order = 2 * cfg.seed + (cfg.supervised or not cfg.init)
 
     def __len__(self) -> int:
         return self.cfg.steps

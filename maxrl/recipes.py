@@ -49,7 +49,7 @@ def maze17_sft() -> Config:
         ),
         estimator="supervised",
         prompts=32,
-        rollouts=1,
+        rollouts=(1,),
         lr=5e-4,  # E.1.3
         steps=4000,
         # E.1.3 has 1,500 steps; ours end at the pass@1 of the paper's base model (Figure 17).
@@ -72,7 +72,7 @@ def maze17() -> Config:
     return after(
         maze17_sft,
         prompts=32,
-        rollouts=128,
+        rollouts=(128,),
         steps=20_000,
         lr=1e-4,  # E.1.3
         micro_batch_tokens=65536,  # ours
@@ -95,7 +95,7 @@ def imagenet() -> Config:
         aggregation="sequence",  # D.1: mean over images and rollouts
         estimator_defaults={"grpo": {"ddof": 0}},  # D.1: std with divisor N
         prompts=256,
-        rollouts=1024,  # D.2; also 16 and 128, Figure 2
+        rollouts=(1024,),  # D.2; also 16 and 128, Figure 2
         optimizer="sgd",
         momentum=0.9,
         lr=0.1,
@@ -126,7 +126,7 @@ def gsm8k_smollm2() -> Config:
         init="HuggingFaceTB/SmolLM2-360M-Instruct",  # Table 5
         estimator="maxrl",
         prompts=256,
-        rollouts=128,
+        rollouts=(128,),
         steps=1500,
         lr=1e-5,  # Table 5
         max_prompt=512,
@@ -155,7 +155,7 @@ def gsm8k_smollm2_135m_sft() -> Config:
         init="data/smollm2/135m-instruct",
         estimator="supervised",
         prompts=32,
-        rollouts=1,
+        rollouts=(1,),
         steps=50,
         lr=1e-4,
         schedule="cosine",
@@ -195,7 +195,7 @@ def polaris_qwen3_1_7b() -> Config:
         init="Qwen/Qwen3-1.7B-Base",  # Table 6
         estimator="maxrl",
         prompts=256,
-        rollouts=16,
+        rollouts=(16,),
         steps=1000,
         lr=1e-6,  # Table 6
         max_prompt=1024,
@@ -225,7 +225,7 @@ def prompts() -> Config:
         task="prompts",
         estimator="maxrl",
         prompts=32,
-        rollouts=16,
+        rollouts=(16,),
         steps=500,
         lr=1e-6,
         max_prompt=1024,

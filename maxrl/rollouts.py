@@ -8,11 +8,13 @@ Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longe
 micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.parallel import distributed
@@ -31,7 +33,7 @@ class Rollouts:
     tokens: torch.Tensor  # (P_local, N, L), right-padded, the stop token included
     lengths: torch.Tensor  # (P_local, N)
     finished: torch.Tensor  # (P_local, N) bool: has a stop token
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None  # of the texts
     log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
     entropies: torch.Tensor | None = None  # (P_local, N, L), nats
     # (P_local, N, L) by the training forward, for several updates
@@ -50,7 +52,7 @@ class Rollouts:
 
     def text(self, i: int, j: int) -> str:
         """Response j to prompt i, with its stop token."""
-        return self.tokenizer.decode(self.response(i, j))
+        return self.decode(self.response(i, j))
 
     def completion(self, i: int, j: int) -> str:
         """What reward functions read: the response without its stop and other special tokens."""
@@ -58,7 +60,7 @@ class Rollouts:
         # Not every stop token is a special token: a maze ends with a word.
         if self.finished[i, j]:
             ids.pop()
-        return self.tokenizer.decode(ids, skip_special=True)
+        return self.decode(ids, skip_special=True)
 
     def response(self, i: int, j: int) -> list[int]:
         """The token ids of response j to prompt i, without padding."""
@@ -67,7 +69,12 @@ class Rollouts:
 
     def prompt_text(self, i: int) -> str:
         """Prompt i, with its special tokens."""
-        return self.tokenizer.decode(self.prompts[i].tolist())
+        return self.decode(self.prompts[i].tolist())
+
+    def decode(self, ids: list[int], **options) -> str:
+        """The text of token ids."""
+        assert self.tokenizer is not None, "these rollouts have no tokenizer"
+        return self.tokenizer.decode(ids, **options)
 
     def select(self, keep: torch.Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""
@@ -115,6 +122,29 @@ class Rollouts:
         result["completions/min_length"] = -ends["shortest"]
         result["completions/clipped_ratio"] = 1 - sums["finished"] / sums["rollouts"]
         return result
+
+
+def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
+    """Return sampled Rollouts as one, padded to the longest response.
+
+    dim  0: of several prompts; 1: several rollouts of the same prompts
+    N    for dim 0, the rollouts of a group that is full; others are filled up with length 0
+    """
+    L = max(part.tokens.shape[2] for part in parts)
+    prompts = parts[0].prompts
+    if dim == 0:
+        prompts = [prompt for part in parts for prompt in part.prompts]
+    values: dict = {"prompts": prompts, "tokenizer": parts[0].tokenizer}
+    for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
+        padded = []
+        for part in parts:
+            value = getattr(part, name)
+            room = [0, max(0, N - value.shape[1])]
+            if value.dim() == 3:
+                room = [0, L - value.shape[2], *room]
+            padded.append(F.pad(value, room))
+        values[name] = torch.cat(padded, dim)
+    return Rollouts(**values)
 
 
 def with_verdict(rollouts: Any, rewards: torch.Tensor) -> tuple[Any, torch.Tensor]:

@@ -14,17 +14,15 @@ rounds too, until a prompt has enough signal.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from maxrl.config import Config
-from maxrl.rollouts import Rollouts
+from maxrl.rollouts import joined
 
 Judge = Callable[[Any, Any], torch.Tensor]  # judge(examples, rollouts): rewards (P_local, N)
-Sizes = Sequence[int]
 
 
 @dataclass
@@ -42,12 +40,30 @@ class Sampled:
     num_rounds: torch.Tensor  # (P_local,)
 
 
-def way_of_sampling(cfg: Config) -> Callable[..., Sampled]:
-    """Return how a step samples: demonstrated, or else at_once or in_rounds of the recipe."""
-    if cfg.estimator == "supervised":
+def way_of_sampling(
+    cfg: Config, rollout: Callable, judge: Judge, indices: Sequence[int]
+) -> Callable[[Any, int], Sampled]:
+    """Return how a step samples: sample(examples, step), as the recipe says.
+
+    rollout  the policy's; its method `demonstrate` if the recipe is supervised
+    judge    gives the rewards of a round
+    indices  P_local positions in the batch of all ranks; with the step they decide the noise
+    """
+
+    def demonstrated(examples: Any, step: int) -> Sampled:
+        # The reference answers are one rollout each, and right.
+        return one_round(rollout(examples), torch.ones(len(examples), 1))
+
+    def at_once(examples: Any, step: int) -> Sampled:
+        rollouts = rollout(examples, cfg.rollouts[0], step=step, indices=indices)
+        return one_round(rollouts, numbers(judge(examples, rollouts)))
+
+    def several(examples: Any, step: int) -> Sampled:
+        return in_rounds(cfg.rollouts, rollout, judge, examples, step, indices)
+
+    if cfg.supervised:
         return demonstrated
-    sample = at_once if len(cfg.rounds) == 1 else in_rounds
-    return partial(sample, cfg.rounds)
+    return at_once if len(cfg.rollouts) == 1 else several
 
 
 def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
@@ -56,36 +72,17 @@ def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
 
 
-def demonstrated(
-    policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
-) -> Sampled:
-    """Return the reference answers of P_local examples as the only round, of one rollout each."""
-    answers = policy.demonstrate(examples)
-    clock.lap("rollout")
-    return one_round(answers, torch.ones(len(examples), 1))
-
-
-def at_once(
-    sizes: Sizes, policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
-) -> Sampled:
-    """Sample N rollouts of every prompt, sizes being (N,)."""
-    rollouts = policy.rollout(examples, sizes[0], step=step, indices=indices)
-    clock.lap("rollout")
-    return one_round(rollouts, numbers(judge(examples, rollouts)))
-
-
 def in_rounds(
-    sizes: Sizes, policy: Any, judge: Judge, examples: Any, step: int, indices: Sizes, clock: Any
+    sizes: Sequence[int],
+    rollout: Callable,
+    judge: Judge,
+    examples: Any,
+    step: int,
+    indices: Sequence[int],
 ) -> Sampled:
-    """Sample every prompt in rounds of `sizes` rollouts until one has a success.
+    """Sample every prompt in rounds of `sizes` rollouts, (n_1, ..., n_R), until one has a success.
 
-    sizes     (n_1, ..., n_R)
-    policy    makes the rollouts
-    judge     judge(examples, rollouts) gives the rewards of a round
-    examples  P_local
-    step      of the run; with indices, P_local positions in the batch of all ranks, it decides
-              the noise
-    clock     takes the time of rollouts and rewards
+    The other arguments are those of `way_of_sampling` and of what it returns.
 
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
@@ -100,10 +97,8 @@ def in_rounds(
         positions = [indices[i] for i in waiting]
         # The next rollouts of each prompt's stream of noise: all rounds together draw what one
         # group of their sum would have drawn.
-        rollouts = policy.rollout(some, size, step=step, indices=positions, earlier=drawn)
-        clock.lap("rollout")
+        rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
-        clock.lap("reward")
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size
@@ -115,24 +110,8 @@ def in_rounds(
         waiting = waiting[failed]
         if len(waiting) == 0:
             break
-    rollouts = joined(ended, max(sizes))
+    rollouts = joined(ended, N=max(sizes))
     return Sampled(*first, rollouts, torch.cat(rewards), num_rollouts, num_rounds)
-
-
-def joined(parts: list[Rollouts], N: int) -> Rollouts:
-    """Return the groups of several Rollouts as one, in which groups have up to N responses."""
-    L = max(part.tokens.shape[2] for part in parts)
-    values: dict = {"prompts": [prompt for part in parts for prompt in part.prompts]}
-    for name in ("tokens", "lengths", "finished", "log_probs", "entropies"):
-        padded = []
-        for part in parts:
-            value = getattr(part, name)
-            room = [0, N - value.shape[1]]
-            if value.dim() == 3:
-                room = [0, L - value.shape[2], *room]
-            padded.append(F.pad(value, room))
-        values[name] = torch.cat(padded)
-    return Rollouts(**values, tokenizer=parts[0].tokenizer)
 
 
 def numbers(rewards: torch.Tensor) -> torch.Tensor:

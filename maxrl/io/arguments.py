@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import difflib
 import math
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -111,14 +110,11 @@ def named(text: str) -> tuple[str, str]:
 def parse(kind: Any, text: str) -> Any:
     """Return the value that `text` has as a field of type `kind`.
 
-    kind  a type, tuple[type, ...] for a list with commas, int | tuple[int, ...] for one number or
-          several, or object for an option whose type is not known: bool, int, float or str
+    kind  a type, tuple[type, ...] for a list with commas, or object for an option whose type is not
+          known: bool, int, float or str
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
-    if isinstance(kind, types.UnionType):
-        number, several = typing.get_args(kind)
-        kind = several if "," in text else number
     is_list = typing.get_origin(kind) is tuple
     try:
         if is_list:

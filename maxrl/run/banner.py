@@ -12,7 +12,7 @@ def opening(run, policy) -> list[str]:
     """What is trained, where, and where the results go."""
     cfg = run.cfg
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
-    rollouts = " + ".join(map(str, cfg.rounds))
+    rollouts = " + ".join(map(str, cfg.rollouts))
     world = distributed.world_size()
     ranks = f" on {world} ranks" if world > 1 else ""
     precision = "bfloat16" if policy.autocast else "float32"
@@ -24,7 +24,7 @@ def opening(run, policy) -> list[str]:
         f"  model    {trained:,} trained parameters from {cfg.init or 'scratch'}",
         f"  device   {policy.device} in {precision}",
         f"  prompts  {run.examples:,} of {cfg.task}",
-        f"  rewards  {'none: demonstrations' if cfg.estimator == 'supervised' else judge}",
+        f"  rewards  {'none: demonstrations' if cfg.supervised else judge}",
         f"  writes   {cfg.out}{since}",
     ]
 

@@ -102,7 +102,7 @@ def overridden(config: Config, given: Mapping[str, Any]) -> Config:
         changes[f"{name}_options"] = usual | options
     # Supervised training has one answer per prompt.
     if changes.get("estimator") == "supervised" != config.estimator:
-        changes.setdefault("rollouts", 1)
+        changes.setdefault("rollouts", (1,))
     return dataclasses.replace(config, **changes)
 
 

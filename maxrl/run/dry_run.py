@@ -149,10 +149,10 @@ def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
 
 def sampling_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict[str, int]:
     """Return what sampling needs for `prompts` prompts of one rank, besides weights."""
-    if cfg.estimator == "supervised":
+    if cfg.supervised:
         return {}
     size = 2 if is_low(cfg) else 4
-    N = max(cfg.rounds)
+    N = max(cfg.rollouts)
     row = cache_bytes(config, cfg.max_response, size) + config.vocab_size * 20
     groups = prompts if cfg.kv_memory_gb else min(max(1, cfg.wave_rows // N), prompts)
     rows = groups * N
@@ -172,7 +172,7 @@ def training_bytes(cfg: Config, config: TransformerConfig, prompts: int) -> dict
     """Return what a micro-batch of one rank with `prompts` prompts needs, besides weights."""
     L = cfg.max_response
     V = config.vocab_size
-    most = prompts * (PROMPT + max(cfg.rounds) * L)
+    most = prompts * (PROMPT + max(cfg.rollouts) * L)
     tokens = min(max(cfg.micro_batch_tokens, PROMPT + L), most)
     # Responses of half the longest length are assumed, each of which reads a prompt.
     copied = tokens // -(-L // 2) * PROMPT

@@ -172,6 +172,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parallel", type=int, default=1)
     options = vars(parser.parse_options(arguments))
     recipe = options.pop("recipe")
+    # Several numbers of rollouts are several runs here, and no rounds.
+    if "rollouts" in options:
+        options["rollouts"] = [(N,) for N in options["rollouts"][0]]
     slots = slots_of(options.pop("parallel"))
     usual = f"{default_directory(recipe, 'supervised')}-grid"
     folder = Path(",".join(options.pop("out", [])) or usual)

@@ -1,9 +1,12 @@
 """Progress for people, metrics.jsonl for programs, and the trackers that --track names."""
 
+import functools
 import json
 import math
 import os
 import time
+from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
 from tqdm import tqdm
@@ -56,30 +59,36 @@ WARNINGS = {
 ENOUGH = 10  # seconds in rewards before their share counts
 LINES = 10  # seconds between two lines
 BAR = "|{bar:20}| {elapsed} {desc}"
-# What begins where a part of a step ends.
-NEXT = {"data": "sampling", "rollout": "rewards", "reward": "training", "backward": "update"}
+# The parts of a step as the progress bar calls them.
+PARTS = {"data": "data", "rollout": "sampling", "reward": "rewards", "backward": "training"}
 
 
 class Clock:
     """The seconds that each part of a step takes; `watch` is told which one begins."""
 
-    def __init__(self, watch=lambda part: None):
+    def __init__(self, watch: Callable[[str], object] = lambda part: None):
         self.watch = watch
-        self.last = time.perf_counter()
-        self.seconds: dict[str, float] = {}
+        self.seconds: Counter = Counter()
 
-    def lap(self, part: str):
-        """Add the time since the last call to a part of the step."""
-        now = time.perf_counter()
-        self.seconds[part] = self.seconds.get(part, 0.0) + now - self.last
-        self.last = now
-        self.watch(NEXT[part])
+    def timed(self, part: str, function: Callable) -> Callable:
+        """Return the function as a part of the step, so that its calls are timed."""
+
+        @functools.wraps(function)
+        def call(*args, **options):
+            self.watch(PARTS[part])
+            start = time.perf_counter()
+            result = function(*args, **options)
+            self.seconds[part] += time.perf_counter() - start
+            return result
+
+        return call
 
     def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
-        """Seconds, tokens or images per second (stats has their number), and peak memory."""
+        """Seconds of the step that ends, items per second (stats has their number), peak memory."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
         rate = {f"{policy.items}_per_second": stats[policy.items] / total}
+        self.seconds.clear()
         return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
@@ -122,6 +131,7 @@ class Logger:
         cfg = run.cfg
         folder = run.start(first_step)
         self.run = run
+        self.clock = Clock(self.watch)
         self.step = first_step  # the one in progress
         self.main = run.main
         # Without a terminal it shows nothing.
@@ -166,9 +176,19 @@ class Logger:
         self.bar.update(0)
         self.part = part
 
-    def show(self, examples, sampled):
-        """Write the step's line of samples.jsonl if it is due."""
+    def report(self, policy, examples, sampled, verdicts, stats: dict, evaluated: dict) -> dict:
+        """Record a step: its metrics, and samples if they are due. All ranks call this.
+
+        verdicts   the judge's statistics, or None
+        stats      of the update, the same on all ranks
+        evaluated  of the evaluation after it, if there was one
+
+        Returns the metrics that do not depend on the machine.
+        """
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
+        metrics = step_metrics(sampled, verdicts) | stats
+        self.log(self.step, metrics | self.clock.metrics(policy, stats) | evaluated)
+        return metrics | evaluated
 
     def log(self, step: int, metrics: dict[str, float]):
         """Write the metrics of a step, and show progress."""
@@ -182,10 +202,9 @@ class Logger:
         self.file.write(json.dumps({"step": step} | known) + "\n")
         for tracker in self.trackers:
             tracker.log(step, metrics)
-        supervised = self.run.cfg.estimator == "supervised"
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
-            if name in metrics and not (supervised and "reward" in name):
+            if name in metrics and not (self.run.cfg.supervised and "reward" in name):
                 value = metrics[name]
                 self.shown[shown] = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
         due = step in (self.first, self.run.cfg.steps - 1) or "eval/pass@1" in metrics

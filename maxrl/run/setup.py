@@ -185,7 +185,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
     check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
     check_trackers(cfg.track)
-    if not (cfg.reward or task.classes or cfg.estimator == "supervised" and not cfg.eval_every):
+    if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.
         probe(task, cfg.reward_errors)
     if cfg.epochs:
@@ -198,7 +198,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
 
 def check_estimation(cfg: Config):
     """Refuse an estimator that cannot be, without weights, data or user code."""
-    if cfg.estimator == "supervised" and cfg.rollouts != 1:
+    if cfg.supervised and cfg.rollouts != (1,):
         raise UsageError(
             "--estimator supervised has one answer per prompt, not --rollouts "
             f"{typed(cfg.rollouts)}; use --rollouts 1"
@@ -206,7 +206,7 @@ def check_estimation(cfg: Config):
     options = estimator_options(cfg)
     # An estimator of the user's may not have been imported yet.
     if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:
-        check_estimator("--estimator", cfg.estimator, cfg.rounds, options)
+        check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(
@@ -227,7 +227,7 @@ def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dic
 
 def check_kind(cfg: Config, classifier: bool):
     """Refuse options that mean nothing to a classifier, so that none is silently ignored."""
-    if classifier and len(cfg.rounds) > 1:
+    if classifier and len(cfg.rollouts) > 1:
         raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
     for name in sorted(LANGUAGE) if classifier else ():
         value = getattr(cfg, name)
@@ -302,12 +302,12 @@ def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str
     options = dict(cfg.estimator_options)
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())
     if "mean_log_probs" in known:
-        options["mean_log_probs"] = torch.zeros(1, max(cfg.rounds))
+        options["mean_log_probs"] = torch.zeros(1, max(cfg.rollouts))
         if rollouts is not None:
             options["mean_log_probs"] = rollouts.mean_log_probs()
     if cfg.allow_fractional and "allow_fractional" in known:
         options["allow_fractional"] = True
-    if cfg.no_verdict == "rollout" or len(cfg.rounds) > 1:
+    if cfg.no_verdict == "rollout" or len(cfg.rollouts) > 1:
         options["allow_missing"] = True
     return options
 

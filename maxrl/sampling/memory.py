@@ -4,19 +4,18 @@ import warnings
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 
 from maxrl.models.cache import Cache, CacheFull
 from maxrl.models.hf_config import TransformerConfig
-from maxrl.sampling.sampler import Samples
+from maxrl.rollouts import Rollouts, joined
 
 
 def in_waves(
-    sample: Callable[[slice, slice], Samples], num_prompts: int, num_rollouts: int, max_rows: int
-) -> Samples:
+    sample: Callable[[slice, slice], Rollouts], num_prompts: int, num_rollouts: int, max_rows: int
+) -> Rollouts:
     """Sample P = `num_prompts` groups of N = `num_rollouts` in waves that fit into memory.
 
-    sample    sample(prompts, columns), with two slices, returns the Samples of a part
+    sample    sample(prompts, columns), with two slices, returns the Rollouts of a part
     max_rows  the most rows of a wave
 
     After a full budget (CacheFull) or an out-of-memory error waves are half as large, down to
@@ -38,24 +37,12 @@ def in_waves(
             max_rows = max(1, min(max_rows, (prompts.stop - g) * num_rollouts) // 2)
             if not full:
                 warnings.warn(f"out of memory: sampling {max_rows} rollouts at once", stacklevel=2)
-    return joined(waves, 0)
+    return joined(waves)
 
 
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether memory ran out, on a GPU or on a CPU, whose error has no class of its own."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def joined(parts: list[Samples], dim: int) -> Samples:
-    """Join Samples of several groups (dim 0), or of several rows of the same groups (dim 1)."""
-    L = max(part.tokens.shape[-1] for part in parts)
-    result = {}
-    for name in vars(parts[0]):
-        values = [getattr(part, name) for part in parts]
-        if values[0].dim() == 3:
-            values = [F.pad(v, (0, L - v.shape[-1])) for v in values]  # (P, N, L)
-        result[name] = torch.cat(values, dim)
-    return Samples(**result)
 
 
 def cache_bytes(config: TransformerConfig, max_tokens: int, element_size: int) -> int:

@@ -1,6 +1,6 @@
 """Sampling N responses per prompt; a prompt is encoded once for all its N rollouts.
 
-    generate         noise in, Samples out, in these steps:
+    generate         noise in, Rollouts out, in these steps:
       prefill        encode the prompts
       decode_step    draw one more token of every row
       count_alive    find the rows that have ended
@@ -25,6 +25,7 @@ import torch
 from maxrl import rng
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
+from maxrl.rollouts import Rollouts
 from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
@@ -32,17 +33,6 @@ from maxrl.sampling.prompts import check_prompts, split
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
 SHRINK_AT = 0.75  # drop rows that have ended if at most this share of them all is left
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
-
-
-@dataclass
-class Samples:
-    """N responses to each of P prompts, with their stop tokens, padded with 0 on the right."""
-
-    tokens: torch.Tensor  # (P, N, L)
-    lengths: torch.Tensor  # (P, N)
-    log_probs: torch.Tensor  # (P, N, L) under the distribution that each token was drawn from
-    entropies: torch.Tensor  # (P, N, L) of that distribution, in nats
-    finished: torch.Tensor  # (P, N) bool: ended by a stop token, not by the length limit
 
 
 @dataclass
@@ -96,8 +86,8 @@ def generate(
     watch: Callable[[int], object] | None = None,
     cuda_graphs: bool = True,
     **sampling,
-) -> Samples:
-    """Sample N responses of at most max_tokens to every prompt.
+) -> Rollouts:
+    """Sample N responses of at most max_tokens to every prompt; the result has no tokenizer yet.
 
     prompts      P one-dimensional tensors of at least one token, of any lengths
     uniforms     (P, N, max_tokens), see `noise`
@@ -126,7 +116,7 @@ def generate(
                 watch(position)
         state.cache.reserve(position + 1)
         draw_next(state.cache.own[0].shape)
-    return finish(state, stop, len(prompts))
+    return finish(state, stop, list(prompts))
 
 
 def prefill(
@@ -208,8 +198,11 @@ def pack(state: State, alive: torch.Tensor) -> None:
         setattr(state, name, values.gather(1, columns))
 
 
-def finish(state: State, stop: torch.Tensor, num_prompts: int) -> Samples:
-    """Return the Samples (P, N, ...) of the state, with 0 after the end of each row."""
+def finish(state: State, stop: torch.Tensor, prompts: list[torch.Tensor]) -> Rollouts:
+    """Return the Rollouts of P prompts, with 0 after the end of each row.
+
+    Log-probabilities and entropies are of the distribution that each token was drawn from.
+    """
     tokens = state.tokens  # (P N, max_tokens)
     limit = tokens.shape[1]
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
@@ -224,6 +217,6 @@ def finish(state: State, stop: torch.Tensor, num_prompts: int) -> Samples:
         # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
         drawn.append(values[:, :L])
-    tokens, log_probs, entropies = drawn
-    results = (tokens, lengths, log_probs, entropies, finished)
-    return Samples(*[values.unflatten(0, (num_prompts, -1)) for values in results])
+    groups = [v.unflatten(0, (len(prompts), -1)) for v in (*drawn, lengths, finished)]
+    tokens, log_probs, entropies, lengths, finished = groups  # (P, N, L) or (P, N)
+    return Rollouts(prompts, tokens, lengths, finished, None, log_probs, entropies)

@@ -242,7 +242,7 @@ class Maze(Task):
     def rewards(self, examples: list[Example], rollouts: Rollouts) -> torch.Tensor:
         """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
         words = ["DONE", *MOVES]
-        if rollouts.tokenizer.decode([ID[word] for word in words]).split() != words:
+        if rollouts.decode([ID[word] for word in words]).split() != words:
             return super().rewards(examples, rollouts)
         mazes = np.stack([example.columns["maze"] for example in examples])
         walls = torch.from_numpy(unpack(mazes, self.size)).to(rollouts.tokens.device)

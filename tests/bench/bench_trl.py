@@ -21,9 +21,9 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import at_once
+from maxrl.rounds import way_of_sampling
 from maxrl.run import setup
-from maxrl.run.logger import Clock, step_metrics
+from maxrl.run.logger import step_metrics
 from maxrl.tasks.maze import VOCABULARY
 
 TASKS = {
@@ -38,12 +38,11 @@ def our_step(cfg, task, policy):
     optimizer = build.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
     steps = iter(range(cfg.steps))
+    sample = way_of_sampling(cfg, policy.rollout, task.rewards, range(cfg.prompts))
 
     def step():
         now = next(steps)
-        sampled = at_once(
-            cfg.rounds, policy, task.rewards, examples, now, range(cfg.prompts), Clock()
-        )
+        sampled = sample(examples, now)
         judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
         stats = policy.backward(judged, advantages)
@@ -60,7 +59,8 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
     from transformers import PreTrainedTokenizerFast
     from trl import GRPOConfig, GRPOTrainer
 
-    rows = cfg.prompts * cfg.rollouts
+    (N,) = cfg.rollouts
+    rows = cfg.prompts * N
     words = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend,
         pad_token="<pad>",
@@ -71,12 +71,12 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
     )
 
     def quarter_right(prompts, **columns):
-        return [float(i % cfg.rollouts < cfg.rollouts // 4) for i in range(len(prompts))]
+        return [float(i % N < N // 4) for i in range(len(prompts))]
 
     options = GRPOConfig(
         folder,
         per_device_train_batch_size=rows,
-        num_generations=cfg.rollouts,
+        num_generations=N,
         max_completion_length=cfg.max_response,
         max_steps=1 + turns,
         learning_rate=cfg.lr,

@@ -111,7 +111,9 @@ def test_a_recipe_pads_little(name):
     rng = np.random.default_rng(0)
     computed = needed = forwards = 0
     for _ in range(5):
-        lengths = -np.sort(-lognormal(rng, (prompts_of_a_rank, max(cfg.rounds)), *distribution), 1)
+        lengths = -np.sort(
+            -lognormal(rng, (prompts_of_a_rank, max(cfg.rollouts)), *distribution), 1
+        )
         prompts = np.clip(prompt + spread * rng.standard_normal(len(lengths)), 1, None).astype(int)
         needed += prompts.sum() + lengths.sum()
         for rectangle in rectangles(prompts, lengths, cfg.micro_batch_tokens):

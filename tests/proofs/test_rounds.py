@@ -11,8 +11,9 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES, _c, weight
-from maxrl.rollouts import Rollouts
-from maxrl.rounds import joined, way_of_sampling
+from maxrl.config import Config
+from maxrl.rollouts import Rollouts, joined
+from maxrl.rounds import way_of_sampling
 from maxrl.sampling.sampler import noise
 
 F64 = torch.float64
@@ -136,7 +137,6 @@ def test_the_noise_and_rows_of_the_rare_side():
 
 
 # --- what rounds sample
-CLOCK = SimpleNamespace(lap=lambda part: None)
 PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 
 
@@ -155,8 +155,9 @@ class Judge:
 
 
 def sampled(policy, judge, sizes):
-    sample = way_of_sampling(SimpleNamespace(estimator="maxrl_rare", rounds=sizes))
-    return sample(policy, judge.rewards, PROMPTS, 3, range(1, 21, 2), CLOCK)
+    cfg = Config(estimator="maxrl_rare", rollouts=sizes)
+    sample = way_of_sampling(cfg, policy.rollout, judge.rewards, range(1, 21, 2))
+    return sample(PROMPTS, 3)
 
 
 def test_noise_goes_on_where_it_was():
@@ -277,4 +278,4 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.group_scale() == 1).all()
-    assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], 4), advantages))
+    assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], N=4), advantages))

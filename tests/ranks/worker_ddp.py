@@ -3,7 +3,6 @@
 import itertools
 import resource
 import sys
-from types import SimpleNamespace
 
 import tiny
 import torch
@@ -189,12 +188,12 @@ def three_steps(rank: int, world: int) -> dict:
 
 def rounds(policy, mine: list[int]) -> dict:
     """The gradient of prompts that were sampled in rounds, and the rollouts of each."""
-    clock = SimpleNamespace(lap=lambda part: None)
 
     def judge(_, rollouts):
         return (rollouts.tokens[..., 0] % 4 == 0).double()
 
-    sampled = in_rounds((1, 2, 3), policy, judge, [Parity()[i] for i in mine], 1, mine, clock)
+    examples = [Parity()[i] for i in mine]
+    sampled = in_rounds((1, 2, 3), policy.rollout, judge, examples, 1, mine)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
     stats = policy.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs))
     gradient = torch.cat([sharding.unsharded(p.grad).flatten() for p in policy.model.parameters()])

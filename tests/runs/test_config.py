@@ -25,7 +25,7 @@ def parsed(*arguments):
         ("--entropy-bonus -0.1", "entropy_bonus", -0.1),
         ("--betas 0.9,0.95", "betas", (0.9, 0.95)),
         ("--eval-k 1", "eval_k", (1,)),
-        ("--rollouts 8", "rollouts", 8),
+        ("--rollouts 8", "rollouts", (8,)),
         ("--rollouts 8,8,16", "rollouts", (8, 8, 16)),
         ("--reward a.py:f --reward b:g,c:h", "reward", ("a.py:f", "b:g", "c:h")),
         ("--zero-reward-at-limit true", "zero_reward_at_limit", True),

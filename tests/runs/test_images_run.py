@@ -87,12 +87,12 @@ def test_estimators_get_the_recipes_options(recipe):
     """
     for name in ("imagenet", "images_laptop"):
         chosen = with_overrides(RECIPES[name](), ["--estimator", "grpo"])
-        assert chosen.estimator_options == {"ddof": 0} and chosen.rollouts == 1024
+        assert chosen.estimator_options == {"ddof": 0} and chosen.rollouts == (1024,)
         assert with_overrides(
             RECIPES[name](), ["--estimator", "grpo", "--estimator.ddof", "1"]
         ).estimator_options == {"ddof": 1}
         assert with_overrides(RECIPES[name](), ["--estimator", "rloo"]).estimator_options == {}
-        assert with_overrides(RECIPES[name](), ["--estimator", "supervised"]).rollouts == 1
+        assert with_overrides(RECIPES[name](), ["--estimator", "supervised"]).rollouts == (1,)
     assert with_overrides(RECIPES["maze17"](), ["--estimator", "grpo"]).estimator_options == {}, (
         "divisor N - 1"
     )

@@ -282,7 +282,7 @@ def test_recipes(name):
     if cfg.model:  # else a checkpoint's
         model = from_config(cfg.model | classes)
         assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name]
-    ADVANTAGES[cfg.estimator](torch.zeros(2, sum(cfg.rounds)), **cfg.estimator_options)
+    ADVANTAGES[cfg.estimator](torch.zeros(2, sum(cfg.rollouts)), **cfg.estimator_options)
     if cfg.task == "maze":
         size = cfg.task_options["size"]
         assert size * (size + 1) + 4 + cfg.max_response <= cfg.model["max_position_embeddings"]

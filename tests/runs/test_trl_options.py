@@ -119,7 +119,7 @@ def test_the_page_has_every_option(name):
 
 
 VALUES = [
-    (dict(num_generations=4.0), dict(rollouts=4)),
+    (dict(num_generations=4.0), dict(rollouts=(4,))),
     (dict(output_dir=Path("~/x")), dict(out=str(Path("~/x").expanduser()))),
     (dict(clip=[0.1, 0.3]), dict(clip=(0.1, 0.3))),
     (dict(scale_rewards="group"), dict(estimator="grpo")),
@@ -258,7 +258,7 @@ def test_the_batch_is_trls(monkeypatch):
         assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
         assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes))
         cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
-        assert cfg.prompts * cfg.rollouts // cfg.minibatches == rows * world * each, given
+        assert cfg.prompts * cfg.rollouts[0] // cfg.minibatches == rows * world * each, given
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])

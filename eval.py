@@ -33,28 +33,17 @@ from maxrl.io import files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import verifier_faults
-from maxrl.run import cli, sampling_options, setup, table
+from maxrl.run import cli, evaluation_options, setup, table
+from maxrl.run.setup import Asked, Judge
 from maxrl.tasks import Task
 
-# Options that the results record.
-ASKED = (
-    "task",
-    "task_options",
-    "split",
-    "reward",
-    "prompts",
-    "samples",
-    "max_response",
-    "temperature",
-    "top_k",
-    "top_p",
-    "seed",
-)
 
+def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, Asked]:
+    """Return the options, checked as far as that is possible without the task.
 
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options, checked as far as that is possible without the task."""
-    parser = sampling_options.option_parser("eval.py", __doc__, "test")
+    args.checkpoints is a list of (name, directory).
+    """
+    parser = evaluation_options.option_parser("eval.py", __doc__, "test")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
     add("--samples", type=int, help="n, rollouts per prompt (64); a classifier's pass@k is exact")
@@ -68,14 +57,14 @@ def read_arguments(arguments: list[str]) -> argparse.Namespace:
     add("--against", help="row to which the others are compared (the last)")
     add("--json", type=Path, help="write counts and table to this file")
     add("--plot", type=Path, help="draw pass@k against k into this file (needs matplotlib)")
-    return check(sampling_options.read_options(parser, arguments))
+    args, given = evaluation_options.read_options(parser, arguments)
+    check(args)
+    asked = evaluation_options.complete(args, given, *(path for _, path in args.checkpoints))
+    return args, asked
 
 
-def check(args: argparse.Namespace) -> argparse.Namespace:
-    """Refuse what could not be evaluated, before any sampling.
-
-    Sets args.checkpoints to a list of (name, directory).
-    """
+def check(args: argparse.Namespace):
+    """Refuse what could not be evaluated, before any sampling, and find the checkpoints."""
     args.k = args.k or [k for k in (1, 8, 64) if k <= (args.samples or 64)]
     check_least("k", min(args.k), 1)
     if args.json and args.json.exists():
@@ -95,14 +84,12 @@ def check(args: argparse.Namespace) -> argparse.Namespace:
         raise UsageError(f"--against {args.against} is not one of the rows {rows}")
     for _, path in args.checkpoints:
         checkpoint.check_intact(path)
-    sampling_options.complete(args, *(path for _, path in args.checkpoints))
-    return args
 
 
-def check_task(args: argparse.Namespace, task: Task):
+def check_task(args: argparse.Namespace, asked: Asked, task: Task):
     """Refuse options that mean nothing to the task, and set the defaults that depend on it."""
     if task.classes:
-        if args.samples or args.temperature != 1:
+        if args.samples or asked.temperature != 1:
             raise UsageError(
                 "a classifier's pass@k is exact: leave out --samples and --temperature"
             )
@@ -115,29 +102,35 @@ def check_task(args: argparse.Namespace, task: Task):
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
 
 
-def evaluate(args: argparse.Namespace) -> dict:
+def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
-    rank, world, device = distributed.setup(args.device)
-    task = setup.find_task(args, args.checkpoints[0][1])
-    check_task(args, task)
+    rank, world, device = distributed.setup(asked.cfg.device)
+    task, judge = setup.find_task(asked)
+    check_task(args, asked, task)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
-        args.init = str(path)
-        setup.start_policy(args, task, None, None, device)
+        setup.start_policy(asked.of(path), task, None, None, device)
     rows = []
     for name, path in args.checkpoints:
-        args.init = str(path)
-        policy = setup.start_policy(args, task, None, None, device)
+        policy = setup.start_policy(asked.of(path), task, None, None, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
-            row = measure(args, policy, task, bar)
+            row = measure(args, asked, policy, task, judge, bar)
         rows.append({"name": name, "path": str(path)} | row | verifier_faults())
     unjudged = [] if task.classes else leave_out(rows)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
-        **{name: getattr(args, name) for name in ASKED},
+        "task": asked.cfg.task,
+        "task_options": asked.cfg.task_options,
+        "split": asked.split,
+        "reward": asked.cfg.reward,
+        "prompts": args.prompts,
+        "samples": args.samples,
+        "max_response": asked.cfg.max_response,
+        **asked.drawn(classifier=False),
+        "seed": asked.cfg.seed,
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
         "source": task.source,
@@ -148,7 +141,7 @@ def evaluate(args: argparse.Namespace) -> dict:
     }
 
 
-def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
+def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> dict:
     """Return the counts of right samples of one policy, or a classifier's exact pass rates."""
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
@@ -159,14 +152,14 @@ def measure(args: argparse.Namespace, policy, task: Task, bar: tqdm) -> dict:
         task,
         range(args.prompts),
         args.samples,
-        seed=args.seed,
+        judge=judge,
+        seed=asked.cfg.seed,
         progress=bar.update,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
+        **asked.drawn(classifier=False),
     )
     votes = {} if majority is None else {"majority": digits(majority)}
-    return {"counts": counts.tolist()} | votes | vars(task)["rewards"].verdicts.means()
+    assert judge.verdicts is not None, "responses are judged"
+    return {"counts": counts.tolist()} | votes | judge.verdicts.means()
 
 
 def show_tokens(bar: tqdm, where: str):
@@ -199,8 +192,8 @@ def digits(values: torch.Tensor) -> list[float]:
 
 def main(arguments: list[str]):
     """Evaluate, print the table and write the files that were asked for."""
-    args = read_arguments(arguments)
-    results = evaluate(args)
+    args, asked = read_arguments(arguments)
+    results = evaluate(args, asked)
     if distributed.rank() > 0:
         return
     results["pass@k"] = table.curves(results)

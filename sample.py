@@ -18,18 +18,18 @@ from maxrl import checkpoint
 import torch
 
 from maxrl.parallel import distributed
-from maxrl.run import cli, sampling_options, setup
+from maxrl.run import cli, evaluation_options, setup
 
 
-def read_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Return the options."""
-    parser = sampling_options.option_parser("sample.py", __doc__, "")
+def read_arguments(arguments: list[str]) -> tuple[argparse.Namespace, dict]:
+    """Return the options, and those that are fields of Config."""
+    parser = evaluation_options.option_parser("sample.py", __doc__, "")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="PATH", help="checkpoint or run directory")
     add("--prompts", type=int, default=2, help="number of prompts to show (2)")
     add("--both", action="store_true", help="only prompts with right and with wrong rollouts")
     add("--samples", type=int, default=32, help="rollouts of each prompt (32)")
-    return sampling_options.read_options(parser, arguments)
+    return evaluation_options.read_options(parser, arguments)
 
 
 def side_by_side(texts: list[str]) -> str:
@@ -61,19 +61,16 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
 
 def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
-    args = read_arguments(arguments)
+    args, given = read_arguments(arguments)
     paths = [checkpoint.find(path) for path in args.checkpoints]
-    sampling_options.complete(args, *paths)
-    task = setup.find_task(args, paths[0])
-    device = distributed.setup(args.device)[2]
+    asked = evaluation_options.complete(args, given, *paths)
+    task, judge = setup.find_task(asked)
+    device = distributed.setup(asked.cfg.device)[2]
     policies = []
     for path in paths:
-        args.init = str(path)
-        policies.append(setup.start_policy(args, task, None, None, device))
+        policies.append(setup.start_policy(asked.of(path), task, None, None, device))
         policies[-1].model.eval()
-    options = {"seed": args.seed, "temperature": args.temperature}
-    if not task.classes:
-        options |= {"top_k": args.top_k, "top_p": args.top_p}
+    options = {"seed": asked.cfg.seed} | asked.drawn(classifier=bool(task.classes))
     shown = 0
     for index in range(len(task) if args.both else min(args.prompts, len(task))):
         examples = task.batch([index])
@@ -81,7 +78,7 @@ def main(arguments: list[str]):
         for policy in policies:
             with torch.no_grad():
                 rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
-            groups.append((rollouts, task.rewards(examples, rollouts).cpu()[0] == 1))
+            groups.append((rollouts, judge(examples, rollouts).cpu()[0] == 1))
         if args.both and all(right.all() or not right.any() for _, right in groups):
             continue
         heading = f"prompt {index}"

@@ -243,9 +243,7 @@ class Verdicts(Rewards):
     subject = "the task"
 
     def __init__(self, task: Task, errors: str = "stop", directory: str | Path = "."):
-        # The method as it is now: setup.py puts this judge in its place.
-        self.rewards = task.rewards
-        super().__init__([self.rewards], errors=errors, directory=directory)
+        super().__init__([task.rewards], errors=errors, directory=directory)
         self.task = task
 
     def __call__(self, examples: list[Example], rollouts) -> Tensor:
@@ -254,7 +252,7 @@ class Verdicts(Rewards):
         P, N = lengths.shape
 
         def run() -> Tensor:
-            rewards = self.rewards(examples, rollouts)
+            rewards = self.task.rewards(examples, rollouts)
             if not isinstance(rewards, Tensor) or rewards.shape != lengths.shape:
                 raise WrongAnswer(f"{rewards!r:.60} instead of a tensor of shape ({P}, {N})")
             if not rewards.isfinite().all():

@@ -1,12 +1,11 @@
 """What the scripts work with: splits of a task, the judge of its rollouts, policy, optimizer."""
 
-import argparse
 import contextlib
 import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -37,8 +36,6 @@ from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import NoSplit, Task, Within, finished_only, prompt_lengths
 
-Options = Config | argparse.Namespace  # of train.py, or of eval.py and sample.py
-
 
 @dataclass
 class Judge:
@@ -54,7 +51,7 @@ class Judge:
 
 # ------------------------------------------------- for all scripts ------------------------------
 def choose_rewards(
-    cfg: Options, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
+    cfg: Config, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
 ) -> Judge:
     """Return the judge of a task, and as its `validation` that of the evaluations.
 
@@ -87,7 +84,7 @@ def choose_rewards(
 
 
 def build_policy(
-    cfg: Options,
+    cfg: Config,
     model: torch.nn.Module,
     tokenizer: Tokenizer | None,
     stop: list[int],
@@ -123,7 +120,7 @@ def fix_date(out: str):
     chat_template.date = distributed.from_main(date)
 
 
-def load(cfg: Options, split: str) -> Task:
+def load(cfg: Config, split: str) -> Task:
     """Return a split of the task, without the prompts that are longer than max_prompt.
 
     Raises UsageError if none is left.
@@ -138,7 +135,7 @@ def load(cfg: Options, split: str) -> Task:
         # A generated vocabulary has a million prompts, of one length.
         if not task.classes and (cfg.max_prompt or not task.vocabulary):
             tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
-            shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize)
+            shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize, cfg.init)
             if shorter.left_out and distributed.rank() == 0:
                 say(
                     f"{split}: left out {shorter.left_out} of {len(task)} prompts, longer than "
@@ -243,7 +240,7 @@ def check_kind(cfg: Config, classifier: bool):
 
 
 def start_policy(
-    cfg: Options, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
+    cfg: Config, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
 ):
     """Return the policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
@@ -255,8 +252,8 @@ def start_policy(
         policy = build_policy(cfg, model, tokenizer, stop, task, device, **options)
         for split in (task, validation):
             if split is not None and tokenizer is not None:
-                # Training has one tokenizer, which Within has used; evaluations may have several.
-                if isinstance(split, Within) and isinstance(cfg, Config):
+                # Several checkpoints that are evaluated may have several tokenizers.
+                if isinstance(split, Within) and split.init == cfg.init:
                     lengths = split.lengths
                 else:
                     lengths = prompt_lengths(split, tokenizer)
@@ -270,7 +267,7 @@ def start_policy(
         raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
-def start_model(cfg: Options, task: Task, resumed: Path | None) -> tuple:
+def start_model(cfg: Config, task: Task, resumed: Path | None) -> tuple:
     """Return model, tokenizer and stop tokens."""
     tokenizer = None
     stop: list[int] = []
@@ -313,36 +310,60 @@ def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str
 
 
 # ------------------------------------------ for eval.py and sample.py ---------------------------
-def find_task(args: argparse.Namespace, path: Path) -> Task:
-    """Return the split that is asked for, with its judge, as it fits checkpoint `path`.
+@dataclass
+class Asked:
+    """What a script asks of a checkpoint's recipe: its Config, and how responses are drawn."""
 
-    Without --split it is validation, or train if that is the only one named; args.split is set.
+    cfg: Config
+    given: Collection[str]  # the fields of Config that the command names
+    split: str
+    temperature: float
+    top_k: int
+    top_p: float
+    limited: bool  # whether cfg.max_response comes from a recipe or the command
+
+    def of(self, path: Path) -> Config:
+        """Return the Config of another checkpoint."""
+        return replace(self.cfg, init=str(path))
+
+    def drawn(self, classifier: bool) -> dict[str, float]:
+        """Return how a policy's rollout() draws."""
+        if classifier:
+            return {"temperature": self.temperature}
+        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+
+
+def find_task(asked: Asked) -> tuple[Task, Judge]:
+    """Return the split that is asked for and its judge, as they fit the checkpoint of asked.cfg.
+
+    Without --split it is validation, or train if that is the only one named; asked.split is set.
     Raises UsageError if no prompt is left, if nothing can judge, and for options that mean nothing
     to the task.
     """
-    args.init = str(path)
-    split = args.split or "validation"
+    cfg = asked.cfg
+    split = asked.split or "validation"
     try:
-        task = load(args, split)
+        task = load(cfg, split)
     except NoSplit:
-        if args.split:
+        if asked.split:
             raise
         split = "train"
         say("no validation prompts are named: these are prompts of the training")
-        task = load(args, split)
-    args.split = split
+        task = load(cfg, split)
+    asked.split = split
     if task.classes:
         names = {"max_prompt", "max_response", "reward"}
-        if names & args.given.keys() or args.top_k or args.top_p != 1:
+        if names & set(asked.given) or asked.top_k or asked.top_p != 1:
             raise UsageError(
                 "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
                 "--top-k, --top-p and --reward"
             )
-        return task
-    if not args.reward:
+        return task, choose_rewards(cfg, task)
+    if not cfg.reward:
         # A missing package or reward function is named before any sampling.
         probe(task)
-    if not args.max_response:
-        raise UsageError(f"{path} does not say how long its responses may be: set --max-response")
-    vars(task)["rewards"] = choose_rewards(args, task)
-    return task
+    if not asked.limited:
+        raise UsageError(
+            f"{cfg.init} does not say how long its responses may be: set --max-response"
+        )
+    return task, choose_rewards(cfg, task)

@@ -128,10 +128,12 @@ class Within:
 
     left_out  how many have more
     lengths   the tokens of each prompt here
+    init      the checkpoint whose tokenizer this is, if any
     """
 
-    def __init__(self, task: Task, tokenizer, limit: int):
+    def __init__(self, task: Task, tokenizer, limit: int, init: str = ""):
         self.task = task
+        self.init = init
         lengths = prompt_lengths(task, tokenizer)
         self.places = [i for i, length in enumerate(lengths) if length <= limit]
         self.lengths = [lengths[i] for i in self.places]

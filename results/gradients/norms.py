@@ -1,6 +1,6 @@
 """The norm of each prompt's gradient against its pass rate, for each estimator (Figures 6 and 8).
 
-    PYTHONPATH=. python results/gradients/norms.py runs/imagenet --split validation --plot norms.png
+    PYTHONPATH=. python results/gradients/norms.py runs/imagenet --json norms.json
 
 Exact for a classifier, from --samples rollouts for a language model (the same rollouts for every
 estimator), in float32 unless --precision says otherwise. The sampling is that of training.
@@ -10,22 +10,20 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
-from maxrl import checkpoint, plots
+from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import check_finite
 from maxrl.config import Config
-from maxrl.errors import UsageError
 from maxrl.io import files
-from maxrl.io.arguments import named, parse
+from maxrl.io.arguments import named
 from maxrl.parallel import distributed
-from maxrl.run import cli, sampling_options, setup, table
+from maxrl.run import cli, evaluation_options, setup
 from results.lab.keep import digits
 
 # GRPO's divisor N and the plain mean as baseline are what the ratios between the panels of
@@ -36,9 +34,6 @@ ESTIMATORS: dict[str, dict] = {
     "grpo": {"ddof": 0},
     "reinforce_mean": {},
 }
-# Bins of the pass rate in the table.
-EDGES = (0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1)
-ASKED = ("task", "task_options", "split", "reward", "prompts", "samples", "rollouts", "seed")
 
 
 def gradient_norms(
@@ -48,6 +43,7 @@ def gradient_norms(
     names: Sequence[str],
     rollouts: int | None = None,
     *,
+    judge: Callable | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Pass rates (prompts,) of a task's first prompts, and {estimator: gradient norms (prompts,)}.
@@ -62,10 +58,10 @@ def gradient_norms(
     policy.model.eval()
     rows = []
     for i in range(prompts):
-        row = (
-            _exact(policy, task, i) if task.classes else _sampled(policy, task, i, names, rollouts)
-        )
-        rows.append(row)
+        if task.classes:
+            rows.append(_exact(policy, task, i))
+        else:
+            rows.append(_sampled(policy, task, judge or task.rewards, i, names, rollouts))
         if progress:
             progress(1)
     policy.model.zero_grad()
@@ -94,11 +90,11 @@ def _weight(name: str, p: torch.Tensor, rollouts: int | None) -> torch.Tensor:
     return weight(name, p, rollouts=rollouts, **ESTIMATORS.get(name, {}))
 
 
-def _sampled(policy, task, i: int, names: Sequence[str], rollouts: int | None) -> list[float]:
+def _sampled(policy, task, judge, i: int, names, rollouts: int | None) -> list[float]:
     """K / N of a language model, and the norm of each estimator's gradient."""
     examples = task.batch([i])
     drawn = policy.rollout(examples, rollouts, indices=[i])
-    rewards = task.rewards(examples, drawn).double()  # (1, N)
+    rewards = judge(examples, drawn).double()  # (1, N)
     row = [rewards.mean().item()]
     first, norm = None, 0.0
     for name in names:
@@ -123,50 +119,42 @@ def _norm(model: torch.nn.Module) -> float:
 
 
 def read_arguments(arguments: list[str]):
-    """Return the options; args.checkpoints is a list of (name, directory)."""
-    parser = sampling_options.option_parser("norms.py", __doc__, "test")
+    """Return the options, and what they ask of the recipe.
+
+    args.checkpoints is a list of (name, directory).
+    """
+    parser = evaluation_options.option_parser("norms.py", __doc__, "test")
     add = parser.add_argument
     add("checkpoints", nargs="+", metavar="[NAME=]PATH", help="checkpoint or run directory")
     add("--prompts", type=int, default=256, help="number of prompts (256)")
     add("--samples", type=int, default=64, help="rollouts per prompt of a language model (64)")
     add("--rollouts", type=int, help="N of a classifier's weights (infinite)")
-    default = Config.micro_batch_tokens
-    add("--micro-batch-tokens", type=int, default=default, help=f"of a backward ({default})")
-    names = partial(parse, tuple[str, ...])
-    add("--estimators", type=names, metavar="E,E", help=f"({','.join(ESTIMATORS)})")
-    add("--json", type=Path, help="write the norms to this file")
-    add("--plot", type=Path, help="draw them into this file (needs matplotlib)")
-    args = sampling_options.read_options(parser, arguments)
+    add("--micro-batch-tokens", type=int, default=Config.micro_batch_tokens, help="of a backward")
+    add("--json", type=Path, required=True, help="write the norms to this file")
+    args, given = evaluation_options.read_options(parser, arguments)
     args.temperature = args.top_p = 1.0
-    args.given.setdefault("precision", "float32")
-    if args.plot:
-        plots.require(args.plot)
+    given.setdefault("precision", "float32")
     args.checkpoints = [
         (name, checkpoint.find(path)) for name, path in map(named, args.checkpoints)
     ]
-    sampling_options.complete(args, args.checkpoints[0][1])
-    return args
+    asked = evaluation_options.complete(args, given, args.checkpoints[0][1])
+    asked.cfg = replace(asked.cfg, micro_batch_tokens=args.micro_batch_tokens)
+    return args, asked
 
 
-def measure(args) -> dict:
+def measure(args, asked) -> dict:
     """Return pass rates and norms of all checkpoints, over the same prompts and the same noise."""
-    device = distributed.setup(args.device)[2]
-    task = setup.find_task(args, args.checkpoints[0][1])
-    names = args.estimators or [n for n in ESTIMATORS if task.classes or n != "supervised"]
+    device = distributed.setup(asked.cfg.device)[2]
+    task, judge = setup.find_task(asked)
+    names = [name for name in ESTIMATORS if task.classes or name != "supervised"]
     rollouts = args.rollouts if task.classes else args.samples
-    args.prompts = min(args.prompts, len(task))
-    for name in names:
-        if name == "supervised" and not task.classes:
-            raise UsageError("--estimators supervised is for a classifier")
-        setup.check_estimator("--estimators", name, (rollouts or 2,), ESTIMATORS.get(name, {}))
+    prompts = min(args.prompts, len(task))
     rows = []
     for name, path in args.checkpoints:
-        args.init = str(path)
-        policy = setup.start_policy(args, task, None, None, device)
-        with tqdm(total=args.prompts, desc=name, unit=" prompts", leave=False) as bar:
-            p, norms = gradient_norms(
-                policy, task, args.prompts, names, rollouts, progress=bar.update
-            )
+        policy = setup.start_policy(asked.of(path), task, None, None, device)
+        with tqdm(total=prompts, desc=name, unit=" prompts", leave=False) as bar:
+            given = (policy, task, prompts, names, rollouts)
+            p, norms = gradient_norms(*given, judge=judge, progress=bar.update)
         row = {"name": name, "path": str(path), "pass_rates": digits(p.tolist(), 6)}
         rows.append(
             row | {"norms": {name: digits(values.tolist(), 6) for name, values in norms.items()}}
@@ -174,7 +162,14 @@ def measure(args) -> dict:
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
-        **{name: getattr(args, name) for name in ASKED},
+        "task": asked.cfg.task,
+        "task_options": asked.cfg.task_options,
+        "split": asked.split,
+        "reward": asked.cfg.reward,
+        "prompts": prompts,
+        "samples": args.samples,
+        "rollouts": args.rollouts,
+        "seed": asked.cfg.seed,
         "of": len(task),
         "source": task.source,
         "classes": len(task.classes),
@@ -182,48 +177,9 @@ def measure(args) -> dict:
     }
 
 
-def print_norms(results: dict):
-    """Print the median gradient norm of the prompts whose pass rate lies between two edges."""
-    print(f"{table.where(results)}: median gradient norm by pass rate, up to")
-    print(f"{'':30}" + "".join(f"{edge:>9g}" for edge in EDGES))
-    for row in results["checkpoints"]:
-        # Bin i is above edge i-1, up to edge i.
-        bins = np.searchsorted(EDGES, row["pass_rates"])
-        counts = np.bincount(bins, minlength=len(EDGES))
-        print(f"{row['name'] + ', prompts':30}" + "".join(f"{n:9}" for n in counts))
-        for name, norms in row["norms"].items():
-            groups = [np.array(norms)[bins == i] for i in range(len(EDGES))]
-            cells = [f"{np.median(group):.3g}" if len(group) else "-" for group in groups]
-            print(f"{row['name'] + ', ' + name:30}" + "".join(f"{cell:>9}" for cell in cells))
-
-
-def draw(rows: list[dict], file: Path, caption: str):
-    """Draw one point per prompt, gradient norm against pass rate.
-
-    Every checkpoint and estimator has a panel of its own; all of them have one scale.
-    """
-    panels = [(row, name) for row in rows for name in row["norms"]]
-    fig, axes = plots.figure(len(panels))
-    for ax, (row, name) in zip(axes, panels):
-        if ax is not axes[0]:
-            ax.sharey(axes[0])
-        points = row["pass_rates"], row["norms"][name]
-        ax.plot(*points, ".", ms=3, alpha=0.4, color=plots.colour(name))
-        title = f"{plots.called(row['name'])}: gradient of {plots.called(name)}"
-        ax.set(xlabel="pass rate", ylabel="gradient norm of a prompt", title=title)
-        ax.set_xlim(-0.02, 1.02)
-    plots.save(fig, file, caption)
-
-
 def main(arguments: list[str]):
-    args = read_arguments(arguments)
-    results = measure(args)
-    print_norms(results)
-    if args.json:
-        files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
-    if args.plot:
-        draw(results["checkpoints"], args.plot, f"{results['task']}, {table.where(results)}")
-        print(f"drew {args.plot}")
+    args, asked = read_arguments(arguments)
+    files.write_text(args.json, json.dumps(measure(args, asked), allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

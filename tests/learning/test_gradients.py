@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from runs import refused
 from torch import nn
 
 from maxrl import checkpoint
@@ -325,12 +324,9 @@ def close(a, b):
 
 
 def test_eval_of_a_classifier(checkpoints, shell):
-    pytest.importorskip("matplotlib")
     images = checkpoints / "images"
-    code, said = shell(
-        "results/gradients/norms.py", f"a={images}", "--json", "out.json", "--plot", "out.png"
-    )
-    assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
+    code, said = shell("results/gradients/norms.py", f"a={images}", "--json", "out.json")
+    assert code == 0, said
     results = json.loads(Path("out.json").read_text())
     row = results["checkpoints"][0]
     assert (results["prompts"], results["classes"], row["name"]) == (9, 3, "a") and list(
@@ -350,23 +346,20 @@ def test_eval_of_a_classifier(checkpoints, shell):
     assert np.allclose(logits.softmax(-1)[range(9), [0, 1, 2] * 3].detach(), p, atol=1e-6), (
         "its batch-norm statistics"
     )
-    few = ("--rollouts", 2, "--estimators", "maxrl", "--prompts", 5)
+    few = ("--rollouts", 2, "--prompts", 5)
     shell("results/gradients/norms.py", f"a={images}", *few, "--json", "two.json")
     row = json.loads(Path("two.json").read_text())["checkpoints"][0]
-    assert list(row["norms"]) == ["maxrl"] and close(row["pass_rates"], p[:5])
+    assert close(row["pass_rates"], p[:5])
     assert close(row["norms"]["maxrl"], norms["reinforce_mean"][:5]), (
         "two rollouts have order 1: w_1 = 1"
     )
 
 
 def test_eval_of_a_language_model(checkpoints, shell):
-    pytest.importorskip("matplotlib")
     words = checkpoints / "words"
-    files = ("--json", "out.json", "--plot", "out.png")
-    code, said = shell(
-        "results/gradients/norms.py", f"b={words}", f"c={words}", *TRUSTED, "--samples", N, *files
-    )
-    assert code == 0 and Path("out.png").read_bytes().startswith(b"\x89PNG"), said
+    options = (*TRUSTED, "--samples", N, "--json", "out.json")
+    code, said = shell("results/gradients/norms.py", f"b={words}", f"c={words}", *options)
+    assert code == 0, said
     results = json.loads(Path("out.json").read_text())
     row, same = results["checkpoints"]
     assert (row["pass_rates"], row["norms"]) == (same["pass_rates"], same["norms"]) and results[
@@ -380,14 +373,3 @@ def test_eval_of_a_language_model(checkpoints, shell):
     rates, norms = gradient_norms(policy, Words(), 10, ["maxrl"], N)
     assert close(rates, row["pass_rates"]) and close(norms["maxrl"], row["norms"]["maxrl"])
     assert rates[0] == 0 and 0 < rates[4] < 1
-
-
-@pytest.mark.parametrize(
-    "of, arguments, words",
-    [
-        ("images", ["--estimators", "max"], ["--estimators max"]),
-        ("words", [*TRUSTED, "--estimators", "supervised"], ["supervised", "classifier"]),
-    ],
-)
-def test_refusals(checkpoints, shell, of, arguments, words):
-    refused(shell("results/gradients/norms.py", checkpoints / of, *arguments), *words)

@@ -286,7 +286,8 @@ def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
         code, said = shell("eval.py", "rl", *FEW, *options)
         assert code == 0 and words in said and {*drawn} == {used}, said
     del drawn[:]
-    code, said = shell("results/gradients/norms.py", "rl", "--samples", 4, "--prompts", 2)
+    few = ("--samples", 4, "--prompts", 2, "--json", "norms.json")
+    code, said = shell("results/gradients/norms.py", "rl", *few)
     assert code == 0 and {*drawn} == {(1, 1)}, said
 
 

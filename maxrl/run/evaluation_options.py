@@ -1,6 +1,7 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, check_least
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
+from maxrl.run.setup import Asked
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
 OWN = ("task", "reward", "reward_weights", "max_response", "precision")
@@ -38,8 +40,8 @@ def option_parser(prog: str, description: str | None, split: str) -> Parser:
     return parser
 
 
-def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
-    """Return the options; args.given are those that are fields of Config.
+def read_options(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespace, dict]:
+    """Return the options of the script alone, and those that are fields of Config.
 
     Raises UsageError for an unknown option and for a number that is too small or too large.
     """
@@ -47,47 +49,43 @@ def read_options(parser: Parser, arguments: list[str]) -> argparse.Namespace:
     for name in ("samples", "prompts", "rollouts"):
         check_least(name, getattr(args, name, None), 1, 10**6)
     names = [name for name in vars(args) if name in OWN + FRESH or name.startswith("task.")]
-    args.given = {name: vars(args).pop(name) for name in names}
-    return args
+    return args, {name: vars(args).pop(name) for name in names}
 
 
-def complete(args: argparse.Namespace, path: Path, *others: Path):
-    """Add the other fields of Config, from the recipe recorded in checkpoint `path`.
+def complete(args: argparse.Namespace, given: dict[str, Any], path: Path, *others: Path) -> Asked:
+    """Complete the options by the recipe that is recorded in checkpoint `path`.
 
     Rewards and zero_reward_at_limit are its own if the task is, and temperature and top-p are those
-    of its evaluations. args.max_response is the largest that it and the others had in training, 0
-    if none is known.
+    of its evaluations. max_response is the largest that it and the others had in training.
 
     The checkpoint may come from anywhere: a task or reward function that is code runs only if the
     options name it too. Raises UsageError in that case, if there is no task, and for options that
     describe no distribution.
     """
     file = path / "recipe.json"
-    if not file.exists() and "task" not in args.given:
+    if not file.exists() and "task" not in given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
     # An option decides for all rows, whatever the others record.
-    rows = [path] if "max_response" in args.given else [path, *others]
+    rows = [path] if "max_response" in given else [path, *others]
     records = [row / "recipe.json" for row in rows]
     recipes = [repeated(str(record)) for record in records if record.exists()]
     recipe = recipes[0] if file.exists() else Config()
     kept = [*OWN, "task_options", "zero_reward_at_limit", "eval_temperature", "eval_top_p"]
-    if args.given.get("task", recipe.task) != recipe.task:
+    if given.get("task", recipe.task) != recipe.task:
         kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
-    elif tuple(args.given.get("reward", recipe.reward)) != recipe.reward:
+    elif tuple(given.get("reward", recipe.reward)) != recipe.reward:
         kept.remove("reward_weights")
     fields: dict[str, Any] = {name: getattr(recipe, name) for name in kept}
     recipe = Config(**fields, aggregation="sequence", out=".")
-    refuse_code(str(file), recipe, args.given)
-    cfg = overridden(recipe, args.given)
-    for name, value in vars(cfg).items():
-        vars(args).setdefault(name, value)
-    longest = max((known.max_response for known in recipes), default=0)
-    args.max_response = args.given.get("max_response", longest)
-    for name in ("temperature", "top_p"):
-        if getattr(args, name) is None:
-            setattr(args, name, getattr(cfg, f"eval_{name}"))
-    if not 0 <= args.temperature < float("inf") or not 0 < args.top_p <= 1 or args.top_k < 0:
+    refuse_code(str(file), recipe, given)
+    longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}
+    cfg = replace(overridden(recipe, longest | given), init=str(path))
+    temperature = cfg.eval_temperature if args.temperature is None else args.temperature
+    top_p = cfg.eval_top_p if args.top_p is None else args.top_p
+    if not 0 <= temperature < float("inf") or not 0 < top_p <= 1 or args.top_k < 0:
         raise UsageError(
-            f"--temperature {args.temperature} --top-k {args.top_k} --top-p {args.top_p}: none "
-            "may be negative, and top-p must lie in (0, 1]"
+            f"--temperature {temperature} --top-k {args.top_k} --top-p {top_p}: none may be "
+            "negative, and top-p must lie in (0, 1]"
         )
+    limited = bool(recipes) or "max_response" in given
+    return Asked(cfg, given.keys(), args.split, temperature, args.top_k, top_p, limited)

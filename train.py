@@ -15,6 +15,7 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 
 import math
 import sys
+from typing import Any
 
 # Before torch, whose import takes seconds: maxrl notes which process is the launcher.
 from maxrl import build
@@ -27,6 +28,7 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.evaluation import evaluate_if_due
 from maxrl.parallel import distributed, sharding
+from maxrl.policy import Policy
 from maxrl.prompt_order import Plan, prefetched
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
@@ -34,10 +36,19 @@ from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.logger import Logger
+from maxrl.tasks import Task
 from maxrl.updates import learning_rate, means, minibatches
 
 
-def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> None:
+def train(
+    cfg: Config,
+    run: Run,
+    task: Task,
+    validation: Task | None,
+    judge: setup.Judge,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+) -> None:
     """Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
 
     cfg         the resolved recipe
@@ -82,7 +93,14 @@ def train(cfg: Config, run: Run, task, validation, judge, policy, optimizer) -> 
     logger.close()
 
 
-def learn(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> dict[str, float]:
+def learn(
+    cfg: Config,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    rollouts: Any,
+    advantages: torch.Tensor,
+    step: int,
+) -> dict[str, float]:
     """Learn from a step's rollouts, in one update or several; return their mean statistics.
 
     rollouts    of the P_local prompts of this rank that have a verdict
@@ -99,7 +117,7 @@ def learn(cfg: Config, policy, optimizer, rollouts, advantages, step: int) -> di
     return stats | means(cfg, policy.items, updates)
 
 
-def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:
+def estimate(cfg: Config, rollouts: Any, rewards: torch.Tensor) -> torch.Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
     # A rank none of whose prompts has a verdict joins the update with 0 groups.
     if len(rewards) == 0:
@@ -107,7 +125,13 @@ def estimate(cfg: Config, rollouts, rewards: torch.Tensor) -> torch.Tensor:
     return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))
 
 
-def update(cfg: Config, policy, optimizer, stats: dict, step: int) -> dict[str, float]:
+def update(
+    cfg: Config,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    stats: dict[str, float],
+    step: int,
+) -> dict[str, float]:
     """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
     stats  what policy.backward returned

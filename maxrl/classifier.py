@@ -125,6 +125,7 @@ class ClassifierPolicy:
         self.seed = seed
         self.autocast = autocast
         self.workers = workers
+        self.watch: Callable[[str], object] = lambda where: None
         self.device = next(model.parameters()).device
         self.module = distributed.data_parallel(model)
         self.saved_buffers: list[Tensor] = []
@@ -193,6 +194,10 @@ class ClassifierPolicy:
         # DDP's average divides by the number of ranks.
         (loss * distributed.world_size()).backward()
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
+
+    def record(self, rollouts: Draws) -> dict[str, float]:
+        """A classifier's step has one update: its graph is used once."""
+        raise NotImplementedError("a classifier has no --minibatches or --passes")
 
     @torch.no_grad()
     def restore_buffers(self) -> None:

@@ -1,21 +1,35 @@
 """Evaluation: how many rollouts of each prompt succeed, and pass@k."""
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from maxrl.config import Config
 from maxrl.metrics import majority_vote, pass_at_k
 from maxrl.parallel import distributed
-from maxrl.tasks.base import example_of
+from maxrl.policy import SequencePolicy
+from maxrl.rounds import Judge
+from maxrl.tasks.base import Task, example_of
 
 
 @torch.no_grad()
 def judge_samples(
-    policy, task, indices, samples: int, *, judge=None, seed: int = 0, progress=None, **sampling
-):
-    """Sample and judge; the ranks share the prompts and all get all results.
+    policy: SequencePolicy,
+    task: Task,
+    indices: Sequence[int],
+    samples: int,
+    *,
+    judge: Judge | None = None,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+    **sampling: Any,
+) -> tuple[Tensor, Tensor | None, float]:
+    """Sample and judge. The prompts are divided over the ranks, and every rank returns all results.
 
-    policy    a SequencePolicy
+    policy    of a language model
     task      the prompts
     indices   of the prompts in the task
     samples   rollouts per prompt
@@ -38,12 +52,12 @@ def judge_samples(
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
-        places = mine[i : i + at_once]
-        examples = [example_of(task, int(indices[place])) for place in places]
-        rollouts = policy.rollout(examples, samples, indices=places, seed=seed, **sampling)
-        rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (places, samples)
+        positions = mine[i : i + at_once]
+        examples = [example_of(task, int(indices[position])) for position in positions]
+        rollouts = policy.rollout(examples, samples, indices=positions, seed=seed, **sampling)
+        rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (positions, samples)
         right = rewards == 1
-        verdicts = rewards.isfinite().sum(1)  # (places,)
+        verdicts = rewards.isfinite().sum(1)  # (positions,)
         votes = torch.zeros_like(verdicts)
         if task.final:
             answers = []
@@ -51,15 +65,15 @@ def judge_samples(
                 answers.append([task.final(response) for response in group])
             votes = torch.from_numpy(majority_vote(answers, right)).to(results)
         counts = right.sum(1).where(verdicts == samples, -1)
-        results[:, list(places)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
+        results[:, list(positions)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
         if progress:
-            progress(len(places))
+            progress(len(positions))
     counts, majority, sums, verdicts = distributed.sum_tensor(results)
     reward = float(sums.sum() / verdicts.sum())
     return counts.long(), majority if task.final else None, reward
 
 
-def pass_at_ks(counts: torch.Tensor, samples: int, ks) -> dict[str, float]:
+def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> dict[str, float]:
     """Return pass@k for each k of ks over the prompts with a verdict, and how many have none.
 
     counts (prompts,) are those of judge_samples. NaN if no prompt has a verdict.
@@ -73,12 +87,16 @@ def pass_at_ks(counts: torch.Tensor, samples: int, ks) -> dict[str, float]:
     return stats
 
 
-def evaluate_if_due(cfg, step: int, policy, task, judge) -> dict:
+def evaluate_if_due(
+    cfg: Config, step: int, policy: Any, task: Task | None, judge: Any
+) -> dict[str, float]:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
-    return evaluate(cfg, policy, task, judge.validation) if cfg.evaluates(step) else {}
+    if task is None or not cfg.evaluates(step):
+        return {}
+    return evaluate(cfg, policy, task, judge.validation)
 
 
-def evaluate(cfg, policy, task, judge) -> dict:
+def evaluate(cfg: Config, policy: Any, task: Task, judge: Any) -> dict[str, float]:
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
     if task.classes:

@@ -1,7 +1,7 @@
 """A language model as a policy: it makes rollouts, and turns advantages into gradients.
 
-classifier.py has the same methods for an image classifier. Both shape their results (P_local, N),
-so that one loop and one set of estimators serve both.
+classifier.py has the same for an image classifier. Both are a Policy and shape their results
+(P_local, N), so that one loop and one set of estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
 micro-batch has M of the rows of G groups.
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,41 @@ from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
 from maxrl.stats import UpdateStats
+
+
+class Policy(Protocol):
+    """What the loop of train.py needs of a model; a type checker compares the methods."""
+
+    items: str  # what throughput is counted in: a key of what backward returns
+    model: Any
+    module: nn.Module  # the model as the ranks synchronise it
+    device: torch.device
+    autocast: bool
+    watch: Callable[[str], object]  # is told, within a long step, where it is
+
+    def rollout(
+        self,
+        examples: Any,
+        num_rollouts: int,
+        *,
+        step: int = 0,
+        indices: Sequence[int] | None = None,
+    ) -> Any:
+        """Sample N responses to each of P_local examples."""
+
+    def demonstrate(self, examples: Any) -> Any:
+        """Return the reference answers of the examples as rollouts, N = 1."""
+
+    def record(self, rollouts: Any) -> dict[str, float]:
+        """Keep what the ratio of several updates is taken against, before the first of them."""
+
+    def backward(
+        self, rollouts: Any, advantages: Tensor, group_ids: Any = None
+    ) -> dict[str, float]:
+        """Add the gradient of an update's loss to the parameters' .grad, with one divisor."""
+
+    def restore_buffers(self) -> None:
+        """Undo the side effects of a skipped update's forward."""
 
 
 class TokenLogProbs(nn.Module):

@@ -83,23 +83,16 @@ def choose_rewards(
     return judge
 
 
-def build_policy(
-    cfg: Config,
-    model: torch.nn.Module,
-    tokenizer: Tokenizer | None,
-    stop: list[int],
-    task: Task,
-    device: torch.device,
-    **options,
-):
-    """Return the policy, with those options of `cfg` that it takes by their names."""
+def policy_options(cfg: Config, task: Task, device: torch.device) -> dict[str, Any]:
+    """Return what build.make_policy takes of a recipe for a task."""
+    autocast = distributed.use_bfloat16(cfg.precision, device)
+    options = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
     if not task.classes:
+        # The fields that a SequencePolicy has by the same names.
         taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
         options |= {name: value for name, value in vars(cfg).items() if name in taken}
         options["max_tokens"] = cfg.max_response
-    autocast = distributed.use_bfloat16(cfg.precision, device)
-    options |= {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
-    return make_policy(model, tokenizer, stop, task, device, **options)
+    return options
 
 
 # -------------------------------------------------- for train.py --------------------------------
@@ -241,15 +234,15 @@ def check_kind(cfg: Config, classifier: bool):
 
 def start_policy(
     cfg: Config, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
-):
+) -> Any:
     """Return the policy from the checkpoint to resume from, from --init, or new."""
     torch.manual_seed(cfg.seed)
     try:
         model, tokenizer, stop = start_model(cfg, task, resumed)
-        options = {}
+        options = policy_options(cfg, task, device)
         if cfg.beta:
             options["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
-        policy = build_policy(cfg, model, tokenizer, stop, task, device, **options)
+        policy = make_policy(model, tokenizer, stop, task, device, **options)
         for split in (task, validation):
             if split is not None and tokenizer is not None:
                 # Several checkpoints that are evaluated may have several tokenizers.

@@ -117,9 +117,10 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
     task.stop_tokens = ()
     theirs = peer(model, torch.float32).train()
     never = len(VOCABULARY)  # a stop token that no model draws
-    step = our_step(
-        cfg, task, setup.build_policy(cfg, model, tokenizer, [never], task, bench_turns.device)
-    )
+    device = bench_turns.device
+    options = setup.policy_options(cfg, task, device)
+    policy = build.make_policy(model, tokenizer, [never], task, device, **options)
+    step = our_step(cfg, task, policy)
 
     def ours():
         metrics = step()

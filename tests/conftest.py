@@ -36,10 +36,9 @@ if (
     torch.cpu._is_avx512_bf16_supported = bool
 cli.end = sys.exit  # a script that a test runs in its own process
 LONG = (
-    "shard",
+    "distributed",
     "torture",
     "faults",
-    "distributed",
     "reward_faults",
     "verifiers",
     "classifier",

@@ -55,9 +55,9 @@ STARTED = {
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/helpers/busy.py": "--help",
-    "tests/ranks/worker_ddp.py": "tests/ranks/test_distributed.py",
-    "tests/ranks/worker_shard.py": "tests/ranks/test_shard.py",
+    "tests/ranks/worker.py": "tests/ranks/test_distributed.py",
     "tests/repository/machines.py": "tests/repository/test_entries.py",
+    "tests/repository/mutations.py": "--help",
     "tests/tasks/verdicts.py": "tests/tasks/test_verify_math.py",
 }
 FOLDERS = ("maxrl", "data", "results", "tests")

@@ -1,0 +1,233 @@
+"""Which small mutations of the method do the tests notice? Long, and not part of `make test`.
+
+    python tests/repository/mutations.py runs/before.json                       draw and try
+    python tests/repository/mutations.py runs/after.json --of runs/before.json  the same once more
+
+In a copy of the tree one operator, comparison, constant, condition or statement at a time is
+changed, and the tests that cover the file run until the first one fails. A mutation is kept as
+text: the name of a function, some of its lines, and what takes their place. So it is found again
+after the file has changed or moved, or else counted as gone. A run that was stopped goes on where
+it was. Annotations, texts, assertions, messages of errors and `__repr__` are not mutated.
+"""
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 240  # seconds of the tests of one mutation, which may never end
+TESTS = {  # what covers each file, the quickest first
+    "maxrl/advantages.py": "proofs",
+    "maxrl/registry.py": "proofs tasks/test_own_data",
+    "maxrl/weights.py": "proofs",
+    "maxrl/metrics.py": "proofs/test_metrics runs/test_eval runs/test_train",
+    "maxrl/losses.py": "proofs learning/test_objective learning/test_packing learning/test_policy",
+    "maxrl/rollouts.py": "proofs learning/test_objective learning/test_packing learning/test_policy"
+    " tasks/test_rewards",
+    "maxrl/packing.py": "learning/test_packing learning/test_objective learning/test_policy proofs",
+    "maxrl/rounds.py": "proofs/test_rounds runs/test_in_rounds",
+    "maxrl/sampling/drawing.py": "learning/test_sampler learning/test_decode_step",
+    "maxrl/sampling/sampler.py": "learning/test_sampler learning/test_decode_step"
+    " learning/test_memory proofs/test_rounds learning/test_policy",
+}
+PAIRS = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn Add Sub Mult Div BitAnd BitOr And Or"
+SWAPS = dict(zip(PAIRS.split()[::2], PAIRS.split()[1::2]))
+SWAPS |= {new: old for old, new in SWAPS.items()}
+SWAPS |= {"Pow": "Mult", "FloorDiv": "Mult", "Mod": "Mult"}
+NAMES = {"any": "all", "min": "max", "ones_like": "zeros_like", "argmin": "argmax"}
+NAMES |= {new: old for old, new in NAMES.items()}
+
+
+def changes(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the part of a node that a mutation changes, and the text that takes its place."""
+
+    def other(**values) -> tuple[ast.AST, str]:
+        changed = copy.copy(node)
+        vars(changed).update(values)
+        return node, f"({ast.unparse(changed)})"
+
+    match node:
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield test, f"(not ({ast.unparse(test)}))"
+            yield test, "False"
+            yield test, "True"
+        case ast.Raise() | ast.AugAssign() | ast.Expr(value=ast.Call()):
+            yield node, "pass"
+        case ast.Assign(targets=[target], value=value):
+            # Without the first assignment of a name every test fails.
+            if re.search(rf"(?<![.\w]){re.escape(ast.unparse(target))}\b", ast.unparse(value)):
+                yield node, "pass"
+        case ast.Compare(ops=[op]) if type(op).__name__ in SWAPS:
+            yield other(ops=[getattr(ast, SWAPS[type(op).__name__])()])
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op).__name__ in SWAPS:
+            yield other(op=getattr(ast, SWAPS[type(op).__name__])())
+        case ast.UnaryOp(operand=operand):
+            yield node, ast.unparse(operand)
+        case ast.Attribute(attr=name) if name in NAMES:
+            yield other(attr=NAMES[name])
+        case ast.Name(id=name) if name in NAMES:
+            yield node, NAMES[name]
+        case ast.Constant(value=bool(value)):
+            yield node, str(not value)
+        case ast.Constant(value=int(value)):
+            yield node, str(value + 1)
+            yield node, str(value - 1)
+        case ast.Constant(value=float(value)):
+            yield node, str(2 * value or 1.0)
+
+
+def sites(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.AST, str]]:
+    """Yield every change under a node, with the name of the function that it is in."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        function = f"{function}.{node.name}".lstrip(".")
+        if node.name == "__repr__":
+            return
+    for part, text in changes(node):
+        yield function, part, text
+    if isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr)):
+        return
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and field not in ("annotation", "returns"):
+                yield from sites(child, function)
+
+
+def cleaned(lines: list[str]) -> list[str]:
+    """Lines without indentation and comments."""
+    return [line.split("  #")[0].strip() for line in lines]
+
+
+def drawn(root: Path, count: int, seed: int) -> list[dict]:
+    """Draw mutations of the files in TESTS, as many of each as it has places for them."""
+    choices = random.Random(seed)
+    found = {}
+    for file in TESTS:
+        lines = (root / file).read_text().splitlines()
+        by_line: dict[int, list] = {}
+        for function, part, text in sites(ast.parse("\n".join(lines))):
+            first, last = part.lineno - 1, part.end_lineno - 1
+            after = lines[first][: part.col_offset] + text + lines[last][part.end_col_offset :]
+            before = cleaned(lines[first : last + 1])
+            shown = ast.get_source_segment("\n".join(lines), part)
+            mutation = {"file": file, "line": first + 1, "function": function, "before": before}
+            mutation |= {"after": cleaned([after])[0], "change": f"{shown} -> {text}"}
+            same = [i for i in places(lines, mutation) if i < first]
+            by_line.setdefault(first, []).append(mutation | {"occurrence": len(same)})
+        # At most one of a line, so that they lie all over the file.
+        found[file] = [choices.choice(line) for line in by_line.values()]
+    total = sum(map(len, found.values()))
+    return [
+        mutation
+        for file, some in found.items()
+        for mutation in choices.sample(some, min(len(some), round(count * len(some) / total)))
+    ]
+
+
+def places(lines: list[str], mutation: dict) -> list[int]:
+    """Where the lines of a mutation stand in functions of its function's name."""
+    before = mutation["before"]
+    name = mutation["function"].split(".")[-1]
+    found = set()
+    tree = ast.parse("\n".join(lines))
+    for node in ast.walk(tree):
+        if getattr(node, "name", "") == name or (not name and node is tree):
+            decorators = [part.lineno for part in getattr(node, "decorator_list", [])]
+            first = min([getattr(node, "lineno", 1), *decorators]) - 1
+            some = cleaned(lines[first : getattr(node, "end_lineno", len(lines))])
+            size = len(before)
+            found |= {first + i for i in range(len(some)) if some[i : i + size] == before}
+    return sorted(found)
+
+
+def applied(root: Path, mutation: dict) -> tuple[Path, str] | None:
+    """Return the file that a mutation changes and its new text; None if its lines are gone."""
+    for path in [root / mutation["file"], *sorted(root.glob("maxrl/**/*.py"))]:
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = places(lines, mutation)
+        if len(found) > mutation["occurrence"]:
+            first = found[mutation["occurrence"]]
+            indent = re.match(" *", lines[first])[0]
+            lines[first : first + len(mutation["before"])] = [indent + mutation["after"]]
+            return path, "\n".join(lines) + "\n"
+    return None
+
+
+def killed_by(root: Path, tests: str) -> str:
+    """Run tests; return the first that failed, "" if none did."""
+    files = [f"tests/{name}" if "/" not in name else f"tests/{name}.py" for name in tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider", *files]
+    process = subprocess.Popen(
+        command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        said, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return "the limit of time"
+    if process.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", said, re.M)
+    # Without conftest.py pytest names no test.
+    return failed[1] if failed else said.strip().splitlines()[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--of", type=Path, help="try the mutations of this file")
+    parser.add_argument("--count", type=int, default=125)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if args.out.exists():
+        mutations = json.loads(args.out.read_text())
+    elif args.of:
+        mutations = json.loads(args.of.read_text())
+        for mutation in mutations:
+            mutation.pop("by", None)
+    else:
+        mutations = drawn(ROOT, args.count, args.seed)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory) / "tree"
+        files = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        for file in subprocess.check_output(files, cwd=ROOT, text=True).splitlines():
+            if (ROOT / file).exists():
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / file, root / file)
+        for tests in TESTS.values():
+            failed = killed_by(root, tests)
+            assert not failed, f"{failed} fails without a mutation"
+        for mutation in mutations:
+            if "by" in mutation:
+                continue
+            start = time.monotonic()
+            found = applied(root, mutation)
+            by = "gone"
+            if found:
+                path, text = found
+                original = path.read_text()
+                path.write_text(text)
+                by = killed_by(root, TESTS[mutation["file"]]) or "survived"
+                path.write_text(original)
+            mutation |= {"by": by, "seconds": round(time.monotonic() - start)}
+            args.out.write_text(json.dumps(mutations, indent=1))
+    print("| file | line | mutation | killed by | s |\n|---|---|---|---|---|")
+    for mutation in mutations:
+        change = " ".join(mutation["change"].replace("|", "\\|").split())
+        row = [mutation["file"], mutation["line"], f"`{change}`", mutation["by"]]
+        print("|", *row, mutation["seconds"], sep=" | ".lstrip(), end=" |\n")
+
+
+if __name__ == "__main__":
+    main()

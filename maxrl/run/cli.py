@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -45,7 +46,10 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
     memory     what to change if memory runs out
     """
     try:
-        yield
+        with warnings.catch_warnings():
+            # In one line, like everything else that is said, and without a line of our source.
+            warnings.showwarning = lambda message, *where: say(f"warning: {message}")
+            yield
     except KeyboardInterrupt:
         leave(128 + signal.SIGINT)
     except SystemExit as end:

@@ -23,19 +23,22 @@ from results.lab.fewer import times_fewer
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():
     for n in range(1, 9):
         for c, k in itertools.product(range(n + 1), range(1, n + 1)):
-            subsets = [any(i < c for i in subset) for subset in itertools.combinations(range(n), k)]
-            assert pass_at_k(n, c, k) == pytest.approx(
-                float(Fraction(sum(subsets), len(subsets))), abs=1e-15
-            )
+            subsets = [min(subset) < c for subset in itertools.combinations(range(n), k)]
+            expected = sum(subsets) / len(subsets)
+            assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-15)
+
+
+def binomial(n, p):
+    """The chances of 0 to n successes."""
+    return np.array([math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)])
 
 
 def test_pass_at_k_is_unbiased():
     """Averaged over all outcomes of n rollouts it is 1 - (1-p)^k exactly."""
     for n, k, p in ((5, 3, 0.2), (12, 12, 0.05), (20, 1, 0.9)):
-        chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
-        assert sum(q * pass_at_k(n, c, k) for c, q in enumerate(chance)) == pytest.approx(
-            1 - (1 - p) ** k, rel=1e-12
-        )
+        c = np.arange(n + 1)
+        expected = binomial(n, p) @ pass_at_k(n, c, k)
+        assert expected == pytest.approx(1 - (1 - p) ** k, rel=1e-12)
 
 
 def test_pass_at_k_at_2048():
@@ -46,19 +49,16 @@ def test_pass_at_k_at_2048():
         got = pass_at_k(n, c, ks)
         np.testing.assert_allclose(got, exact, rtol=1e-11, atol=1e-14)
         assert (np.diff(got) >= 0).all()
-    assert pass_at_k(n, 1, n) == 1 and pass_at_k(n, 0, n) == 0
 
 
 def test_pass_at_k_shapes_and_types():
     c = torch.tensor([[0, 1], [2, 4]])
     got = pass_at_k(4, c, 2)
-    assert got.shape == (2, 2) and got.dtype == np.float64
+    assert got.dtype == np.float64
     np.testing.assert_allclose(got, [[0, 0.5], [5 / 6, 1]], rtol=1e-15)
-    assert type(pass_at_k(4, 1, 2)) is float and pass_at_k(np.array([4, 8]), 1, 2.0).tolist() == [
-        0.5,
-        0.25,
-    ]
-    assert pass_at_k(np.array([4, 8]), np.array([1, 1]), np.array([4, 8])).tolist() == [1, 1]
+    assert type(pass_at_k(4, 1, 2)) is float
+    assert pass_at_k([4, 8], 1, 2.0).tolist() == [0.5, 0.25]
+    assert pass_at_k(np.array([4, 8]), [1, 1], [4, 8]).tolist() == [1, 1]
     assert pass_at_k(4, np.zeros(0), 2).shape == (0,)
 
 
@@ -88,26 +88,24 @@ def test_wrong_relatives_of_pass_at_k():
     code logs as "pass@n": for n = k = 1024 it is 1 - 1/e, whereas every 1024-subset holds it.
     """
     for n, wrong in ((8, 0.656), (1024, 0.632)):
-        plugged = 1 - (1 - 1 / n) ** n
-        assert plugged == pytest.approx(wrong, abs=1e-3) and pass_at_k(n, 1, n) == 1
-    chance = [math.comb(8, c) * 0.1**c * 0.9 ** (8 - c) for c in range(9)]
-    plugged = sum(q * (1 - (1 - c / 8) ** 8) for c, q in enumerate(chance))
-    assert plugged == pytest.approx(0.422, abs=1e-3) and 1 - 0.9**8 > 0.569, "what it should be"
+        assert 1 - (1 - 1 / n) ** n == pytest.approx(wrong, abs=1e-3)
+        assert pass_at_k(n, 1, n) == 1
+    plugged = binomial(8, 0.1) @ (1 - (1 - np.arange(9) / 8) ** 8)
+    assert plugged == pytest.approx(0.422, abs=1e-3)
+    assert 1 - 0.9**8 > 0.569, "what it should be"
 
 
 def test_mean_and_se():
     assert mean_and_se([0, 1, 1, 0]) == pytest.approx((0.5, math.sqrt(1 / 3 / 4)))
     assert mean_and_se(torch.tensor([2.0, 2.0])) == (2, 0)
-    mean, se = mean_and_se([3])
-    assert mean == 3 and math.isnan(se)
+    assert mean_and_se([3]) == pytest.approx((3, math.nan), nan_ok=True)
 
 
 def test_samples_to_match():
     """b needs 4 samples for a's pass@1, 32 for its pass@4, and never reaches its pass@16."""
     ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
-    assert samples_to_match(ks, a, b).tolist() == pytest.approx(
-        [4, 16 + 48 / 3, math.inf, math.inf]
-    )
+    found = samples_to_match(ks, a, b).tolist()
+    assert found == pytest.approx([4, 16 + 48 / 3, math.inf, math.inf])
     assert samples_to_match(ks, a, a).tolist() == ks
     # The first is at most 1.
     assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])
@@ -165,37 +163,38 @@ def test_group_statistics():
     assert got == pytest.approx(
         {
             "reward": 7 / 20,
-            "reward_std": statistics.stdev(rewards.flatten().tolist()),
+            "reward_std": statistics.stdev(rewards.flatten().tolist()),  # of all rollouts
             "frac_reward_zero_mean": 0.4,
             "frac_reward_one_mean": 0.2,
             "frac_reward_zero_std": 0.6,
         }
     )
-    others = group_statistics([[-1, -1], [0.5, 0.5], [2, 1]])  # neither 0 nor 1
-    assert [
-        others[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")
-    ] == pytest.approx([0, 0, 2 / 3])
     assert all(type(value) is float for value in got.values())
-    assert group_statistics(np.array([[1] * 4, [0] * 4]))["reward_std"] == pytest.approx(
-        0.5345, abs=1e-4
-    ), "of all rollouts"
+    others = group_statistics([[-1, -1], [0.5, 0.5], [2, 1]])  # neither 0 nor 1
+    shares = [others[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
+    assert shares == pytest.approx([0, 0, 2 / 3])
     signed = group_statistics([[-1, 1], [0, 0]])
     assert signed["frac_reward_zero_mean"] == 0.5  # mean 0 by cancellation is no failure
-    assert math.isnan(group_statistics(np.array([[1.0]]))["reward_std"])
+    assert group_statistics([[0, 1]])["reward_std"] == pytest.approx(0.5**0.5)
+    assert math.isnan(group_statistics([[1]])["reward_std"])
     with pytest.raises(ValueError):  # no groups
         group_statistics([1, 0])
 
 
+def test_a_rollout_without_a_verdict_counts_nowhere():
+    got = group_statistics([[1, math.nan, 0], [math.nan, math.nan, 1]])
+    assert got["reward"] == pytest.approx(2 / 3)
+    assert got["reward_std"] == pytest.approx(statistics.stdev([1, 0, 1]))
+    assert got["frac_reward_one_mean"] == got["frac_reward_zero_std"] == 0.5
+
+
 def test_group_sums_add_up_over_ranks():
     rewards = np.random.default_rng(0).integers(0, 2, size=(7, 3))
-    ranks = [
-        group_sums(rewards[:2]),
-        group_sums(rewards[2:]),
-        group_sums(rewards[7:]),
-    ]  # the last has none
-    total = {name: sum(rank[name] for rank in ranks) for name in ranks[0]}
+    one, two, none = (group_sums(rewards[part]) for part in (slice(2), slice(2, 7), slice(7, 7)))
+    total = {name: one[name] + two[name] + none[name] for name in one}
     assert group_means(total) == pytest.approx(group_statistics(rewards))
-    assert math.isnan(group_means(ranks[2])["reward"])
+    assert math.isnan(group_means(none)["reward"])
+    assert total == {name: one[name] + two[name] for name in one}, "they are not changed"
 
 
 def test_majority_vote_is_the_expectation_over_drawn_ties():
@@ -206,21 +205,17 @@ def test_majority_vote_is_the_expectation_over_drawn_ties():
         right = np.array([[answer == "b" for answer in row] for row in rows])
         got = majority_vote(rows, torch.tensor(right))
         for row, value in zip(rows, got):
-            chosen = [
-                max(order, key=row.count) for order in orders
-            ]  # the first of those with most votes
-            expected = np.mean([answer == "b" for answer in chosen]) if any(row) else 0
+            # The first of those with most votes.
+            chosen = [max(order, key=row.count) for order in orders]
+            expected = chosen.count("b") / len(orders) if any(row) else 0
             assert value == pytest.approx(expected, abs=1e-15), row
 
 
 def test_majority_vote_by_hand():
     """Samples without an answer have no vote; where verdicts differ an answer is partly right."""
     assert majority_vote([[None, None, None, "5"]], [[0, 0, 0, 1]]).tolist() == [1]
-    assert majority_vote([["a", "a", "b"], ["a", "b", None], [None] * 3], np.eye(3)).tolist() == [
-        0.5,
-        0.5,
-        0,
-    ]
+    answers = [["a", "a", "b"], ["a", "b", None], [None] * 3]
+    assert majority_vote(answers, np.eye(3)).tolist() == [0.5, 0.5, 0]
     assert majority_vote([], np.zeros((0, 4))).shape == (0,)
     for answers in ([["a"]], [["a", "b"]] * 2):
         with pytest.raises(ValueError):

@@ -9,6 +9,7 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
+from tensors import close, seeded
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
@@ -71,13 +72,9 @@ def test_which_estimators_are_declared():
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("name", EXACT)
 def test_expected_gradient_of_rounds_is_that_of_the_sum_of_their_sizes(name, sizes):
-    torch.testing.assert_close(
-        expected_gradient(ADVANTAGES[name], sizes), grad_J(sum(sizes)), rtol=0, atol=1e-12
-    )
+    close(expected_gradient(ADVANTAGES[name], sizes), grad_J(sum(sizes)))
     expected = weight("maxrl", PASS_RATES, order=sum(sizes))
-    torch.testing.assert_close(
-        weight(name, PASS_RATES, rollouts=sizes), expected, rtol=0, atol=1e-12
-    )
+    close(weight(name, PASS_RATES, rollouts=sizes), expected)
 
 
 @pytest.mark.parametrize("name", ["maxrl", "maxrl_centered", "rloo", "majority_of_all"])
@@ -102,12 +99,8 @@ def test_a_majority_that_includes_the_rollout_itself_is_biased():
 def test_weight_of_large_rounds(sizes):
     p = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.5, 1.0], dtype=F64)
     for name in EXACT:
-        torch.testing.assert_close(
-            weight(name, p, rollouts=sizes),
-            weight("maxrl", p, order=sum(sizes)),
-            rtol=1e-10,
-            atol=0,
-        )
+        expected = weight("maxrl", p, order=sum(sizes))
+        close(weight(name, p, rollouts=sizes) / expected, torch.ones_like(p), 1e-10)
 
 
 def test_the_noise_and_rows_of_the_rare_side():
@@ -118,20 +111,14 @@ def test_the_noise_and_rows_of_the_rare_side():
     rewards = torch.ones(N + 1, N, dtype=F64).tril(-1)  # K successes in row K
     successes = torch.distributions.Binomial(N, torch.tensor(0.05, dtype=F64))
     chances = successes.log_prob(torch.arange(N + 1)).exp()  # (N + 1,)
-    noise = {}
-    share = {}
-    for name, order in (("maxrl", N - 1), ("maxrl_rare", N - 1), ("maxrl_rare", N)):
-        options = {"order": order} if name == "maxrl_rare" else {}
+    noise = []
+    shares = []
+    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": 31}), ("maxrl_rare", {})):
         advantages = ADVANTAGES[name](rewards, **options)  # (N + 1, N)
-        noise[name, order] = f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:]
-        share[name] = f"{chances @ (advantages != 0).double().mean(1):.2f}"[1:]
-    assert (
-        f"a share of {share['maxrl_rare']} of the rows has an advantage instead of {share['maxrl']}"
-        in page
-    )
-    alike, own, plain = (
-        noise[key] for key in (("maxrl_rare", 31), ("maxrl_rare", 32), ("maxrl", 31))
-    )
+        noise.append(f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:])
+        shares.append(f"{chances @ (advantages != 0).double().mean(1):.2f}"[1:])
+    assert f"a share of {shares[1]} of the rows has an advantage instead of {shares[0]}" in page
+    plain, alike, own = noise
     same = f"{alike} with `maxrl_rare` at the same order"
     assert f"is {plain} with `maxrl` (order 31), {same} and {own} at order 32" in page
 
@@ -162,7 +149,7 @@ def sampled(policy, judge, sizes):
 
 def test_noise_goes_on_where_it_was():
     whole = noise(7, 3, [2, 5], 8, 6)
-    torch.testing.assert_close(noise(7, 3, [2, 5], 3, 6, earlier=5), whole[:, 5:], rtol=0, atol=0)
+    assert torch.equal(noise(7, 3, [2, 5], 3, 6, earlier=5), whole[:, 5:])
 
 
 @pytest.mark.parametrize("wave_rows", [1, 7, 1000])
@@ -174,7 +161,8 @@ def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows)
     whole = policy.rollout(PROMPTS, 9, step=3, indices=range(1, 21, 2))
     right = whole.tokens[..., 0] % 7 == 0
     found = {tuple(prompt.tolist()): g for g, prompt in enumerate(result.rollouts.prompts)}
-    assert len(found) == 10 and result.rewards.shape == result.rollouts.lengths.shape == (10, 4)
+    assert len(found) == 10
+    assert result.rewards.shape == result.rollouts.lengths.shape == (10, 4)
     for i, prompt in enumerate(whole.prompts):
         g = found[tuple(prompt.tolist())]
         start = 0
@@ -183,23 +171,18 @@ def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows)
             start += m
             if right[i, columns].any():
                 break
-        assert result.num_rollouts[i] == start and result.num_rounds[i] == sizes.index(m) + 1
-        assert result.rollouts.lengths[g].tolist() == whole.lengths[i, columns].tolist() + [0] * (
-            4 - m
-        )
+        assert result.num_rollouts[i] == start
+        assert result.num_rounds[i] == sizes.index(m) + 1
+        ours = result.rollouts
+        assert torch.equal(ours.lengths[g, :m], whole.lengths[i, columns])
+        assert not ours.lengths[g, m:].any()
         L = int(whole.lengths[i, columns].max())
-        assert torch.equal(result.rollouts.tokens[g, :m, :L], whole.tokens[i, columns, :L])
-        torch.testing.assert_close(
-            result.rollouts.log_probs[g, :m, :L], whole.log_probs[i, columns, :L]
-        )
-        assert (
-            torch.equal(result.rewards[g, :m], right[i, columns].double())
-            and result.rewards[g, m:].isnan().all()
-        )
+        assert torch.equal(ours.tokens[g, :m, :L], whole.tokens[i, columns, :L])
+        close(ours.log_probs[g, :m, :L], whole.log_probs[i, columns, :L])
+        assert torch.equal(result.rewards[g, :m], right[i, columns].double())
+        assert result.rewards[g, m:].isnan().all()
     assert torch.equal(result.first_rewards, right[:, :2].double())
-    assert (
-        len(set(result.num_rounds.tolist())) == 3
-    )  # some prompts need one round, some two, some all
+    assert set(result.num_rounds.tolist()) == {1, 2, 3}
 
 
 def test_one_number_is_no_round():
@@ -207,29 +190,28 @@ def test_one_number_is_no_round():
     policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
     result = sampled(policy, judge, (6,))
     whole = policy.rollout(PROMPTS, 6, step=3, indices=range(1, 21, 2))
-    assert torch.equal(result.rollouts.tokens, whole.tokens) and judge.calls == [10]
-    assert result.rollouts is result.first and result.rewards is result.first_rewards
+    assert torch.equal(result.rollouts.tokens, whole.tokens)
+    assert judge.calls == [10]
+    assert result.rollouts is result.first
+    assert result.rewards is result.first_rewards
 
 
 def test_a_prompt_without_a_verdict_is_not_sampled_again():
     judge = Judge(verdict=False)
     result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
-    assert (
-        judge.calls == [10]
-        and result.rewards.isnan().all()
-        and result.num_rollouts.tolist() == [2] * 10
-    )
+    assert judge.calls == [10]
+    assert result.rewards.isnan().all()
+    assert result.num_rollouts.tolist() == [2] * 10
 
 
 @pytest.mark.parametrize("dtype", [torch.long, torch.bool])
 @pytest.mark.parametrize("sizes", [(6,), (2, 4)])
 def test_verdicts_may_be_whole_numbers(sizes, dtype):
     policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
-    expected = sampled(policy, judge, sizes).rewards
     whole = SimpleNamespace(rewards=lambda *given: judge.rewards(*given).to(dtype))
-    torch.testing.assert_close(
-        sampled(policy, whole, sizes).rewards.double(), expected, equal_nan=True
-    )
+    found = sampled(policy, whole, sizes).rewards.double()
+    expected = sampled(policy, judge, sizes).rewards
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
@@ -238,10 +220,8 @@ def test_every_prompt_counts_once(aggregation, options):
     """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its
     divisor.
     """
-    more = options | ({"reference": tiny.model(seed=1)} if options else {})
-    policy = tiny.policy(
-        tiny.model(), seed=5, aggregation=aggregation, micro_batch_tokens=50, **more
-    )
+    more = {"aggregation": aggregation, "reference": tiny.model(seed=1)} | options
+    policy = tiny.policy(tiny.model(), seed=5, micro_batch_tokens=50, **more)
     result = sampled(policy, Judge(), (2, 4, 3))
     advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
     gradient = tiny.gradient(policy, result.rollouts, advantages)
@@ -249,9 +229,11 @@ def test_every_prompt_counts_once(aggregation, options):
     loss = divisor = 0.0
     for g, prompt in enumerate(result.rollouts.prompts):
         m = int(result.rewards[g].isfinite().sum())
-        own = result.rollouts.select(torch.arange(10) == g)
+        own = result.rollouts
         own = Rollouts(
-            [prompt], own.tokens[:, :m], own.lengths[:, :m], own.finished[:, :m], own.tokenizer
+            [prompt],
+            *(values[g, None, :m] for values in (own.tokens, own.lengths, own.finished)),
+            None,
         )
         batch = tiny.whole(own)
         log_probs, entropies = policy.module(batch, True)  # (1, m, L)
@@ -263,19 +245,18 @@ def test_every_prompt_counts_once(aggregation, options):
             log_q = (reference - log_probs) * batch.mask
             terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
         loss = loss - (terms * batch.mask).sum() / m
-        divisor += {"sequence": m, "token": int(own.lengths.sum()), "constant": m * 12}[
-            aggregation
-        ] / m
+        counts = {"sequence": m, "token": int(own.lengths.sum()), "constant": m * 12}
+        divisor += counts[aggregation] / m
     policy.model.zero_grad()
     (loss / divisor).backward()
     expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    assert expected.norm() > 0 and tiny.distance(gradient, expected) < 1e-12
+    assert tiny.distance(gradient, expected) < 1e-12
 
 
 def test_groups_of_one_size_have_todays_loss_to_the_bit():
     policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=50)
     rollouts = tiny.rollouts(dtype=torch.float32)
-    advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    advantages = torch.randn(4, 4, generator=seeded())
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.group_scale() == 1).all()
     assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], N=4), advantages))

@@ -1,10 +1,11 @@
 """The simulation: sampled runs follow the exact ones, which order the methods as the paper does."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from maxrl import plots, toy
-from maxrl.advantages import ADVANTAGES, weight
 from maxrl.errors import UsageError
 
 SMALL = ("--prompts", "10", "--steps", "3")
@@ -39,7 +40,7 @@ def test_sampled_gradient_has_the_exact_mean(name):
     exact = toy.exact_gradient(logits[:1], name, rollouts=8, **toy.METHODS[name])  # (1, 8)
     se = sampled.std(dim=0) / 4000**0.5
     assert ((sampled.mean(dim=0) - exact[0]).abs() < 5 * se + 1e-12).all()
-    assert exact[0, 0] > 0 and weight(name, 0.5, rollouts=8, **toy.METHODS[name]) > 0
+    assert exact[0, 0] > 0
 
 
 def test_seed_decides_the_samples_alone():
@@ -49,33 +50,26 @@ def test_seed_decides_the_samples_alone():
     assert torch.equal(a["maxrl"], c["maxrl"])
 
 
-@pytest.fixture
-def file(tmp_path, monkeypatch):
-    """mine.py has Algorithm 1; what is registered of it is taken back."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
-        "def mine(r):\n    m = r.mean(1, keepdim=True)\n    return (r - m) / m.clamp(1 / 16)\n"
-    )
-    before = dict(ADVANTAGES)
-    yield tmp_path
-    ADVANTAGES.clear()
-    ADVANTAGES.update(before)
-
-
-def test_the_users_own_estimator(file, capsys, monkeypatch):
+def test_the_users_own_estimator(capsys, monkeypatch, in_a_directory_of_its_own):
     """Its numbers and its lines are those of ours."""
     pytest.importorskip("matplotlib")
+    Path("mine.py").write_text(
+        "def mine(r):\n    m = r.mean(1, keepdim=True)\n    return (r - m) / m.clamp(1 / 16)\n"
+    )
     drawn, save = [], plots.save
     monkeypatch.setattr(plots, "save", lambda *given: (drawn.extend(given), save(*given)))
-    toy.main(["--estimator", "maxrl,mine.py:mine", *SMALL, "--out", str(file / "new")])
+    toy.main(["--estimator", "maxrl,mine.py:mine", *SMALL, "--out", "new"])
     rows = [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:6]]
-    assert rows[:2] == rows[2:] and len(rows[0]) == 3
-    assert (file / "new/toy.png").read_bytes().startswith(b"\x89PNG")
+    assert rows[:2] == rows[2:]
+    assert len(rows[0]) == 3
+    assert Path("new/toy.png").read_bytes().startswith(b"\x89PNG")
     names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
-    assert names[::2] == ["MaxRL", "mine.py:mine", toy.EXACT_ML] and names[1] == "MaxRL, sampled"
+    assert names[::2] == ["MaxRL", "mine.py:mine", toy.EXACT_ML]
+    assert names[1] == "MaxRL, sampled"
     for ax in drawn[0].axes:
         ours, sampled, mine, *_ = ax.lines
-        assert (ours.get_ydata() == mine.get_ydata()).all() and len(sampled.get_ydata()) > 1
+        assert (ours.get_ydata() == mine.get_ydata()).all()
+        assert len(sampled.get_ydata()) > 1
 
 
 @pytest.mark.parametrize(
@@ -93,9 +87,9 @@ def test_the_users_own_estimator(file, capsys, monkeypatch):
         ("--out .", "toy.png exists"),
     ],
 )
-def test_refusals(words, said, file):
+def test_refusals(words, said, in_a_directory_of_its_own):
     pytest.importorskip("matplotlib")
-    (file / "toy.png").write_text("mine")
+    Path("toy.png").write_text("mine")
     with pytest.raises(UsageError, match=said):
-        toy.main([*words.split()])
-    assert (file / "toy.png").read_text() == "mine"
+        toy.main(words.split())
+    assert Path("toy.png").read_text() == "mine"

@@ -5,11 +5,13 @@ it is for language models alone, and whether a resumed run may change it. A new 
 here.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import math
+import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -370,6 +372,11 @@ def as_kind(option: str, kind: Any, value: Any) -> Any:
 
 def fitted(kind: Any, value: Any) -> Any:
     """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
+    # Options of a script may be None.
+    if isinstance(kind, types.UnionType):
+        for one in typing.get_args(kind):
+            with contextlib.suppress(TypeError):
+                return fitted(one, value)
     sequence = typing.get_origin(kind)
     # One number is a list of one.
     if sequence is tuple and type(value) is int:

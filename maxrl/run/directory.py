@@ -219,9 +219,8 @@ class Run:
     def ends(self, step: int, metrics: dict[str, float], policy, optimizer, logger) -> bool:
         """Save after this step if that is due, and return whether the run ends here.
 
-        All ranks agree on both. UsageError after --max-skipped steps without a finite gradient.
+        All ranks agree on both.
         """
-        self.count_skipped(step, metrics)
         self.reached = 0 < self.cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = self.reached or step + 1 == self.cfg.steps
         minutes = self.main and self.cfg.save_every_minutes

@@ -183,8 +183,10 @@ class Logger:
         stats      of the update, the same on all ranks
         evaluated  of the evaluation after it, if there was one
 
-        Returns the metrics that do not depend on the machine.
+        Returns the metrics that do not depend on the machine. UsageError after --max-skipped steps
+        without a finite gradient.
         """
+        self.run.count_skipped(self.step, stats)
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
         metrics = step_metrics(sampled, verdicts) | stats
         self.log(self.step, metrics | self.clock.metrics(policy, stats) | evaluated)

@@ -24,7 +24,7 @@ SEEDS = range(10, 20)
 KEPT_STEPS = 20
 
 
-def bases(base: str, seeds) -> dict:
+def warm_ups(base: str, seeds) -> dict:
     """The warm-up of each seed."""
     words = f"train.py maze9_laptop_sft {DATA} --stop-at-pass {BASES[base]} --seed {{seed}}"
     return product(f"{base}/seed{{seed}}/base", words, seed=seeds)
@@ -42,7 +42,7 @@ def rl(base: str, arms, rates, seeds) -> dict:
 
 def seed(base: str, number: int) -> dict:
     """All arms of one seed that have a rate."""
-    made = bases(base, [number])
+    made = warm_ups(base, [number])
     for arm, rate in OWN[base].items():
         made |= rl(base, [(arm, ARMS[arm])], [rate], [number])
     return made
@@ -52,17 +52,17 @@ def seed(base: str, number: int) -> dict:
 RUNS = {"rates": {}}
 for base in BASES:
     searched = [(arm, ARMS[arm]) for arm in ("rare", "rounds")]
-    RUNS["rates"] |= bases(base, [100]) | rl(base, searched, RATES, [100])
+    RUNS["rates"] |= warm_ups(base, [100]) | rl(base, searched, RATES, [100])
 # 2: the comparison, a stage a seed and base, so that what is finished is paired.
 for number in SEEDS:
     for base in BASES:
         RUNS[f"{base}{number}"] = seed(base, number)
 # 3: is it the batch? Four times the prompts, from the weak bases of four seeds.
 LARGE = [(f"{arm}-64", ARMS[arm].replace("16", "64", 1)) for arm in ("maxrl", "grpo")]
-RUNS["batch"] = bases("weak", range(10, 14)) | rl("weak", LARGE, ["1e-4"], range(10, 14))
+RUNS["batch"] = warm_ups("weak", range(10, 14)) | rl("weak", LARGE, ["1e-4"], range(10, 14))
 
 
-def test(base: str, number: int, how: str) -> list[str]:
+def tested_models(base: str, number: int, how: str) -> list[str]:
     """The base and the last checkpoint of each arm."""
     models = {"base": f"ten_seeds/{base}/seed{{seed}}/base"}
     for arm, rate in OWN[base].items():
@@ -73,5 +73,6 @@ def test(base: str, number: int, how: str) -> list[str]:
 TESTS = {}
 for base in BASES:
     for number in SEEDS:
-        TESTS[f"{base}{number}-test.json"] = test(base, number, "--prompts 512 --samples 64")
-        TESTS[f"{base}{number}-512.json"] = test(base, number, "--prompts 128 --samples 512")
+        name = f"{base}{number}"
+        TESTS[f"{name}-test.json"] = tested_models(base, number, "--prompts 512 --samples 64")
+        TESTS[f"{name}-512.json"] = tested_models(base, number, "--prompts 128 --samples 512")

@@ -124,7 +124,8 @@ def test_recipe_json(tmp_path):
     [
         (tuple[int, ...], [1, 2.0], (1, 2)),
         (tuple[int, ...], (1, "2"), None),
-        (tuple[int, ...], 1, None),
+        (tuple[int, ...], 1, (1,)),
+        (tuple[str, ...], "a", None),
         (float, 1, 1.0),
         (float, "1", None),
         (int, 1.0, 1),

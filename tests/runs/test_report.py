@@ -15,13 +15,13 @@ import pytest
 import tiny
 import torch
 from conftest import ROOT
-from runs import SHORT, die, metrics, timeless, weights
+from runs import SHORT, metrics, timeless, weights
 
 from maxrl import report
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.policy import SequencePolicy
 from maxrl.run import samples as written
+from maxrl.run.directory import Run
 from maxrl.tasks.maze import ID, verify
 
 EVALUATED = ("--eval-every", 2, "--eval-prompts", 4)
@@ -88,8 +88,15 @@ def test_a_resumed_run_has_every_line_once(warm, shell, monkeypatch, at):
     byte the whole run's."""
     run = (*SHORT, "--init", warm, "--save-every", 2, "--show-every", 1)
     assert shell("train.py", *run, "--out", "whole")[0] == 0
+    ends = Run.ends
+
+    def killed(self, step, *arguments):
+        if step == at - 1:
+            raise tiny.Killed
+        return ends(self, step, *arguments)
+
     with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(SequencePolicy, "backward", die(at))
+        patch.setattr(Run, "ends", killed)
         shell("train.py", *run, "--out", "cut")
     assert len(samples("cut")) == at
     with open("cut/samples.jsonl", "a") as file:

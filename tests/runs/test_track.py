@@ -143,7 +143,7 @@ def test_a_bar_in_a_terminal_alone(shell, dice, monkeypatch):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
         run = ("train.py", *SHORT, "--task", "tiny:Up", "--init", dice, "--out", f"run{terminal}")
         code, said = shell(*run)
-        assert code == 0 and ("\r" in said) == ("step 1/5 update" in said) == terminal
+        assert code == 0 and ("\r" in said) == ("step 1/5 training" in said) == terminal
         # What a bar has drawn is wiped out before the next line.
         shown = [line.rpartition("\r")[2].split() for line in said.split("\n")]
         lines[terminal] = [words[:1] for words in shown]

@@ -5,20 +5,16 @@ it is for language models alone, and whether a resumed run may change it. A new 
 here.
 """
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import math
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from maxrl.errors import UsageError
-from maxrl.io.arguments import check_least, dashed, typed
+from maxrl.io.arguments import check_least, dashed, fitted, typed
 from maxrl.models.lora import PROJECTIONS
 
 TRACKERS = ("tensorboard", "wandb")
@@ -368,35 +364,3 @@ def as_kind(option: str, kind: Any, value: Any) -> Any:
     except TypeError:
         wanted = inspect.formatannotation(kind)
         raise UsageError(f"{option} cannot be {value!r:.40}: its type is {wanted}") from None
-
-
-def fitted(kind: Any, value: Any) -> Any:
-    """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
-    # Options of a script may be None.
-    if isinstance(kind, types.UnionType):
-        for one in typing.get_args(kind):
-            with contextlib.suppress(TypeError):
-                return fitted(one, value)
-    sequence = typing.get_origin(kind)
-    # One number is a list of one.
-    if sequence is tuple and type(value) is int:
-        value = (value,)
-    if sequence in (tuple, list) and isinstance(value, tuple | list):
-        item = typing.get_args(kind)[0]
-        return sequence(fitted(item, part) for part in value)
-    # Numbers of numpy and torch, and texts of an enumeration.
-    if getattr(value, "shape", None) == ():
-        value = value.item()
-    value = getattr(value, "value", value)
-    if kind is str and isinstance(value, Path):
-        value = str(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    # Neither numpy nor torch has longer ones.
-    if type(value) is int and abs(value) >= 2**63:
-        raise TypeError
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind or kind is float and not math.isfinite(value):
-        raise TypeError
-    return value

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import difflib
 import math
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -137,3 +138,35 @@ def guess(text: str) -> bool | int | float | str:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text
+
+
+def fitted(kind: Any, value: Any) -> Any:
+    """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
+    # Options of a script may be None.
+    if isinstance(kind, types.UnionType):
+        for one in typing.get_args(kind):
+            with contextlib.suppress(TypeError):
+                return fitted(one, value)
+    sequence = typing.get_origin(kind)
+    # One number is a list of one.
+    if sequence is tuple and type(value) is int:
+        value = (value,)
+    if sequence in (tuple, list) and isinstance(value, tuple | list):
+        item = typing.get_args(kind)[0]
+        return sequence(fitted(item, part) for part in value)
+    # Numbers of numpy and torch, and texts of an enumeration.
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    value = getattr(value, "value", value)
+    if kind is str and isinstance(value, Path):
+        value = str(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # Neither numpy nor torch has longer ones.
+    if type(value) is int and abs(value) >= 2**63:
+        raise TypeError
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind or kind is float and not math.isfinite(value):
+        raise TypeError
+    return value

@@ -15,9 +15,10 @@ from pictures import CORRIDOR, OPEN
 import eval as evaluation
 import sample
 from maxrl.advantages import ADVANTAGES
-from maxrl.config import Config, fitted
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io import chat_template
+from maxrl.io.arguments import fitted
 from maxrl.recipes import RECIPES, repeated
 from maxrl.tasks.maze import draw, verify
 

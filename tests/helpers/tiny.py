@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from tensors import close
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
@@ -151,6 +152,14 @@ def rollouts(prompt_lengths=(9, 5, 1, 7), N=4, L=6, seed=0, dtype=torch.float64)
     )
 
 
+def same(ours, theirs):
+    """Rollouts have the same tokens, and up to rounding the same log-probs and entropies."""
+    for name in ("tokens", "lengths", "finished"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    for name in ("log_probs", "entropies"):
+        close(getattr(ours, name), getattr(theirs, name), name=name)
+
+
 def whole(some_rollouts):
     """All rows of all groups as one MicroBatch, in their order."""
     P, N = some_rollouts.lengths.shape
@@ -160,10 +169,14 @@ def whole(some_rollouts):
 
 def gradient(some_policy, some_rollouts, advantages) -> torch.Tensor:
     """What backward adds to .grad, as one vector (parameters,)."""
-    parameters = list(some_policy.model.parameters())
     some_policy.model.zero_grad(set_to_none=True)
     some_policy.backward(some_rollouts, advantages)
-    assert all(p.grad is not None for p in parameters)
+    return grads(some_policy.model)
+
+
+def grads(some_model) -> torch.Tensor:
+    """The gradients of all parameters that are trained, as one vector."""
+    parameters = [p for p in some_model.parameters() if p.requires_grad]
     return torch.cat([p.grad.flatten() for p in parameters])
 
 

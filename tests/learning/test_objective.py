@@ -10,7 +10,9 @@ import pytest
 import tiny
 import torch
 import torch.nn.functional as F
+from bench_memory import saved_bytes
 from runs import metrics, refused, weights
+from tensors import close
 
 from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
@@ -18,7 +20,6 @@ from maxrl.policy import SequencePolicy
 
 
 # ------------------------------------------------------ in chunks
-# ----------------------------------------------------
 @pytest.mark.parametrize("logits_at_once", [10**9, 50, 150, 151])
 def test_chunks_change_nothing(monkeypatch, logits_at_once):
     """Values and gradients of log-probs and entropies, in float64, against the whole (tokens, V) at
@@ -26,19 +27,16 @@ def test_chunks_change_nothing(monkeypatch, logits_at_once):
     """
     torch.manual_seed(0)
     head = torch.nn.Linear(8, 50).double()
-    hidden, targets = (
-        torch.randn(17, 8, dtype=torch.float64, requires_grad=True),
-        torch.randint(50, (17,)),
-    )
+    hidden = torch.randn(17, 8, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(50, (17,))
     monkeypatch.setattr(losses, "CHUNK", logits_at_once)
     log_probs, entropies = log_probs_and_entropies(hidden, head, targets, True)
     parameters = [hidden, head.weight, head.bias]
     ours = torch.autograd.grad((log_probs.sin() * entropies).sum(), parameters)
     full = head(hidden).log_softmax(-1)
     expected = full.gather(1, targets[:, None])[:, 0], -(full.exp() * full).sum(-1)
-    torch.testing.assert_close((log_probs, entropies), expected, atol=1e-12, rtol=0)
-    theirs = torch.autograd.grad((expected[0].sin() * expected[1]).sum(), parameters)
-    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+    close((log_probs, entropies), expected)
+    close(ours, torch.autograd.grad((expected[0].sin() * expected[1]).sum(), parameters))
     assert log_probs_and_entropies(hidden, head, targets)[1] is None
 
 
@@ -46,12 +44,8 @@ def test_gradients_of_chunks_meet_in_float32(monkeypatch):
     """Under autocast the weight's gradient is as far from float64's in 16 chunks as in one; summed
     in bfloat16 it was 1.9 times as far."""
     torch.manual_seed(0)
-    head, hidden, targets = (
-        torch.nn.Linear(64, 256, bias=False),
-        torch.randn(2048, 64),
-        torch.randint(256, (2048,)),
-    )
-    weights = torch.randn(2048)
+    head = torch.nn.Linear(64, 256, bias=False)
+    hidden, targets, weights = torch.randn(2048, 64), torch.randint(256, (2048,)), torch.randn(2048)
 
     def gradient(chunks, head=head, hidden=hidden):
         monkeypatch.setattr(losses, "CHUNK", 256 * 2048 // chunks)
@@ -61,10 +55,6 @@ def test_gradients_of_chunks_meet_in_float32(monkeypatch):
 
     one, many = gradient(1), gradient(16)
     exact = gradient(1, copy.deepcopy(head).double(), hidden.double())
-    print(
-        f"error in one chunk {tiny.distance(one, exact):.5f}, in 16 "
-        f"{tiny.distance(many, exact):.5f}"
-    )
     assert 0 < tiny.distance(many, exact) <= 1.2 * tiny.distance(one, exact)
 
 
@@ -73,30 +63,23 @@ def test_chunks_do_not_keep_the_logits(monkeypatch):
     inputs.
     """
     head, hidden = torch.nn.Linear(4, 1000), torch.randn(64, 4, requires_grad=True)
+    targets = torch.zeros(64, dtype=torch.long)
 
     def kept(logits_at_once):
         monkeypatch.setattr(losses, "CHUNK", logits_at_once)
-        sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda t: sizes.append(t.numel()) or t, lambda t: t
-        ):
-            log_probs_and_entropies(hidden, head, torch.zeros(64, dtype=torch.long))
-        return sum(sizes)
+        return saved_bytes(lambda: log_probs_and_entropies(hidden, head, targets))[1]
 
-    assert kept(10**9) >= 64_000 > 10 * kept(4000)
+    assert kept(10**9) >= 4 * 64_000 > 10 * kept(4000)
 
 
 def test_entropy():
     logits = torch.randn(5, 7, dtype=torch.float64) * 3
-    torch.testing.assert_close(
-        entropy(logits), torch.distributions.Categorical(logits=logits).entropy()
-    )
+    close(entropy(logits), torch.distributions.Categorical(logits=logits).entropy())
     assert entropy(torch.zeros(1, 8)).item() == pytest.approx(math.log(8))
     assert entropy(logits.bfloat16()).dtype == torch.float32
 
 
 # --------------------------------------------------- ratio and clipping
-# ----------------------------------------------
 def test_clipping_by_hand():
     """Asymmetric: a good token counts up to ratio 1.4, a bad one down to 0.9; beyond there is no
     gradient, but a bad token that became likelier, or a good one that became less likely, is never
@@ -104,20 +87,12 @@ def test_clipping_by_hand():
     ratio = torch.tensor([1.3, 1.5, 0.5, 1.3, 0.95, 0.5], dtype=torch.float64)
     advantage = torch.tensor([2.0, 2, 2, -2, -2, -2], dtype=torch.float64)
     log_probs = ratio.log()[:, None].requires_grad_()
-    loss = policy_gradient_loss(
-        log_probs,
-        advantage,
-        torch.ones(6, 1),
-        1.0,
-        old_log_probs=torch.zeros(6, 1),
-        clip=(0.1, 0.4),
-    )
-    assert loss.item() == pytest.approx(
-        -(2 * 1.3 + 2 * 1.4 + 2 * 0.5 - 2 * 1.3 - 2 * 0.95 - 2 * 0.9)
-    )
+    several = {"old_log_probs": torch.zeros(6, 1), "clip": (0.1, 0.4)}
+    loss = policy_gradient_loss(log_probs, advantage, torch.ones(6, 1), 1.0, **several)
+    assert loss.item() == pytest.approx(-2 * (1.3 + 1.4 + 0.5 - 1.3 - 0.95 - 0.9))
     loss.backward()
-    expected = torch.tensor([2 * 1.3, 0, 2 * 0.5, -2 * 1.3, -2 * 0.95, 0], dtype=torch.float64)
-    torch.testing.assert_close(-log_probs.grad[:, 0], expected)
+    expected = 2 * torch.tensor([1.3, 0, 0.5, -1.3, -0.95, 0], dtype=torch.float64)
+    close(-log_probs.grad[:, 0], expected)
 
 
 def test_the_first_update_is_the_plain_one():
@@ -137,36 +112,28 @@ def test_clip_ratio_is_a_share_of_all_tokens(beta):
     """Also of those in groups without an advantage, which are scored with --beta alone: one name,
     one number.
     """
-    policy, rollouts = (
-        tiny.policy(tiny.model(), beta=beta, reference=tiny.model(seed=1)),
-        tiny.rollouts(),
-    )
+    policy = tiny.policy(tiny.model(), beta=beta, reference=tiny.model(seed=1))
+    rollouts = tiny.rollouts()
     policy.record(rollouts)
-    rollouts.old_log_probs = (
-        rollouts.old_log_probs + torch.tensor([-0.3, 0.3, 0, 0])[:, None]
-    )  # by row
+    rollouts.old_log_probs += torch.tensor([-0.3, 0.3, 0, 0])[:, None]  # by row
     advantages = torch.zeros(4, 4, dtype=torch.float64)
     advantages[0] = torch.tensor([1.0, -1, 1, -1])
     advantages[2, 1] = 1.0  # less likely than it was, and good: never let go
-    stats, lengths = policy.backward(rollouts, advantages), rollouts.lengths
-    assert stats["clip_ratio/high_mean"] == pytest.approx(
-        lengths[0, 0].item() / lengths.sum().item()
-    )
-    assert stats["clip_ratio/low_mean"] == pytest.approx(
-        lengths[0, 1].item() / lengths.sum().item()
-    )
-    assert stats["clip_ratio/region_mean"] == pytest.approx(
-        lengths[0, :2].sum().item() / lengths.sum().item()
-    )
+    stats = policy.backward(rollouts, advantages)
+    high, low, *_ = (rollouts.lengths[0] / rollouts.lengths.sum()).tolist()
+    assert stats["clip_ratio/high_mean"] == pytest.approx(high)
+    assert stats["clip_ratio/low_mean"] == pytest.approx(low)
+    assert stats["clip_ratio/region_mean"] == pytest.approx(high + low)
 
 
 def test_recorded_log_probs_do_not_depend_on_micro_batches():
     whole, parts = tiny.rollouts(), tiny.rollouts()
     tiny.policy(tiny.model()).record(whole)
     tiny.policy(tiny.model(), micro_batch_tokens=20).record(parts)
-    torch.testing.assert_close(whole.old_log_probs, parts.old_log_probs, atol=1e-6, rtol=0)
+    close(whole.old_log_probs, parts.old_log_probs, 1e-6)
     mask = torch.arange(6) < whole.lengths[..., None]
-    assert (whole.old_log_probs[mask] < 0).all() and not whole.old_log_probs[~mask].any()
+    assert torch.equal(whole.old_log_probs < 0, mask)
+    assert not whole.old_log_probs[~mask].any()
 
 
 def test_minibatches_add_up():
@@ -179,25 +146,23 @@ def test_minibatches_add_up():
     for groups in ([2, 0], [1, 3]):
         policy.model.zero_grad()
         policy.backward(rollouts, advantages, groups)
-        parts = parts + torch.cat([p.grad.flatten() for p in policy.model.parameters()]) / 2
+        parts = parts + tiny.grads(policy.model) / 2
     assert tiny.distance(parts, whole) < 1e-12
 
 
 # ------------------------------------------------------ KL and entropy
-# -----------------------------------------------
 def test_k3_is_the_kl_divergence_in_expectation():
     """Summed over the vocabulary, weighted with m: exactly KL(m || ref); never negative; 0 where
     they are equal. The naive log m - log ref is negative for some tokens."""
     m, ref = (torch.randn(9, dtype=torch.float64).log_softmax(0) for _ in range(2))
     terms = k3(m, ref, torch.ones(9))
-    assert (m.exp() * terms).sum().item() == pytest.approx(
-        F.kl_div(ref, m, log_target=True, reduction="sum").item()
-    )
-    assert (terms >= 0).all() and (m - ref < 0).any() and not k3(m, m, torch.ones(9)).any()
+    close((m.exp() * terms).sum(), F.kl_div(ref, m, log_target=True, reduction="sum"))
+    assert (terms >= 0).all()
+    assert (m - ref < 0).any()
+    assert not k3(m, m, torch.ones(9)).any()
     near = torch.tensor([1e-9], dtype=torch.float64)
-    assert k3(near, torch.zeros(1), torch.ones(1)).item() == pytest.approx(0.5e-18, rel=1e-3), (
-        "no cancellation"
-    )
+    without_cancellation = k3(near, torch.zeros(1), torch.ones(1)).item()
+    assert without_cancellation == pytest.approx(0.5e-18, rel=1e-3)
 
 
 @pytest.mark.parametrize("budget", [10**6, 20])
@@ -207,14 +172,8 @@ def test_terms_of_the_loss_against_autograd(budget, share):
     without advantages.
     """
     model, reference, rollouts = tiny.model(), tiny.model(seed=1), tiny.rollouts()
-    policy = tiny.policy(
-        model,
-        beta=0.3,
-        entropy_bonus=0.2,
-        reference=reference,
-        micro_batch_tokens=budget,
-        share_prompt=share,
-    )
+    options = {"beta": 0.3, "entropy_bonus": 0.2, "reference": reference}
+    policy = tiny.policy(model, micro_batch_tokens=budget, share_prompt=share, **options)
     advantages = torch.randn(4, 4, dtype=torch.float64)
     advantages[1] = 0
     ours = tiny.gradient(policy, rollouts, advantages)
@@ -223,100 +182,96 @@ def test_terms_of_the_loss_against_autograd(budget, share):
     loss, kl_sum, tokens = 0, 0, rollouts.lengths.sum()
     for g, prompt in enumerate(rollouts.prompts):
         for i in range(4):
-            n, response = len(prompt), rollouts.tokens[g, i, : rollouts.lengths[g, i]]
+            response = torch.tensor(rollouts.response(g, i))
             row = torch.cat([prompt, response])[None, None]
             logits, theirs = (
-                m.lm_head(m(row))[0, 0, n - 1 : -1].log_softmax(-1) for m in (model, reference)
+                m.lm_head(m(row))[0, 0, len(prompt) - 1 : -1].log_softmax(-1)
+                for m in (model, reference)
             )
             log_probs, ref = (x.gather(1, response[:, None])[:, 0] for x in (logits, theirs))
             kl = ((ref - log_probs).exp() - (ref - log_probs) - 1).sum()
-            loss = (
-                loss
-                - advantages[g, i] * log_probs.sum()
-                + 0.3 * kl
-                + 0.2 * (logits.exp() * logits).sum()
-            )
+            loss = loss - advantages[g, i] * log_probs.sum() + 0.3 * kl
+            loss = loss + 0.2 * (logits.exp() * logits).sum()
             kl_sum += kl.item()
     (loss / tokens).backward()
-    assert tiny.distance(ours, torch.cat([p.grad.flatten() for p in model.parameters()])) < 1e-10
-    assert stats["loss"] == pytest.approx(loss.item() / tokens.item()) and stats[
-        "kl"
-    ] == pytest.approx(kl_sum / tokens.item())
+    assert tiny.distance(ours, tiny.grads(model)) < 1e-10
+    assert stats["loss"] == pytest.approx(loss.item() / tokens.item())
+    assert stats["kl"] == pytest.approx(kl_sum / tokens.item())
     assert all(p.grad is None for p in reference.parameters())
 
 
 # --------------------------------------------------- the front door
-# --------------------------------------------------
-RUN = ("tiny", "--prompts", 8, "--rollouts", 8, "--steps", 3)
+@pytest.fixture
+def run(dice, shell):
+    """run(name, "--beta 0.1") -> metrics of three steps in which what begins with UP is right."""
+
+    def trained(name, options=""):
+        code, said = shell("train.py", *words(dice), *options.split(), "--out", name)
+        assert code == 0, said
+        return metrics(name)
+
+    return trained
 
 
-def test_several_updates_per_batch(dice, shell):
+def words(init):
+    options = "--prompts 8 --rollouts 8 --steps 3 --task tiny:Up --max-response 6"
+    return ("tiny", *options.split(), "--init", init)
+
+
+def test_several_updates_per_batch(run):
     """Every group once per pass. The first update makes UP likelier by a quarter and more, so that
     all of the next meet a ratio far beyond the clip, whatever was drawn. One update per batch
     remains what it was."""
-    run = (*RUN, "--task", "tiny:Up", "--max-response", 6, "--init", dice, "--lr", 0.01)
-    code, said = shell(
-        "train.py", *run, "--minibatches", 4, "--passes", 2, "--clip", "1e-3,1e-3", "--out", "many"
-    )
-    assert code == 0, said
-    rows = metrics("many")
-    assert all(
-        0 < row["clip_ratio/low_mean"] < 1 and 0 < row["clip_ratio/high_mean"] < 1
-        for row in rows[:2]
-    )
+    rows = run("many", "--lr 0.01 --minibatches 4 --passes 2 --clip 1e-3,1e-3")
+    for row in rows[:2]:
+        assert 0 < row["clip_ratio/low_mean"] < 1
+        assert 0 < row["clip_ratio/high_mean"] < 1
     assert rows[0]["tokens"] == pytest.approx(rows[0]["completions/mean_length"] * 64)
-    shell("train.py", *run, "--out", "one")
-    assert "clip_ratio/low_mean" not in metrics("one")[0] and weights("one") != weights("many")
+    assert "clip_ratio/low_mean" not in run("one", "--lr 0.01")[0]
+    assert weights("one") != weights("many")
 
 
-def test_kl_keeps_near_the_start(dice, shell):
+def test_kl_keeps_near_the_start(run):
     """kl is 0 in the first step; a large beta keeps it small where the run without drifts away: all
     that is rewarded is UP.
     """
-    drift, run = {}, (*RUN, "--task", "tiny:Up", "--max-response", 6, "--init", dice)
-    for beta in (1e-9, 5.0):
-        code, said = shell(
-            "train.py", *run, "--beta", beta, "--lr", 0.003, "--steps", 8, "--out", f"kl{beta}"
-        )
-        assert code == 0, said
-        drift[beta] = [row["kl"] for row in metrics(f"kl{beta}")]
-    assert drift[5.0][0] == pytest.approx(0, abs=1e-8) and drift[5.0][-1] < drift[1e-9][-1] / 2
+    free, held = (
+        [row["kl"] for row in run(f"kl{beta}", f"--beta {beta} --lr 0.003 --steps 8")]
+        for beta in (1e-9, 5)
+    )
+    assert held[0] == pytest.approx(0, abs=1e-8)
+    assert held[-1] < free[-1] / 2
 
 
 def test_a_resumed_run_keeps_its_reference(dice, shell):
     """--init is a run that has gone on in between."""
-    run = ("train.py", *RUN, "--task", "tiny:Up", "--max-response", 6, "--init", "base")
     for step in (1, 2):
         shutil.copytree(checkpoint.find(dice), f"base/step-{step}")
         checkpoint.set_latest("base", f"step-{step}")
-        result = shell(*run, "--beta", 0.1, "--out", "kl", "--resume", "auto")
+        options = ("--beta", 0.1, "--out", "kl", "--resume", "auto")
+        result = shell("train.py", *words("base"), *options)
         assert step == 2 or result[0] == 0, result
     refused(result, "kl was started with init = 'base/step-1', not 'base/step-2'")
 
 
-def test_entropy_bonus_raises_the_entropy(dice, shell):
+def test_entropy_bonus_raises_the_entropy(run):
     """Where everything is right, nothing else moves the weights."""
-    ends, run = [], (*RUN, "--task", "tiny:Always", "--max-response", 6, "--init", dice)
-    for bonus in (-0.3, 0.3):
-        options = f"--entropy-bonus {bonus} --lr 0.003 --steps 8 --out h{bonus}"
-        shell("train.py", *run, *options.split())
-        ends.append(metrics(f"h{bonus}")[-1]["entropy"])
-    assert ends[1] > ends[0] * 1.2
-
-
-def test_estimators_with_options_of_their_own(warm, shell):
-    for name, options in (
-        ("pkpo", ["--estimator.k", 4]),
-        ("differential_smoothing", ["--estimator.gamma", 0.1]),
-    ):
-        code, said = shell(
-            "train.py", *RUN, "--init", warm, "--estimator", name, *options, "--out", name
-        )
-        assert code == 0 and len(metrics(name)) == 3, said
+    less, more = (
+        run(f"h{bonus}", f"--task tiny:Always --entropy-bonus {bonus} --lr 0.003 --steps 8")
+        for bonus in (-0.3, 0.3)
+    )
+    assert more[-1]["entropy"] > less[-1]["entropy"] * 1.2
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "options", ["pkpo --estimator.k 4", "differential_smoothing --estimator.gamma 0.1"]
+)
+def test_estimators_with_options_of_their_own(run, options):
+    assert len(run("own", f"--estimator {options}")) == 3
+
+
+@pytest.mark.parametrize(
+    "options, said",
     [
         ("--minibatches 3", ["--minibatches 3 must divide the 8 prompts"]),
         ("--clip 0,0.2", ["--clip 0.0 must be above 0"]),
@@ -326,33 +281,27 @@ def test_estimators_with_options_of_their_own(warm, shell):
         ("--estimator pkpo --estimator.k 9", ["k=9", "N = 8"]),
     ],
 )
-def test_refusals(warm, shell, arguments, words):
-    refused(shell("train.py", *RUN, "--init", warm, "--out", "no", *arguments.split()), *words)
+def test_refusals(dice, shell, options, said):
+    refused(shell("train.py", *words(dice), "--out", "no", *options.split()), *said)
 
 
-def test_the_sampler_is_compared_also_with_several_updates(dice, shell, monkeypatch):
+@pytest.mark.parametrize("options", ["", "--minibatches 2 --passes 2"])
+def test_the_sampler_is_compared_also_with_several_updates(run, options, monkeypatch):
     """The first pass's log-probs are those of one update: the same difference to the sampler's,
     before any has changed. A sampler that is off by .01, and at the first token by .03, is found
     out both ways."""
     rollout = SequencePolicy.rollout
 
-    def off(self, *arguments, **options):
-        rollouts = rollout(self, *arguments, **options)
+    def off(self, *arguments, **given):
+        rollouts = rollout(self, *arguments, **given)
         rollouts.log_probs = rollouts.log_probs + 0.01
         rollouts.log_probs[..., 0] += 0.02
         return rollouts
 
     monkeypatch.setattr(SequencePolicy, "rollout", off)
-    options = "--task tiny:Up --max-response 6 --prompts 4 --rollouts 4 --steps 1"
-    run = ("tiny", "--init", dice, *options.split())
-    for name, options in (
-        ("one", ()),
-        ("four", ("--minibatches", 2, "--passes", 2)),
-    ):  # rewards differ in every group
-        assert shell("train.py", *run, *options, "--entropy-bonus", 1e-9, "--out", name)[0] == 0
-        row = metrics(name)[0]
-        share = 1 / row["completions/mean_length"]  # of first tokens
-        assert row["sampling/logprob_abs_diff/mean"] == pytest.approx(
-            0.01 + 0.02 * share, abs=1e-5
-        ), name
-        assert row["sampling/logprob_abs_diff/max"] == pytest.approx(0.03, abs=1e-5), name
+    # The bonus has all rows run.
+    (row,) = run("off", f"--prompts 4 --rollouts 4 --steps 1 --entropy-bonus 1e-9 {options}")
+    share = 1 / row["completions/mean_length"]  # of first tokens
+    mean = 0.01 + 0.02 * share
+    assert row["sampling/logprob_abs_diff/mean"] == pytest.approx(mean, abs=1e-5)
+    assert row["sampling/logprob_abs_diff/max"] == pytest.approx(0.03, abs=1e-5)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from outcomes import any_options
+from tensors import close
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
-from maxrl.packing import LAUNCH, cuts, rectangles
+from maxrl.packing import LAUNCH, cuts, middle, rectangles
 from maxrl.recipes import RECIPES
 
 
@@ -31,7 +33,7 @@ def size(prompts, lengths, groups, columns) -> int:
 @pytest.mark.parametrize("G, M", [(1, 1), (1, 7), (6, 1), (5, 8), (40, 3)])
 @pytest.mark.parametrize("budget", [1, 60, 300, 10**6])
 def test_every_row_stands_once_within_the_budget(G, M, budget, live):
-    """Of rows with a length; one without stands at most once, beside others."""
+    """Rows with a length do; one without stands at most once, beside others."""
     rng = np.random.default_rng(G + M)
     lengths = lognormal(rng, (G, M), 20, 0.8, 90) * (rng.random((G, M)) < live)
     lengths = -np.sort(-lengths, 1)
@@ -41,8 +43,10 @@ def test_every_row_stands_once_within_the_budget(G, M, budget, live):
         times[groups, columns] += 1
         rows = lengths[groups, columns]
         assert size(prompts, lengths, groups, columns) <= budget or rows.size == 1
-        assert rows[:, 0].all() and rows[:, -1].any()
-    assert (times[lengths > 0] == 1).all() and (times <= 1).all()
+        assert rows[:, 0].all()
+        assert rows[:, -1].any()
+    assert (times[lengths > 0] == 1).all()
+    assert (times <= 1).all()
 
 
 @pytest.mark.parametrize("budget", [20, 100])
@@ -62,6 +66,12 @@ def test_the_costs_by_hand(budget):
     assert whole == (np.inf if budget == 20 else cost(2 * (5 + 3 * 9)))
 
 
+def test_of_equally_cheap_cuts_the_middle_one():
+    """So that the number of cuts is that of halvings."""
+    found = [middle(np.array(true) > 0) for true in ([1], [0, 1, 0, 1, 1], [1] * 7)]
+    assert found == [0, 3, 3]
+
+
 @pytest.mark.parametrize(
     "prompt, mean, spread, cap", [(310, 45, 0.5, 180), (94, 14, 0.3, 48), (100, 200, 0.6, 1024)]
 )
@@ -74,9 +84,8 @@ def test_the_cut_follows_the_counts(prompt, mean, spread, cap):
         counts = np.array(counts)
         lengths = rows[: len(counts)] * (np.arange(64) < counts[:, None])
         prompts = np.full(len(counts), prompt)
-        tokens = sum(
-            size(prompts, lengths, *rectangle) for rectangle in rectangles(prompts, lengths, 32768)
-        )
+        cut = rectangles(prompts, lengths, 32768)
+        tokens = sum(size(prompts, lengths, *rectangle) for rectangle in cut)
         return tokens, prompts.sum() + lengths.sum()
 
     tokens, needed = computed([1] * 64)
@@ -111,34 +120,27 @@ def test_a_recipe_pads_little(name):
     rng = np.random.default_rng(0)
     computed = needed = forwards = 0
     for _ in range(5):
-        lengths = -np.sort(
-            -lognormal(rng, (prompts_of_a_rank, max(cfg.rollouts)), *distribution), 1
-        )
+        shape = prompts_of_a_rank, max(cfg.rollouts)
+        lengths = -np.sort(-lognormal(rng, shape, *distribution), 1)
         prompts = np.clip(prompt + spread * rng.standard_normal(len(lengths)), 1, None).astype(int)
         needed += prompts.sum() + lengths.sum()
         for rectangle in rectangles(prompts, lengths, cfg.micro_batch_tokens):
             computed += size(prompts, lengths, *rectangle)
             forwards += 1
-    print(
-        f"{name}: {computed / needed:.2f} times the tokens needed, {forwards / 5:.0f} "
-        f"micro-batches a step"
-    )
     assert computed / needed <= 1.5
     assert forwards <= 3 * computed / cfg.micro_batch_tokens + 5 * 8
 
 
 def test_every_language_model_recipe_is_simulated():
-    assert {name for name, recipe in RECIPES.items() if recipe().task != "images"} - {
-        "tiny",
-        "tiny_sft",
-    } == set(LENGTHS)
+    simulated = {*LENGTHS, "tiny", "tiny_sft"}
+    assert simulated == {name for name, recipe in RECIPES.items() if recipe().task != "images"}
 
 
-def few_rows(dtype=torch.float64):
+def few_rows():
     """Rewards (4, 8): a group with one success, one with most, one with half of them, one without
     any.
     """
-    rewards = torch.zeros(4, 8, dtype=dtype)
+    rewards = torch.zeros(4, 8, dtype=torch.float64)
     rewards[0, 3] = 1
     rewards[1, 1:] = 1
     rewards[2, ::2] = 1
@@ -152,10 +154,7 @@ def test_rows_without_an_advantage_change_nothing(aggregation, setting):
     rows are run.
     """
     for name, rule in ADVANTAGES.items():
-        options = {"order": 3} if name == "maxrl_order" else {"k": 3} if name == "pkpo" else {}
-        if name == "differential_smoothing":
-            options["mean_log_probs"] = -torch.ones(4, 8)
-        advantages = rule(few_rows(), **options)
+        advantages = rule(few_rows(), **any_options(name, rewards=few_rows()))
         model = tiny.model()
         if setting == "LoRA":
             add_lora(model, 2, 2.0)
@@ -175,16 +174,14 @@ def test_rows_without_an_advantage_change_nothing(aggregation, setting):
         plain = torch.cat([g.flatten() for g in torch.autograd.grad(loss, trained)])
         model.zero_grad()
         policy.backward(rollouts, advantages)
-        gradient = torch.cat([p.grad.flatten() for p in trained])
-        torch.testing.assert_close(gradient, plain, atol=1e-12, rtol=1e-12, msg=name)
+        close(tiny.grads(model), plain, name=name)
 
 
 @pytest.mark.parametrize("penalty", [{}, {"entropy_bonus": 0.1}, {"beta": 0.1}])
 def test_rows_that_are_run(penalty):
     """Those with an advantage; all where KL or entropy have a gradient of their own."""
-    policy = tiny.policy(
-        tiny.model(), reference=tiny.model(seed=1), micro_batch_tokens=60, **penalty
-    )
+    options = {"reference": tiny.model(seed=1)} | penalty
+    policy = tiny.policy(tiny.model(), micro_batch_tokens=60, **options)
     rollouts = tiny.rollouts((9, 5, 1, 7), N=8, L=12)
     advantages = ADVANTAGES["maxrl_rare"](few_rows())
     batches = policy.batches(rollouts, range(4), advantages)

@@ -2,81 +2,56 @@
 
 import math
 import warnings
-from dataclasses import replace
+from unittest import mock
 
 import pytest
 import tiny
 import torch
 import torch.nn.functional as F
 from questions import Questions
+from tensors import seeded
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 
-F64 = torch.float64
 
-
-def some_advantages(dtype=F64):
+def some_advantages():
     """(4, 4), one group of zeros among them."""
-    advantages = torch.randn(4, 4, dtype=dtype, generator=torch.Generator().manual_seed(5))
+    advantages = torch.randn(4, 4, dtype=torch.float64, generator=seeded(5))
     advantages[1] = 0
     return advantages
 
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
 @pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize("dtype, tolerance", [(F64, 1e-12), (torch.float32, 1e-5)])
-def test_micro_batches_change_nothing(dtype, tolerance, share, aggregation):
+def test_micro_batches_change_nothing(share, aggregation):
     """From one rollout per forward to everything in one, prompts shared or not; slices of a group
     included (9 + 4 * 6 tokens do not fit into 20)."""
-    model, rollouts, advantages = (
-        tiny.model(dtype),
-        tiny.rollouts(dtype=dtype),
-        some_advantages(dtype),
-    )
-    reference = tiny.gradient(
-        tiny.policy(model, aggregation=aggregation, micro_batch_tokens=10**6, share_prompt=False),
-        rollouts,
-        advantages,
-    )
+    model, rollouts = tiny.model(), tiny.rollouts()
+
+    def gradient(budget, share):
+        options = {"aggregation": aggregation, "share_prompt": share}
+        policy = tiny.policy(model, micro_batch_tokens=budget, **options)
+        return tiny.gradient(policy, rollouts, some_advantages())
+
+    expected = gradient(10**6, False)
     for budget in (1, 14, 20, 40, 75, 10**6):
-        policy = tiny.policy(
-            model, aggregation=aggregation, micro_batch_tokens=budget, share_prompt=share
-        )
-        assert tiny.distance(tiny.gradient(policy, rollouts, advantages), reference) < tolerance, (
-            budget
-        )
+        assert tiny.distance(gradient(budget, share), expected) < 1e-12, budget
 
 
-@pytest.mark.parametrize("aggregation", ["sequence", "token"])
-def test_groups_without_advantages_are_skipped_but_counted(aggregation, monkeypatch):
-    """Not run, yet part of the divisor: leaving them out of it would train harder the fewer prompts
-    are half solved.
+def test_groups_without_advantages_are_counted():
+    """They are not run, yet part of the divisor: leaving them out of it would train harder the
+    fewer prompts are half solved.
     """
-    model, rollouts, advantages = tiny.model(), tiny.rollouts(), some_advantages()
-    policy, seen = tiny.policy(model, aggregation=aggregation), []
-    forward = type(model).forward
-    monkeypatch.setattr(
-        type(model),
-        "forward",
-        lambda self, tokens, *rest: seen.append(len(tokens)) or forward(self, tokens, *rest),
-    )
-    skipped = tiny.gradient(policy, rollouts, advantages)
-    assert sum(seen) == 3
-    computed = tiny.gradient(policy, rollouts, advantages.index_fill(0, torch.tensor(1), 1e-300))
-    assert sum(seen) == 3 + 4 and tiny.distance(skipped, computed) < 1e-12
-    live = [0, 2, 3]
-    fewer = replace(
-        rollouts,
-        prompts=[rollouts.prompts[g] for g in live],
-        tokens=rollouts.tokens[live],
-        lengths=rollouts.lengths[live],
-        log_probs=rollouts.log_probs[live],
-    )
-    uncounted = tiny.gradient(policy, fewer, advantages[live])
-    assert tiny.distance(uncounted, skipped) > 0.1, "the wrong divisor"
+    policy, rollouts, advantages = tiny.policy(tiny.model()), tiny.rollouts(), some_advantages()
+    counted = tiny.gradient(policy, rollouts, advantages)
+    live = advantages.any(1)
+    uncounted = tiny.gradient(policy, rollouts.select(live), advantages[live])
+    share = int(rollouts.lengths[live].sum()) / int(rollouts.lengths.sum())
+    assert tiny.distance(uncounted * share, counted) < 1e-12
+    assert share < 0.9, "the wrong divisor"
 
 
 def test_no_advantages_no_gradient():
@@ -85,19 +60,15 @@ def test_no_advantages_no_gradient():
     """
     policy = tiny.policy(tiny.model())
     gradient = tiny.gradient(policy, tiny.rollouts(), torch.zeros(4, 4))
-    assert (gradient == 0).all() and len(gradient) == sum(
-        p.numel() for p in policy.model.parameters()
-    )
+    assert not gradient.any()
+    assert len(gradient) == sum(p.numel() for p in policy.model.parameters())
 
 
 def test_gradients_accumulate():
     policy, rollouts, advantages = tiny.policy(tiny.model()), tiny.rollouts(), some_advantages()
     once = tiny.gradient(policy, rollouts, advantages)
     policy.backward(rollouts, advantages)
-    assert (
-        tiny.distance(torch.cat([p.grad.flatten() for p in policy.model.parameters()]), 2 * once)
-        < 1e-12
-    )
+    assert tiny.distance(tiny.grads(policy.model), 2 * once) < 1e-12
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -106,13 +77,8 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
 
     The one question of each is asked there too: are its prompts full?
     """
-    policy = tiny.policy(
-        tiny.model(),
-        beta=0.3,
-        entropy_bonus=0.2,
-        reference=tiny.model(seed=1),
-        micro_batch_tokens=40,
-    )
+    options = {"beta": 0.3, "entropy_bonus": 0.2, "reference": tiny.model(seed=1)}
+    policy = tiny.policy(tiny.model(), micro_batch_tokens=40, **options)
     rollouts, advantages = tiny.rollouts(), some_advantages()
     if again:  # the second of several updates
         policy.record(rollouts)
@@ -129,10 +95,7 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
         ("_local_scalar_dense", torch.bool): prefixes,
         ("_local_scalar_dense", torch.int64): 1,  # all tokens, of the lengths
         ("_local_scalar_dense", torch.float64): 1,  # the same, weighted
-        (
-            "lift_fresh",
-            torch.int64,
-        ): 2,  # which groups: an index of the lengths, and of their weights
+        ("lift_fresh", torch.int64): 2,  # which groups, of the lengths and of their weights
     }
 
 
@@ -141,10 +104,11 @@ def test_who_watches_is_told_where_a_step_is():
     policy = tiny.policy(tiny.model(), watch=seen.append, wave_rows=4, micro_batch_tokens=1)
     drawn = policy.rollout([Example("<bos> UP LEFT", "")] * 3, 4)
     assert {f"(prompt {i}/3)" for i in (1, 2, 3)} == {said[said.index("(") :] for said in seen}
-    assert all(f"token {sampler.CHECK_EVERY}/12" in said for said in seen[::2][:1])
+    assert f"token {sampler.CHECK_EVERY}/12" in seen[0]
     seen.clear()
     policy.backward(drawn, torch.ones(3, 4))
-    assert len(seen) > 1 and seen[-1].endswith(f"{len(seen)}/{len(seen)}")
+    assert len(seen) > 1
+    assert seen[-1].endswith(f"{len(seen)}/{len(seen)}")
 
 
 def test_statistics():
@@ -156,29 +120,42 @@ def test_statistics():
     rollouts = policy.rollout(examples, 5, step=3)
     stats = policy.backward(rollouts, torch.ones(2, 5))
     assert stats["sampling/logprob_abs_diff/max"] < 1e-12
-    assert stats["tokens"] == int(rollouts.lengths.sum())
-    expected = -float(rollouts.log_probs.sum()) / int(rollouts.lengths.sum())
-    assert abs(stats["loss"] - expected) < 1e-10
+    tokens = int(rollouts.lengths.sum())
+    assert stats["tokens"] == tokens
+    assert stats["loss"] == pytest.approx(-float(rollouts.log_probs.sum()) / tokens)
+    expected = rollouts.log_probs.sum(-1) / rollouts.lengths
+    assert torch.equal(rollouts.mean_log_probs(), expected)
     rollouts.log_probs[0, 0, 0] += 0.5
     stats = policy.backward(rollouts, torch.ones(2, 5))
-    assert abs(stats["sampling/logprob_abs_diff/max"] - 0.5) < 1e-12
-    assert abs(stats["sampling/logprob_abs_diff/mean"] - 0.5 / stats["tokens"]) < 1e-12
+    assert stats["sampling/logprob_abs_diff/max"] == pytest.approx(0.5)
+    assert stats["sampling/logprob_abs_diff/mean"] == pytest.approx(0.5 / tokens)
 
 
 def test_lengths_by_hand():
     rollouts = tiny.rollouts((3, 2), N=2)
     rollouts.lengths = torch.tensor([[1, 2], [4, 6]])
     rollouts.finished = torch.tensor([[True, True], [True, False]])
-    assert {
-        name: value
-        for name, value in rollouts.statistics().items()
-        if name.startswith("completions")
-    } == {
+    rollouts.entropies = torch.full((2, 2, 6), 0.5)
+    assert rollouts.statistics() == {
+        "entropy": 12 / 13,
         "completions/mean_length": 13 / 4,
         "completions/max_length": 6,
         "completions/min_length": 1,
         "completions/clipped_ratio": 1 / 4,
     }
+
+
+def test_what_is_read_of_a_response():
+    """Its text has all tokens; what is judged neither the stop token nor special ones."""
+    rollouts = tiny.rollouts()
+    rollouts.tokenizer.backend.add_special_tokens(["WALL"])
+    words = [rollouts.tokenizer.id(word) for word in ("UP", "WALL", "DONE")]
+    rollouts.tokens[1, 2, :3] = torch.tensor(words)
+    rollouts.lengths[1, 2] = 3
+    assert rollouts.text(1, 2) == "UP WALL DONE"
+    assert rollouts.completion(1, 2) == "UP"
+    rollouts.finished[1, 2] = False
+    assert rollouts.completion(1, 2) == "UP DONE"
 
 
 EXAMPLES = [
@@ -192,21 +169,20 @@ def test_demonstrations_equal_cross_entropy():
     """Advantage 1 on the answers is maximum likelihood; the divisor of "sequence" is the number of
     answers."""
     model = tiny.model()
+    encode = tiny.policy(model).tokenizer.encode
     total, tokens = 0.0, 0
     for example in EXAMPLES:
-        prompt, answer = (
-            torch.tensor(tiny.policy(model).tokenizer.encode(t))
-            for t in (example.prompt, example.answer)
-        )
-        logits = model.lm_head(model(torch.cat([prompt, answer])[None, None, :-1])[0, 0])
-        total = total + F.cross_entropy(logits[len(prompt) - 1 :], answer, reduction="sum")
+        prompt, answer = encode(example.prompt), encode(example.answer)
+        logits = model.lm_head(model(torch.tensor(prompt + answer)[None, None, :-1])[0, 0])
+        own = logits[len(prompt) - 1 :]
+        total = total + F.cross_entropy(own, torch.tensor(answer), reduction="sum")
         tokens += len(answer)
-    expected = torch.cat(
-        [g.flatten() for g in torch.autograd.grad(total, list(model.parameters()))]
-    )
+    gradients = torch.autograd.grad(total, list(model.parameters()))
+    expected = torch.cat([g.flatten() for g in gradients])
     rollouts = tiny.policy(model).demonstrate(EXAMPLES)
     assert rollouts.lengths.tolist() == [[4], [2], [6]]
-    assert rollouts.finished.all() and rollouts.log_probs is None
+    assert rollouts.finished.all()
+    assert rollouts.log_probs is None
     for aggregation, divisor in (("token", tokens), ("sequence", 3), ("constant", 3 * 12)):
         policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=12)
         gradient = tiny.gradient(policy, rollouts, ADVANTAGES["supervised"](torch.zeros(3, 1)))
@@ -248,11 +224,10 @@ def test_judge_samples(rows):
     told = []
     counts, _, reward = judge_samples(policy, task, indices, 6, seed=9, progress=told.append)
     rollouts = policy.rollout([task[i] for i in indices], 6, seed=9)
-    assert (
-        counts.tolist() == (rollouts.lengths % 2 == 0).sum(1).tolist()
-        and 0 < sum(counts.tolist()) < 24
-    )
-    assert sum(told) == 4 and reward == sum(counts.tolist()) / 24
+    assert counts.tolist() == (rollouts.lengths % 2 == 0).sum(1).tolist()
+    assert 0 < sum(counts.tolist()) < 24
+    assert reward == sum(counts.tolist()) / 24
+    assert sum(told) == 4
 
 
 def test_what_has_no_verdict_is_not_wrong():
@@ -269,14 +244,12 @@ def test_what_has_no_verdict_is_not_wrong():
 
     policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
     counts, _, reward = judge_samples(policy, Faulty(), range(4), 3)
-    assert counts.tolist() == [-1, -1, 3, 3] and reward == 1
-    assert pass_at_ks(counts, 3, (1, 2)) == {
-        "pass@1": 1,
-        "pass@2": 1,
-        "groups_left_out": 2,
-    }
-    nothing = pass_at_ks(counts[:2], 3, (1,))
-    assert math.isnan(nothing["pass@1"]) and nothing["groups_left_out"] == 2
+    assert counts.tolist() == [-1, -1, 3, 3]
+    assert reward == 1
+    some = {"pass@1": 1, "pass@2": 1, "groups_left_out": 2}
+    assert pass_at_ks(counts, 3, (1, 2)) == some
+    none = {"pass@1": math.nan, "groups_left_out": 2}
+    assert pass_at_ks(counts[:2], 3, (1,)) == pytest.approx(none, nan_ok=True)
 
 
 def test_a_policy_without_stop_tokens_is_refused():
@@ -290,9 +263,8 @@ def test_a_policy_without_stop_tokens_is_refused():
 )
 def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
     """A device with room for so many rows: whole groups, then slices of a group."""
-    expected = tiny.policy(tiny.model(), wave_rows=8).rollout(
-        [Example("UP " * n + "UP", "") for n in range(5)], 4, step=3
-    )
+    examples = [Example("UP " * n + "UP", "") for n in range(5)]
+    expected = tiny.policy(tiny.model(), wave_rows=8).rollout(examples, 4, step=3)
     asked = []
 
     def limited(model, prompts, uniforms, *arguments, **options):
@@ -305,25 +277,22 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
     policy = tiny.policy(tiny.model(), wave_rows=20)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        rollouts = policy.rollout([Example("UP " * n + "UP", "") for n in range(5)], 4, step=3)
+        rollouts = policy.rollout(examples, 4, step=3)
     halvings = {20: 0, 9: 1, 5: 2, 3: 3, 1: 4}[room]  # 20, 8 (whole groups), 4, 2, 1 rows
-    assert len(said) == halvings and all("out of memory" in str(w.message) for w in said)
+    assert ["out of memory" in str(warning.message) for warning in said] == [True] * halvings
     assert asked[-1] <= room
-    for name in ("tokens", "lengths", "finished"):
-        assert torch.equal(getattr(rollouts, name), getattr(expected, name)), name
-    torch.testing.assert_close(rollouts.log_probs, expected.log_probs, atol=1e-12, rtol=0)
+    tiny.same(rollouts, expected)
 
 
 def test_no_memory_for_a_single_row(monkeypatch):
-    def none(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr("maxrl.policy.generate", none)
+    policy, example = tiny.policy(tiny.model()), Example("UP", "")
+    full = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    monkeypatch.setattr("maxrl.policy.generate", full)
     with (
         pytest.raises(torch.OutOfMemoryError),
         pytest.warns(UserWarning, match="1 rollouts at once"),
     ):
-        tiny.policy(tiny.model()).rollout([Example("UP", "")], 4)
-    monkeypatch.setattr("maxrl.policy.generate", lambda *_, **__: {}["another error"])
+        policy.rollout([example], 4)
+    full.side_effect = KeyError("another error")
     with pytest.raises(KeyError):
-        tiny.policy(tiny.model()).rollout([Example("UP", "")], 4)
+        policy.rollout([example], 4)

@@ -74,7 +74,7 @@ def direction(model, rollouts, advantages, mean):
         batch = tiny.whole(rollouts.select(torch.arange(len(advantages)) == group))
         log_probs, mask = policy.module(batch)[0][0], batch.mask[0]  # (N, L)
         (-mean(values[:, None] * log_probs * mask, mask, rollouts)).backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
+    return tiny.grads(model)
 
 
 MEANS = {

@@ -173,6 +173,7 @@ def test_group_statistics():
     others = group_statistics([[-1, -1], [0.5, 0.5], [2, 1]])  # neither 0 nor 1
     shares = [others[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
     assert shares == pytest.approx([0, 0, 2 / 3])
+    assert others["reward_std"] == pytest.approx(statistics.stdev([-1, -1, 0.5, 0.5, 2, 1]))
     signed = group_statistics([[-1, 1], [0, 0]])
     assert signed["frac_reward_zero_mean"] == 0.5  # mean 0 by cancellation is no failure
     assert group_statistics([[0, 1]])["reward_std"] == pytest.approx(0.5**0.5)

@@ -16,6 +16,7 @@ from maxrl.config import Config
 from maxrl.rollouts import Rollouts, joined
 from maxrl.rounds import way_of_sampling
 from maxrl.sampling.sampler import noise
+from maxrl.tasks import Example
 
 F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)
@@ -196,6 +197,15 @@ def test_one_number_is_no_round():
     assert result.rewards is result.first_rewards
 
 
+def test_demonstrations_are_one_round_of_right_rollouts():
+    examples = [Example("UP", f"{'LEFT ' * n}DONE") for n in range(3)]
+    policy = tiny.policy(tiny.model())
+    cfg = Config(estimator="supervised", rollouts=(1,))
+    result = way_of_sampling(cfg, policy.demonstrate, None, range(3))(examples, 0)
+    assert result.rollouts.lengths.tolist() == [[1], [2], [3]]
+    assert result.rewards.tolist() == [[1], [1], [1]]
+
+
 def test_a_prompt_without_a_verdict_is_not_sampled_again():
     judge = Judge(verdict=False)
     result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
@@ -249,8 +259,7 @@ def test_every_prompt_counts_once(aggregation, options):
         divisor += counts[aggregation] / m
     policy.model.zero_grad()
     (loss / divisor).backward()
-    expected = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-    assert tiny.distance(gradient, expected) < 1e-12
+    assert tiny.distance(gradient, tiny.grads(policy.model)) < 1e-12
 
 
 def test_groups_of_one_size_have_todays_loss_to_the_bit():

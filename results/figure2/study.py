@@ -1,6 +1,11 @@
 """Figure 2 on 1,000 drawn classes, every method at a learning rate of its own."""
 
-from results.lab.runs import product
+import numpy as np
+
+from results.lab.data import class_means, read_json
+from results.lab.intervals import interval
+from results.lab.runs import evaluation, product
+from results.lab.tables import class_levels, lost, table
 
 IMAGES = "train.py images_laptop --rollouts"
 # MaxRL's expected gradient of the order of 1,024 draws.
@@ -44,3 +49,39 @@ RUNS = {
 }
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)
+
+TESTED = {name: f"figure2/seed{{seed}}/{name}-lr{rate}" for name, rate in OWN.items()}
+TESTS = {"own-test.json": evaluation("--split test --k 1,128", TESTED, seed=SEEDS)}
+NAMES = {
+    "supervised": "cross-entropy, rate 3",
+    "maxrl-4096": "MaxRL 4,096, rate 1",
+    "expected-1023": "expected gradient of order 1,023, rate .3",
+    "maxrl-1024": "MaxRL 1,024, rate .3",
+}
+
+
+def tables():
+    file = "figure2/own-test.json"
+    found = class_means(file, (1, 128))
+    class_levels(found, NAMES, 128, "1,000 classes, own rates, test", NAMES.get)
+    rows = []
+    for name in list(NAMES)[1:]:
+        gaps = found["supervised"] - found[name]
+        rows.append([NAMES[name], *(interval(gap, "+") for gap in gaps)])
+    table(["cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1"], rows)
+    lost(file, NAMES, NAMES.get)
+    # Where an image is not lost, is the model as good as cross-entropy on the same image?
+    p = {
+        name: np.array(
+            [row["pass_rates"] for row in read_json(file)["checkpoints"] if row["name"] == name]
+        )
+        for name in NAMES
+    }
+    rows = []
+    for name in list(NAMES)[1:]:
+        alive = p[name] >= 0.001
+        gaps = [
+            (ours - theirs)[on].mean() for ours, theirs, on in zip(p[name], p["supervised"], alive)
+        ]
+        rows.append([NAMES[name], interval(gaps, "+")])
+    table(["pass@1 minus cross-entropy's on the images above .001", "mean, 95 % over seeds"], rows)

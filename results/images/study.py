@@ -11,7 +11,7 @@ from results.lab.data import class_means, class_runs, paper, read_json
 from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
 from results.lab.intervals import interval, with_error
 from results.lab.runs import evaluation, product
-from results.lab.tables import class_levels, pass_columns, table
+from results.lab.tables import class_levels, lost, pass_columns, table
 
 FEW = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
 METHODS = (
@@ -148,17 +148,6 @@ def comparison():
     wide = class_means("images/1000-test.json", KS)
     rows = ([called(name), *map(interval, wide[name][:-1])] for name in METHODS)
     table(["test", *pass_columns(KS)], rows)
-
-
-def lost(file: str, methods: tuple):
-    """Images that 1,024 rollouts seldom meet, and those that one rollout does."""
-    models = read_json(file)["checkpoints"]
-    rows = []
-    for name in methods:
-        p = np.array([row["pass_rates"] for row in models if row["name"] == name])  # (seeds, P)
-        parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
-        rows.append([called(name), *(interval(part.mean(1)) for part in parts)])
-    table(["share of test images with pass rate", "below .001", ".001 to .5", "above .5"], rows)
 
 
 def longer():

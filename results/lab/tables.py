@@ -3,7 +3,10 @@
 import statistics
 from collections.abc import Iterable
 
+import numpy as np
+
 from maxrl.plots import called
+from results.lab.data import read_json
 from results.lab.intervals import ahead, interval, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
@@ -86,3 +89,15 @@ def class_levels(found: dict, names, k: int, title: str, naming=called):
         each = " / ".join(f"{value:.3f}" for value in found[name][0])
         rows.append([naming(name), *map(interval, found[name]), each])
     table([title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed"], rows)
+
+
+def lost(file: str, names, naming=called):
+    """Images that 1,024 rollouts seldom meet, and those that one rollout does, of a test of
+    classifiers."""
+    models = read_json(file)["checkpoints"]
+    rows = []
+    for name in names:
+        p = np.array([row["pass_rates"] for row in models if row["name"] == name])  # (seeds, P)
+        parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
+        rows.append([naming(name), *(interval(part.mean(1)) for part in parts)])
+    table(["share of test images with pass rate", "below .001", ".001 to .5", "above .5"], rows)

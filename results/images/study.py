@@ -359,7 +359,8 @@ def figure8() -> dict:
     return {
         "title": "MaxRL weighs images as cross-entropy does from a pass rate of .001 on, not below",
         "caption": "Figure 8: gradient norm of an image under the objective of its own model, "
-        "medians of bins of the pass rate; a dot alone at the left is the bin below .001. Ours: "
+        "medians of bins of the pass rate; a dot alone at the left is the bin below .001, of "
+        "classes that are lost. Ours: "
         ".14M parameters, after 1,000 steps, bins of 3 images or more of three seeds together; "
         "numbers are rollouts. Solid: ours; dashed: the paper's, 131,072 rollouts an image",
         "panels": [

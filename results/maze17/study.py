@@ -80,7 +80,7 @@ def trained(found: dict):
                 cells.append(f"{values[0]:.3g}, {values[-1]:.3g}")
             lines.append([f"seed {seed}: {NAMES[method]}", *cells])
     ends = ("rollouts a prompt", "reward", "prompts with a success")
-    ends = [f"{what}, first and last 50 steps" for what in ends]
+    ends = [f"{what}, first and last block of 50 steps" for what in ends]
     table(["run", "steps", "hours of a core", "seconds a step, median", *ends], lines)
 
 

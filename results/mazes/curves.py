@@ -126,8 +126,8 @@ FIGURES = {
     "figure5_160_steps": lambda: figure5(
         "mazes/short-test.json",
         "160 steps from a base of pass@1 .12, a rate a method",
-        "After 160 steps GRPO and RLOO are ahead at one try, MaxRL from a few tries on",
-        "GRPO and RLOO",
+        "After 160 steps GRPO and RLOO lead at one try, MaxRL within a few, the base from 32 on",
+        "none",
     ),
     "figure5_weak": lambda: figure5(
         "mazes/weak-test.json",

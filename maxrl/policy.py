@@ -26,7 +26,7 @@ from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
-from maxrl.stats import UpdateStats
+from maxrl.update_stats import UpdateStats
 
 
 class Policy(Protocol):

@@ -14,8 +14,8 @@ from maxrl import rng
 from maxrl.config import Config
 from maxrl.errors import FAULTS, UsageError
 from maxrl.parallel import distributed
-from maxrl.rewards.functions import kind
-from maxrl.tasks.base import Task, fault
+from maxrl.rewards.functions import task_class
+from maxrl.tasks.base import Task, describe_error
 
 
 @dataclass
@@ -31,8 +31,8 @@ class Batches(Dataset):
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
         except FAULTS as error:
-            name = kind(self.task).__name__
-            return UsageError(f"the task {name} {fault(error)} in its batch {i}")
+            name = task_class(self.task).__name__
+            return UsageError(f"the task {name} {describe_error(error)} in its batch {i}")
 
 
 def ignore_signals(worker: int):
@@ -89,14 +89,14 @@ class Plan:
 
     def __getitem__(self, step: int):
         indices = batch_indices(self.size, self.cfg.prompts, step, self.order)  # (P,)
-        seeds = [rng.augmentation(self.cfg.seed, step, place) for place in self.mine]
+        seeds = [rng.augmentation(self.cfg.seed, step, position) for position in self.mine]
         return indices[self.mine].tolist(), seeds
 
 
 def batch_indices(size: int, prompts: int, step: int, seed: int) -> np.ndarray:
     """Return the prompts of a step, (P,); every epoch is a shuffle that leaves none out."""
-    places = range(step * prompts, (step + 1) * prompts)
-    return np.array([shuffle(size, place // size, seed)[place % size] for place in places])
+    positions = range(step * prompts, (step + 1) * prompts)
+    return np.array([shuffle(size, i // size, seed)[i % size] for i in positions])
 
 
 @functools.lru_cache(maxsize=2)

@@ -27,7 +27,7 @@ from maxrl.laptop_recipes import (
     maze9_laptop,
     maze9_laptop_sft,
 )
-from maxrl.tasks.base import fault
+from maxrl.tasks.base import describe_error
 
 
 def maze17_sft() -> Config:
@@ -290,7 +290,7 @@ def find_recipe(name: str) -> tuple[Config, str]:
     except UsageError:
         raise
     except FAULTS as error:
-        raise UsageError(f"the recipe {name} {fault(error)}") from None
+        raise UsageError(f"the recipe {name} {describe_error(error)}") from None
     if not isinstance(cfg, Config):
         raise UsageError(f"the recipe {name} returned {cfg!r:.40}: it must return a Config")
     return cfg, inspect.getdoc(recipe) or name

@@ -30,7 +30,7 @@ from maxrl.errors import FAULTS, RunError, UsageError
 from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
-from maxrl.tasks.base import Example, Task, fault
+from maxrl.tasks.base import Example, Task, describe_error
 from maxrl.verifiers import take_counts
 
 # What a reward function written for texts most likely has to change.
@@ -215,7 +215,7 @@ class Rewards:
         except WrongAnswer as wrong:
             error = f"returned {wrong}"
         except FAULTS as raised:
-            error = fault(raised)
+            error = describe_error(raised)
         finally:
             faulthandler.cancel_dump_traceback_later()
         self.failed_calls += 1
@@ -260,7 +260,7 @@ class Verdicts(Rewards):
             return rewards
 
         self.failed_calls = 0.0
-        name = kind(self.task).__name__
+        name = task_class(self.task).__name__
         rewards = self.attempt(name, run, lambda: self.batch(examples, rollouts))
         self.add({"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls})
         if rewards is None:
@@ -311,8 +311,8 @@ def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
     return result
 
 
-def kind(task: Task) -> type[Task]:
-    """Return the class of a task, also of one behind `Within`."""
+def task_class(task: Task) -> type[Task]:
+    """Return the class of a task, also of one behind a FilteredTask."""
     inner: Task = getattr(task, "task", task)
     return type(inner)
 
@@ -323,7 +323,7 @@ def probe(task: Task, errors: str = "stop"):
     This names a mistake or a missing package before any sampling. A task with rewards() of its own
     need not have verdicts on texts.
     """
-    if kind(task).rewards is not Task.rewards:
+    if task_class(task).rewards is not Task.rewards:
         return
     try:
         task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
@@ -332,8 +332,8 @@ def probe(task: Task, errors: str = "stop"):
     except FAULTS as error:
         if errors == "stop":
             raise UsageError(
-                f"the task {kind(task).__name__} {fault(error)}: a verdict must be 0.0 or 1.0 for "
-                "any text, also for an empty one"
+                f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
+                "0.0 or 1.0 for any text, also for an empty one"
             ) from None
 
 

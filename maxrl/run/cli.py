@@ -26,7 +26,7 @@ from maxrl.parallel.distributed import rank
 from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
-from maxrl.tasks.base import fault
+from maxrl.tasks.base import describe_error
 
 # tqdm's own lock spans processes, and one that is killed might keep it.
 tqdm.set_lock(threading.RLock())
@@ -55,7 +55,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
     except SystemExit as end:
         # A sys.exit() in the user's code would look as if the run were complete.
         if user_code.used and not end.code:
-            refuse(program, RunError(f"your code {fault(end)}"))
+            refuse(program, RunError(f"your code {describe_error(end)}"))
         if isinstance(end.code, str):
             say(end.code)
             leave(1)

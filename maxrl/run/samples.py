@@ -13,7 +13,7 @@ import torch
 
 from maxrl.errors import FAULTS
 from maxrl.io import files
-from maxrl.rewards.functions import kind
+from maxrl.rewards.functions import task_class
 from maxrl.tasks.base import Task
 
 NAME = "samples.jsonl"
@@ -71,7 +71,7 @@ def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> di
     with contextlib.suppress(*FAULTS):
         read = task.final and task.final(task.response(rollouts, i, j))
     with contextlib.suppress(*FAULTS):
-        if getattr(kind(task), "show", None) is not Task.show:
+        if getattr(task_class(task), "show", None) is not Task.show:
             drawn = task.show(text, example)
     return {
         "reward": None if reward != reward else reward,

@@ -34,7 +34,7 @@ from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import NoSplit, Task, Within, finished_only, prompt_lengths
+from maxrl.tasks.base import FilteredTask, NoSplit, Task, finished_only, prompt_lengths
 
 
 @dataclass
@@ -128,7 +128,7 @@ def load(cfg: Config, split: str) -> Task:
         # A generated vocabulary has a million prompts, of one length.
         if not task.classes and (cfg.max_prompt or not task.vocabulary):
             tokenizer = checkpoint.load_tokenizer(cfg.init) if cfg.init else new_tokenizer(task)
-            shorter = Within(task, tokenizer, cfg.max_prompt or sys.maxsize, cfg.init)
+            shorter = FilteredTask(task, tokenizer, cfg.max_prompt or sys.maxsize, cfg.init)
             if shorter.left_out and distributed.rank() == 0:
                 say(
                     f"{split}: left out {shorter.left_out} of {len(task)} prompts, longer than "
@@ -246,7 +246,7 @@ def start_policy(
         for split in (task, validation):
             if split is not None and tokenizer is not None:
                 # Several checkpoints that are evaluated may have several tokenizers.
-                if isinstance(split, Within) and split.init == cfg.init:
+                if isinstance(split, FilteredTask) and split.init == cfg.init:
                     lengths = split.lengths
                 else:
                     lengths = prompt_lengths(split, tokenizer)

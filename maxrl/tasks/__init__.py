@@ -4,7 +4,7 @@ from typing import Any
 
 from maxrl.errors import FAULTS, UsageError
 from maxrl.io.user_code import imported
-from maxrl.tasks.base import Example, Task, example_of, fault
+from maxrl.tasks.base import Example, Task, describe_error, example_of
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
 from maxrl.tasks.math import Math
@@ -49,4 +49,4 @@ def load_task(name: str, split: str, /, **options: Any) -> Task:
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"task {name}: {error}") from None
     except FAULTS as error:
-        raise UsageError(f"task {name} {fault(error)}") from None
+        raise UsageError(f"task {name} {describe_error(error)}") from None

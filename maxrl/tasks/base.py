@@ -123,7 +123,7 @@ class Task:
         return "\n".join(parts)
 
 
-class Within:
+class FilteredTask:
     """The examples of a task whose prompts have at most `limit` tokens, in their order.
 
     left_out  how many have more
@@ -135,9 +135,9 @@ class Within:
         self.task = task
         self.init = init
         lengths = prompt_lengths(task, tokenizer)
-        self.places = [i for i, length in enumerate(lengths) if length <= limit]
-        self.lengths = [lengths[i] for i in self.places]
-        self.left_out = len(task) - len(self.places)
+        self.positions = [i for i, length in enumerate(lengths) if length <= limit]
+        self.lengths = [lengths[i] for i in self.positions]
+        self.left_out = len(task) - len(self.positions)
 
     def __getattr__(self, name: str) -> Any:
         # Missing while a worker of a loader unpickles this object.
@@ -146,13 +146,13 @@ class Within:
         return getattr(self.task, name)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
     def __getitem__(self, index: int) -> Example:
-        return self.task[self.places[index]]
+        return self.task[self.positions[index]]
 
     def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
-        return self.task.batch([self.places[int(i)] for i in indices], seeds)
+        return self.task.batch([self.positions[int(i)] for i in indices], seeds)
 
 
 def prompt_lengths(task: Any, tokenizer: Any) -> list[int]:
@@ -173,7 +173,7 @@ def example_of(task: Task, index: int) -> Example:
     except (UsageError, ValueError):
         raise
     except FAULTS as error:
-        raise UsageError(f"{name} {fault(error)}") from None
+        raise UsageError(f"{name} {describe_error(error)}") from None
     if not isinstance(example, Example) or not isinstance(example.prompt, str | list):
         raise UsageError(
             f"{name} is {str(example)[:80]}: __getitem__ must return an Example(prompt, answer), "
@@ -289,7 +289,7 @@ def wrapped(text: str) -> str:
     return "\n".join(lines)
 
 
-def fault(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Say in part of a sentence what other people's code has raised, and where."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     try:

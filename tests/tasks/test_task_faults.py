@@ -14,7 +14,7 @@ from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
 from maxrl.run.setup import load
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Within, prompt_lengths
+from maxrl.tasks.base import FilteredTask, prompt_lengths
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
@@ -200,7 +200,7 @@ def test_rewards_of_its_own_need_no_verdicts_on_texts(in_a_directory_of_its_own)
     task = load_task("faults.py:Whole", "train")
     probe(task)
     words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
-    probe(Within(task, words, 100))
+    probe(FilteredTask(task, words, 100))
 
 
 def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from conftest import ROOT
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
-from maxrl.tasks.base import Example, Task, Within
+from maxrl.tasks.base import Example, FilteredTask, Task
 from maxrl.tasks.rows import read_rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -250,9 +250,9 @@ def test_within_a_length(tmp_path):
     tokenizer = Tokenizer.from_vocabulary(("<unk>", "a"))
     rows = [{"prompt": " ".join("a" * n), "n": n} for n in (3, 1, 5, 2)]
     task = load_task("prompts", "train", train=str(put(tmp_path / "p.jsonl", *rows)))
-    short = Within(task, tokenizer, 3)
+    short = FilteredTask(task, tokenizer, 3)
     assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
-    assert Within(task, tokenizer, 5).left_out == 0
+    assert FilteredTask(task, tokenizer, 5).left_out == 0
     # A loader's worker may get it pickled.
     for whole in (short, pickle.loads(pickle.dumps(short))):
         assert whole.stop_tokens == () and whole.batch([1])[0].prompt == "a"

@@ -136,11 +136,10 @@ def make_set(
 ) -> bool:
     """Make a data set and return True, unless the folder holds it already.
 
-    Args:
-        info: says which set it is; its "sha256", if there is one, names the files that get a
-            checksum, otherwise these are the .npy files.
-        args: the command line.
-        write: puts the files into the folder that it is given.
+    info   says which set it is; its "sha256", if there is one, names the files that get a checksum,
+           otherwise these are the .npy files
+    args   the command line
+    write  puts the files into the folder that it is given
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not args.overwrite and holds(folder, info):

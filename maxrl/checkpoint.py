@@ -98,8 +98,8 @@ def check_intact(path: str | Path) -> None:
 def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     """Load a checkpoint: the model in float32, its tokenizer and its stop tokens.
 
-    path: a checkpoint directory, a run directory or a hub id. Of a PEFT directory it is the base
-    model with the adapter.
+    path  a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
+          model with the adapter
 
     A classifier has no tokenizer (None) and no stop tokens. FileNotFoundError if a file is missing,
     ValueError for anything wrong in one. No code of the checkpoint is run.
@@ -215,9 +215,9 @@ def save(
 ) -> None:
     """Write a checkpoint directory in float32 that transformers loads as it is.
 
-    model: a model with LoRA is written as its adapter alone.
-    tokenizer: None for a classifier.
-    optimizer, state, metrics: what resuming needs; state becomes state.json.
+    model      a model with LoRA is written as its adapter alone
+    tokenizer  None for a classifier
+    optimizer, state, metrics  what resuming needs; state becomes state.json
 
     Unknown keys of a loaded model's config.json and generation_config.json are kept. The directory
     appears complete or not at all. OSError if `path` exists. Of a model that is divided

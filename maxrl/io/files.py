@@ -89,7 +89,7 @@ def regular(file: str | Path) -> Path:
 def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
     """Compare the files of a directory with the checksums that `publish` stored.
 
-    but: names of files that are not compared. Files that were added later do not count either.
+    but  names of files that are not compared; files that were added later do not count either
 
     Returns a sentence about the first missing or damaged file, "" if there is none. An OSError, as
     of a network file system, says nothing about the content and is raised.
@@ -181,8 +181,8 @@ def seal(content: dict) -> str:
 def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
     """Read info.json of a data set and compare it and some files with their checksums.
 
-    starts: what the names of the files to compare begin with.
-    fix: the command that makes the set again, for the DataError about damage.
+    starts  what the names of the files to compare begin with
+    fix     the command that makes the set again, for the DataError about damage
 
     A set that was put together by hand may have no checksums.
     """

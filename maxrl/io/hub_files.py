@@ -64,8 +64,8 @@ def download(
 ) -> Path:
     """Return the directory with the files of a repository on the hub, downloaded where necessary.
 
-    files, but: patterns of the files to fetch and of those to leave; by default a checkpoint's.
-    which: repo_type and revision.
+    files, but  patterns of the files to fetch and of those to leave; by default a checkpoint's
+    which       repo_type and revision
 
     FileNotFoundError if they cannot be fetched.
     """

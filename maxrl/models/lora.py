@@ -69,7 +69,7 @@ class Frozen(Linear):
 class LoRALinear(Frozen):
     """W x + (alpha / rank) B A x, in which only A and B are trained.
 
-    device: of A and B, if not that of the weight.
+    device  of A and B, if not that of the weight
     """
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float, device: str | None = None):
@@ -95,9 +95,9 @@ def add_lora(
 ) -> Any:
     """Add an adapter to the projections of a model, in place, and freeze everything else.
 
-    projections: names as in PROJECTIONS, for every layer, or full names of modules.
-    base: the checkpoint of the model, for adapter_config.json.
-    device: of the adapter, if not the model's.
+    projections  names as in PROJECTIONS, for every layer, or full names of modules
+    base         the checkpoint of the model, for adapter_config.json
+    device       of the adapter, if not the model's
 
     ValueError for a model that has an adapter, and for other layers or none.
     """
@@ -154,8 +154,8 @@ def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
 def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> None:
     """Add an adapter of PEFT's to `model`, in place.
 
-    config: its parsed adapter_config.json.
-    tensors: of its file, by their names there.
+    config   its parsed adapter_config.json
+    tensors  of its file, by their names there
 
     ValueError if it is not a plain LoRA of projections of this model, KeyError for one without r or
     lora_alpha; a RuntimeError of torch for tensors of the wrong shape.

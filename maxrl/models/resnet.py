@@ -19,12 +19,13 @@ BLOCKS = {"basic": 1, "bottleneck": 4}  # channels of the result, in widths
 class ResNetConfig:
     """resnet50 is the default; resnet18 has block="basic" and depths (2, 2, 2, 2).
 
-    num_labels: number of classes.
-    block: "bottleneck" (convolutions 1x1, 3x3, 1x1) or "basic" (two 3x3).
-    depths: blocks of each stage; every stage but the first halves the image.
-    width: channels of the first stage; each further one has twice as many.
-    stem: "imagenet" (7x7 with stride 2, max-pooling) or "small" (3x3), for images of few pixels.
-    mean, std: of pixels in [0, 1]; ImageNet's by default.
+    num_labels  number of classes
+    block       "bottleneck" (convolutions 1x1, 3x3, 1x1) or "basic" (two 3x3)
+    depths      blocks of each stage; every stage but the first halves the image
+    width       channels of the first stage; each further one has twice as many
+    stem        "imagenet" (7x7 with stride 2, max-pooling) or, for images of few pixels, "small"
+                (3x3)
+    mean, std   of pixels in [0, 1]; ImageNet's by default
     """
 
     num_labels: int

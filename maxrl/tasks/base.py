@@ -192,10 +192,9 @@ def finished_only(rewards: Callable) -> Callable:
 def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tuple[Path, dict]:
     """Find a data set that data/*/prepare.py has written.
 
-    Args:
-        directory: a path, or one below data/.
-        command: the module that makes the set, with its options, for errors.
-        starts: what the names of the files to compare with their checksums begin with.
+    directory  a path, or one below data/
+    command    the module that makes the set, with its options, for errors
+    starts     what the names of the files to compare with their checksums begin with
 
     Returns its folder and its info.json. Raises FileNotFoundError if there is none, DataError if it
     is damaged.

@@ -16,9 +16,8 @@ REQUEST = r"Let's think step by step and output the final answer within \boxed{}
 class Gsm8k(BoxedAnswers):
     """What `python -m data.gsm8k.prepare` has written, or another set of that layout.
 
-    Args:
-        directory: a path, or one below data/, such as word_problems.
-        verdict: "boxed" (verify_number) or "published" (verify_published_batch).
+    directory  a path, or one below data/, such as word_problems
+    verdict    "boxed" (verify_number) or "published" (verify_published_batch)
 
     Without a validation file, which GSM8K has not, validation is the test set, as in the paper's
     training curves; then nothing may be chosen by it.

@@ -29,12 +29,11 @@ SETS = {
 class Math(BoxedAnswers):
     """Competition problems, from one of SETS for each split or from a data set of one's own.
 
-    Args:
-        train, validation, test: a name in SETS, or a file or data set of the hub with the columns
-            {"problem", "answer"}, or {"prompt", "solution"} as TRL has them.
-        system: the system message; "" for none.
-        directory: where SETS are.
-        verdict: "boxed" (verify_math_batch) or "published" (verify_published_batch).
+    train, validation, test  a name in SETS, or a file or data set of the hub with the columns
+                             {"problem", "answer"}, or {"prompt", "solution"} as TRL has them
+    system     the system message; "" for none
+    directory  where SETS are
+    verdict    "boxed" (verify_math_batch) or "published" (verify_published_batch)
     """
 
     def __init__(

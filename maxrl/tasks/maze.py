@@ -175,10 +175,9 @@ def verify(prompt: str, response: str) -> float:
 def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """The same verdict from token ids, for all rollouts at once and on their device.
 
-    Args:
-        walls: (P, n, n) bool.
-        tokens: (P, N, L) ids of VOCABULARY.
-        lengths: (P, N), of the responses.
+    walls    (P, n, n) bool
+    tokens   (P, N, L) ids of VOCABULARY
+    lengths  (P, N), of the responses
 
     Returns (P, N) float.
     """

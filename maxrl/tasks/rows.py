@@ -21,10 +21,10 @@ def read_rows(
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data: a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
-        the rows themselves.
-    split: of a data set on the hub or a folder.
-    needed: columns that every row must have, with their types; a list is chat messages.
+    data    a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
+            the rows themselves
+    split   of a data set on the hub or a folder
+    needed  columns that every row must have, with their types; a list is chat messages
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.

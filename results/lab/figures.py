@@ -25,6 +25,8 @@ plots.STYLE |= {
     "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
     "maxrl-128": ("MaxRL", "#e67e22"),
     "maxrl-16": ("MaxRL", "#f5b041"),
+    "maxrl-4096": ("MaxRL", "#7b241c"),
+    "expected": ("MaxRL in expectation, order", "#d4ac0d"),
     "grpo-128": ("GRPO", "#7fb3d5"),
     "maxrl-not clipped": ("MaxRL", "#e67e22"),
     "grpo-not clipped": ("GRPO", "#7fb3d5"),

@@ -19,14 +19,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-# Before torch, whose import takes seconds: maxrl notes which process is the launcher.
-from maxrl import checkpoint, plots
-
-# isort: split
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from maxrl import checkpoint, plots
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
 from maxrl.io import files

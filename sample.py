@@ -11,12 +11,9 @@ import itertools
 import sys
 from collections.abc import Callable
 
-# Before torch, whose import takes seconds: maxrl notes which process is the launcher.
-from maxrl import checkpoint
-
-# isort: split
 import torch
 
+from maxrl import checkpoint
 from maxrl.parallel import distributed
 from maxrl.run import cli, evaluation_options, setup
 

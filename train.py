@@ -17,13 +17,10 @@ import math
 import sys
 from typing import Any
 
-# Before torch, whose import takes seconds: maxrl notes which process is the launcher.
-from maxrl import build
-
-# isort: split
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from maxrl import build
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.evaluation import evaluate_if_due

@@ -9,22 +9,10 @@ Letters of shape comments (a file that needs more of them says so at its top):
     V  vocabulary, C classes                                 D  size of an attention head
 """
 
-import os
 from typing import Any
 
 __version__ = "1.0.0"
 __all__ = ["MaxRLConfig", "MaxRLTrainer"]
-# Of a rank this is the launcher, which may die before torch is imported and can be asked.
-PARENT = os.getppid()
-
-
-def forked() -> None:
-    """Note the parent of a fork: a notebook forks its ranks after this import."""
-    global PARENT
-    PARENT = os.getppid()
-
-
-os.register_at_fork(after_in_child=forked)
 
 
 def __getattr__(name: str) -> Any:

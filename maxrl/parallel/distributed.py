@@ -2,10 +2,8 @@
 
 import atexit
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -16,10 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import maxrl
-from maxrl.errors import RunError, UsageError
-
-PR_SET_PDEATHSIG = 1  # of prctl(2)
+from maxrl.errors import UsageError
 
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
@@ -43,27 +38,12 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
         torch.use_deterministic_algorithms(True)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        end_with_launcher()
         # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
         # dead rank at once; the time-out is for one that hangs.
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
         atexit.register(leave)
     return rank(), world_size(), gpu or torch.device("cpu")
-
-
-def end_with_launcher() -> None:
-    """Ask the Linux kernel for SIGTERM when the launcher dies; RunError if it has died already.
-
-    The rank then finishes its step, saves and ends, and does not go on as an orphan. One that
-    has not begun would otherwise wait for the launcher, or join the next one on the same port.
-    """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != maxrl.PARENT:
-        raise RunError("the launcher has died: start it again")
 
 
 def leave() -> None:

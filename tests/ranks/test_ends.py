@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import ROOT
-from started import ended, free_port, start, torchrun
+from started import ended, torchrun
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -31,61 +30,6 @@ cli.cleanup()
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-
-LAUNCHER = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "rank.py"])
-while not os.path.exists("begun"):
-    time.sleep(0.01)
-"""
-RANK = """
-import os, time
-import maxrl
-launcher = os.getppid()
-open("begun", "w")
-while os.getppid() == launcher:
-    time.sleep(0.01)
-from maxrl.parallel import distributed
-distributed.setup("cpu")
-"""
-
-
-def test_a_rank_whose_launcher_died_before_it_began(in_a_directory_of_its_own):
-    """It neither waits for the launcher nor joins the next one on the same port."""
-    Path("rank.py").write_text(RANK)
-    elastic = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
-    store = torch.distributed.TCPStore("localhost", free_port(), is_master=True)
-    env = elastic | alone | {"MASTER_PORT": str(store.port)}
-    # The rank has the launcher's output, which ends with both of them.
-    code, said = ended(start("-c", LAUNCHER, env=env), 60)
-    assert code == 0 and "RunError" in said, said
-
-
-FORK = """
-import os
-from maxrl.parallel import distributed
-rank = os.fork()
-if rank == 0:
-    distributed.end_with_launcher()
-    os._exit(0)
-os._exit(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]))
-"""
-
-
-def test_a_rank_that_was_forked():
-    """A notebook, which has imported maxrl, is the launcher of the ranks that it forks."""
-    env = os.environ | {"TORCHELASTIC_RUN_ID": "none"}
-    subprocess.run([sys.executable, "-c", FORK], env=env, cwd=ROOT, check=True)
-
-
-@pytest.mark.parametrize("script", ["train.py", "eval.py", "sample.py"])
-def test_scripts_note_the_launcher_before_they_import_torch(script, tmp_path):
-    """That takes seconds, in which the launcher may die."""
-    (tmp_path / "torch.py").write_text("import sys; sys.exit('maxrl' in sys.modules)")
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    assert subprocess.run([sys.executable, ROOT / script], env=env).returncode == 1
 
 
 MINE = """

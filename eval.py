@@ -106,10 +106,10 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     check_task(args, asked, task)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
-        setup.start_policy(asked.of(path), task, None, None, device)
+        setup.start_policy(asked.of(path), task, None, path, device)
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.start_policy(asked.of(path), task, None, None, device)
+        policy = setup.start_policy(asked.of(path), task, None, path, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:

@@ -1,7 +1,7 @@
 """What the prepare.py commands share: one-line errors, options, worker processes, whole data sets.
 
-A data set is a folder with an info.json, which describes the set and holds the checksums of its
-files. It is written last: without it there is no set.
+A data set is a folder with an info.json, which describes the set, and checksums.json. The first is
+written last: without it there is no set.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from maxrl.errors import UsageError
-from maxrl.io.files import DataError, read_info, sealed, write_text
+from maxrl.io.files import CHECKSUMS, DataError, read_info, read_json, write_checksums, write_json
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
 SPLITS = ("test", "validation", "train")
 # The files that a data set may consist of.
 PARTS = re.compile(
-    r"info\.json|tokenizer(_config)?\.json"
+    r"(info|checksums|tokenizer|tokenizer_config)\.json"
     r"|(train|validation|test|\d{4})(-\d{5,})?\.(bin|npy|jsonl)"
 )
 AHEAD = 8  # jobs per worker that may be finished before their results are used
@@ -112,12 +112,17 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
         signal.signal(signal.SIGINT, before)
 
 
-def holds(folder: Path, request: dict) -> bool:
+def holds(folder: Path, request: dict, sums: Mapping[str, str]) -> bool:
     """Whether a folder holds the very set that is asked for; exits if it holds another one."""
     if not set_files(folder):
         return False
     info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
-    if {name: info.get(name) for name in request} != request:
+    # Earlier versions have put the checksums into info.json.
+    known = (
+        read_json(folder / CHECKSUMS) if (folder / CHECKSUMS).exists() else info.get("sha256", {})
+    )
+    found = {name: info.get(name) for name in request}, {name: known.get(name) for name in sums}
+    if found != (request, sums):
         refuse(
             f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"
@@ -132,28 +137,33 @@ def set_files(folder: Path) -> list[Path]:
 
 
 def make_set(
-    folder: Path, info: dict, args: argparse.Namespace, write: Callable[[Path], None]
+    folder: Path,
+    info: dict,
+    args: argparse.Namespace,
+    write: Callable[[Path], None],
+    sums: Mapping[str, str] | None = None,
 ) -> bool:
     """Make a data set and return True, unless the folder holds it already.
 
-    info   says which set it is; its "sha256", if there is one, names the files that get a checksum,
-           otherwise these are the .npy files
+    info   says which set it is
     args   the command line
     write  puts the files into the folder that it is given
+    sums   checksums of files that the very set has, by name
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not args.overwrite and holds(folder, info):
+    if not args.overwrite and holds(folder, info, sums or {}):
         return False
     with TemporaryDirectory(prefix="incomplete-", dir=folder) as temporary:
         new = Path(temporary)
         write(new)
-        names = [file.name for file in set_files(new) if file.suffix == ".npy"]
-        text = sealed(info, new, info.get("sha256") or names)
+        write_json(new / "info.json", info)
+        # Images have checksums of their own, in the index.
+        names = [file.name for file in set_files(new) if file.suffix != ".bin"]
+        write_checksums(new, names)
         # Old and new files never count together: info.json goes first and comes last.
         (folder / "info.json").unlink(missing_ok=True)
         for file in set_files(folder):
             file.unlink()
-        for file in set_files(new):
+        for file in sorted(set_files(new), key=lambda file: file.name == "info.json"):
             file.rename(folder / file.name)
-        write_text(folder / "info.json", text)
     return True

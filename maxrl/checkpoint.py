@@ -91,21 +91,27 @@ def check_intact(path: str | Path) -> None:
     Checkpoints from elsewhere have no checksums.
     """
     path = find(path)
-    if (path / CHECKSUMS).exists() and (why := first_problem(path, but=RESUMING)):
+    if not (path / CHECKSUMS).exists():
+        return
+    if why := first_problem(path, lambda name: name not in RESUMING):
         raise DataError(f"{why} (if the change was meant, remove {path / CHECKSUMS})")
 
 
-def load_model(path: str | Path) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
+def load_model(
+    path: str | Path, intact: bool = False
+) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
     """Load a checkpoint: the model in float32, its tokenizer and its stop tokens.
 
-    path  a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
-          model with the adapter
+    path    a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
+            model with the adapter
+    intact  whether it has been compared with its checksums already
 
     A classifier has no tokenizer (None) and no stop tokens. FileNotFoundError if a file is missing,
     ValueError for anything wrong in one. No code of the checkpoint is run.
     """
     path = find(path)
-    check_intact(path)
+    if not intact:
+        check_intact(path)
     if (path / "adapter_config.json").exists():
         return load_adapted(path)
     config = read_json(path / "config.json")

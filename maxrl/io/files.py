@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 CHECKSUMS = "checksums.json"
@@ -61,16 +61,20 @@ def flush(path: Path) -> None:
 
 def publish(temporary: Path, path: Path) -> None:
     """Add checksums to the complete directory `temporary` and rename it to `path`."""
-    files = sorted(file.name for file in temporary.iterdir())
-    sums = {name: checksum(temporary / name) for name in files}
-    (temporary / CHECKSUMS).write_text(json_text(sums))
-    for name in files:
+    write_checksums(temporary, sorted(file.name for file in temporary.iterdir()))
+    for file in temporary.iterdir():
         # safetensors creates files that only their owner can read.
-        shutil.copymode(temporary / CHECKSUMS, temporary / name)
-    for file in [*temporary.iterdir(), temporary]:
+        shutil.copymode(temporary / CHECKSUMS, file)
         flush(file)
+    flush(temporary)
     os.rename(temporary, path)
     flush(path.parent)
+
+
+def write_checksums(directory: Path, names: Iterable[str]) -> None:
+    """Write the checksums of a directory's files of these names."""
+    sums = {name: checksum(directory / name) for name in names}
+    (directory / CHECKSUMS).write_text(json_text(sums))
 
 
 def checksum(file: str | Path) -> str:
@@ -86,10 +90,10 @@ def regular(file: str | Path) -> Path:
     return Path(file)
 
 
-def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
-    """Compare the files of a directory with the checksums that `publish` stored.
+def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda name: True) -> str:
+    """Compare the files of a directory with the checksums that are stored in it.
 
-    but  names of files that are not compared; files that were added later do not count either
+    chosen  tells by its name whether a file is compared; files that were added later never are
 
     Returns a sentence about the first missing or damaged file, "" if there is none. An OSError, as
     of a network file system, says nothing about the content and is raised.
@@ -103,7 +107,7 @@ def first_problem(directory: str | Path, but: Collection[str] = ()) -> str:
         present = os.listdir(directory)
         for name, expected in sums.items():
             file = Path(directory) / name
-            if name in but:
+            if not chosen(name):
                 continue
             if name not in present:
                 return f"{file} is missing"
@@ -167,34 +171,22 @@ def json_lines(path: Path) -> list[tuple[dict, str]]:
     return rows
 
 
-def sealed(info: dict, folder: Path, names: Iterable[str]) -> str:
-    """Return the text of a data set's info.json: `info`, checksums of files, and one of both."""
-    info = info | {"sha256": {name: checksum(folder / name) for name in names}}
-    return json_text(info | {"seal": seal(info)})
-
-
-def seal(content: dict) -> str:
-    """Return the checksum of info.json's own content."""
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
 def read_info(folder: Path, starts: tuple[str, ...], fix: str) -> dict:
     """Read info.json of a data set and compare it and some files with their checksums.
 
-    starts  what the names of the files to compare begin with
+    starts  what the names of the other files to compare begin with
     fix     the command that makes the set again, for the DataError about damage
 
-    A set that was put together by hand may have no checksums.
+    A set that was put together by hand, or made by an earlier version, may have no checksums.
     """
-    file = folder / "info.json"
+    starts = ("info.json", *starts)
     try:
-        info = read_json(file)
-        said = info.pop("seal", None)
-        if said not in (None, seal(info)):
-            raise ValueError(f"{file} is not what its checksum says")
-        for name, expected in info.get("sha256", {}).items():
-            if name.startswith(starts) and checksum(folder / name) != expected:
-                raise ValueError(f"{folder / name} is not what its checksum says")
-        return info
+        info = read_json(folder / "info.json")
+        problem = ""
+        if (folder / CHECKSUMS).exists():
+            problem = first_problem(folder, lambda name: name.startswith(starts))
     except (ValueError, OSError) as error:
-        raise DataError(f"{error}, so the data set is damaged: {fix} makes it again") from None
+        problem = str(error)
+    if problem:
+        raise DataError(f"{problem}: {fix} makes the data set again")
+    return info

@@ -233,15 +233,20 @@ def check_kind(cfg: Config, classifier: bool):
 
 
 def start_policy(
-    cfg: Config, task: Task, validation: Task | None, resumed: Path | None, device: torch.device
+    cfg: Config, task: Task, validation: Task | None, intact: Path | None, device: torch.device
 ) -> Any:
-    """Return the policy from the checkpoint to resume from, from --init, or new."""
+    """Return the policy from a checkpoint, from --init, or new.
+
+    intact  a checkpoint that has been compared with its checksums, as when a run is resumed
+    """
     torch.manual_seed(cfg.seed)
     try:
-        model, tokenizer, stop = start_model(cfg, task, resumed)
+        model, tokenizer, stop = start_model(cfg, task, intact)
         options = policy_options(cfg, task, device)
         if cfg.beta:
-            options["reference"] = checkpoint.load_model(cfg.init)[0].to(device)
+            # Without a checkpoint, the model itself has been read from there.
+            reference, *_ = checkpoint.load_model(cfg.init, intact=intact is None)
+            options["reference"] = reference.to(device)
         policy = make_policy(model, tokenizer, stop, task, device, **options)
         for split in (task, validation):
             if split is not None and tokenizer is not None:
@@ -260,17 +265,16 @@ def start_policy(
         raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
-def start_model(cfg: Config, task: Task, resumed: Path | None) -> tuple:
-    """Return model, tokenizer and stop tokens."""
+def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
+    """Return model, tokenizer and stop tokens, see start_policy."""
     tokenizer = None
     stop: list[int] = []
-    if resumed or cfg.init:
-        path = resumed or cfg.init
-        model, tokenizer, stop = checkpoint.load_model(path)
+    if intact or cfg.init:
+        model, tokenizer, stop = checkpoint.load_model(intact or cfg.init, intact is not None)
         if not cfg.lora_rank:
             # The checkpoint may be an adapter.
             merge(model)
-        elif not resumed:
+        elif not intact:
             base = checkpoint.base_name(cfg.init)
             add_lora(model, cfg.lora_rank, cfg.lora_alpha, cfg.lora_projections, base)
     elif task.classes:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.classifier import ClassifierPolicy
-from maxrl.io.files import sealed
+from maxrl.io.files import write_json
 from maxrl.models import from_config
 from maxrl.prompt_order import prefetched
 from maxrl.recipes import imagenet, images_laptop
@@ -55,7 +55,7 @@ def loader(turns: int) -> dict:
             "classes": [str(i) for i in range(10)],
             "counts": {"train": count},
         }
-        (folder / "info.json").write_text(sealed(info, folder, ["train-00000.npy"]))
+        write_json(folder / "info.json", info)
         task = Images("train", folder, 224)
         plan = [
             (range(i, i + batch), [[0, 0, j, 1] for j in range(batch)])

@@ -15,7 +15,7 @@ from torch import nn
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.classifier import ClassifierPolicy, Draws
-from maxrl.io.files import sealed
+from maxrl.io.files import write_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.base import Example, Task
@@ -284,18 +284,8 @@ def checkpoints(tmp_path_factory):
     rng = np.random.default_rng(0)
     (folder / "set").mkdir()
     write_shard(folder / "set", "test", 0, [(rng.bytes(8 * 8 * 3), i % 3) for i in range(9)])
-    (folder / "set" / "info.json").write_text(
-        sealed(
-            {
-                "classes": ["a", "b", "c"],
-                "encoding": "raw",
-                "shape": [8, 8, 3],
-                "counts": {"test": 9},
-            },
-            folder / "set",
-            ["test-00000.npy"],
-        )
-    )
+    info = {"classes": ["a", "b", "c"], "encoding": "raw", "shape": [8, 8, 3]}
+    write_json(folder / "set" / "info.json", info | {"counts": {"test": 9}})
     torch.manual_seed(0)
     model = ResNet(ResNetConfig(num_labels=3, block="basic", depths=(1,), width=8, stem="small"))
     model(torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8))

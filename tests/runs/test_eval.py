@@ -254,6 +254,17 @@ def test_checkpoints_that_do_not_fit(warm, shell, tmp_path):
     refused(shell("eval.py", "bare", *options), "hidden_act")
 
 
+def test_a_checkpoint_is_hashed_once(dice, other, shell, monkeypatch):
+    """Before any sampling; the second is loaded twice, to see first that it can be."""
+    seen, checksum = [], files.checksum
+    monkeypatch.setattr(files, "checksum", lambda file: seen.append(Path(file)) or checksum(file))
+    options = (*UP, "--samples", 8, "--k", 1, "--prompts", 2)
+    code, said = shell("eval.py", f"a={dice}", f"b={other}", *options)
+    assert code == 0, said
+    weights = [path.parent for path in seen if path.name == "model.safetensors"]
+    assert weights == [dice, other]
+
+
 def test_evaluations_sample_as_their_recipe_says(warm, shell, monkeypatch):
     """eval_temperature and eval_top_p apply to evaluations, not to training, and in eval.py too."""
     drawn, rollout = [], SequencePolicy.rollout

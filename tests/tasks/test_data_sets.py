@@ -8,10 +8,14 @@ from pictures import run
 
 from data import common
 from data.maze import prepare
+from data.word_problems import prepare as problems
+from maxrl.io import files
+from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.maze import Maze
 
 COUNTS = ("--size", 7, "--train", 100, "--test", 10, "--validation", 10)
 ARGS = (*COUNTS, "--workers", 1, "--out")
+WORDS = ("--train", 20, "--test", 5, "--validation", 5, "--out")
 
 
 def content(folder):
@@ -41,7 +45,7 @@ def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
     for name in (*foreign, "train-00001.bin", "2024.jsonl"):
         (tmp_path / name).write_text(name)
     assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
-    made = {"info.json", "train.npy", "test.npy", "validation.npy"}
+    made = {"info.json", "checksums.json", "train.npy", "test.npy", "validation.npy"}
     assert {file.name for file in tmp_path.iterdir()} == made | set(foreign)
     assert all((tmp_path / name).read_text() == name for name in foreign)
 
@@ -109,3 +113,21 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
 def test_numbers_out_of_range_are_refused(tmp_path, capsys, option, value):
     code, said = run(capsys, option, value, "--out", tmp_path / "none")
     assert code == 2 and option in said and not (tmp_path / "none").exists()
+
+
+def test_a_set_of_an_earlier_version(tmp_path, capsys):
+    """It has its checksums in info.json, is taken as it is, and is known to be the same."""
+    kinds = ((mazes := tmp_path / "a", ARGS, prepare), (words := tmp_path / "b", WORDS, problems))
+    for folder, options, module in kinds:
+        assert run(capsys, *options, folder, main=module.main)[0] == 0
+        sums = files.read_json(folder / "checksums.json")
+        info = files.read_json(folder / "info.json")
+        old = info | {"sha256": {name: sums[name] for name in sums if name != "info.json"}}
+        files.write_json(folder / "info.json", old | {"seal": "0"})
+        (folder / "checksums.json").unlink()
+        same = f"{folder} holds this set already\n"
+        assert run(capsys, *options, folder, main=module.main) == (0, same)
+    assert len(Maze("train", 7, mazes)) == 100 and len(Gsm8k("train", words)) == 20
+    files.write_json(words / "info.json", old | {"sha256": {}})
+    code, said = run(capsys, *WORDS, words, main=problems.main)
+    assert code == 2 and "another set" in said

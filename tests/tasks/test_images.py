@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from maxrl.errors import UsageError
-from maxrl.io.files import sealed
+from maxrl.io.files import write_checksums, write_json
 from maxrl.prompt_order import prefetched
 from maxrl.tasks import images as images_module
 from maxrl.tasks import load_task
@@ -47,8 +47,8 @@ def write_set(folder, splits, shape=None):
     counts = {split: len(rows) for split, rows in splits.items()}
     info = {"classes": ["cat", "dog", "emu"], "encoding": "raw" if shape else "jpeg"}
     info |= {"counts": counts} | ({"shape": shape} if shape else {})
-    names = [f"{split}-00000.npy" for split in splits]
-    (folder / "info.json").write_text(sealed(info, folder, names))
+    write_json(folder / "info.json", info)
+    write_checksums(folder, ["info.json", *(f"{split}-00000.npy" for split in splits)])
     return folder
 
 

@@ -95,7 +95,8 @@ def test_prepare_writes_distinct_mazes(folder):
     assert len(np.unique(np.concatenate([*parts.values()]), axis=0)) == 350
     info = json.loads((folder / "info.json").read_text())
     assert info["size"] == 9 and info["counts"] == counts
-    assert info["sha256"]["train.npy"] == checksum(folder / "train.npy")
+    sums = json.loads((folder / "checksums.json").read_text())
+    assert sums["train.npy"] == checksum(folder / "train.npy")
 
 
 def test_the_seed_alone_decides_the_stream(folder, tmp_path, capsys, monkeypatch):

@@ -57,7 +57,10 @@ def test_the_seed_decides_every_byte(folder, tmp_path):
     )
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     tokens = {"tokenizer.json", "tokenizer_config.json"}
-    assert files.keys() == {f"{split}.jsonl" for split in COUNTS} | tokens | {"info.json"}
+    assert files.keys() == {f"{split}.jsonl" for split in COUNTS} | tokens | {
+        "info.json",
+        "checksums.json",
+    }
     assert files == {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()}
     prepare.main(["--train", "50", *HELD_OUT, "--out", str(tmp_path / "b")])
     for name in ("test.jsonl", "validation.jsonl"):

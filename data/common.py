@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from types import MappingProxyType
 
 from tqdm import tqdm
 
 from maxrl.errors import UsageError
+from maxrl.io.arguments import Parser, check_least
 from maxrl.io.files import CHECKSUMS, DataError, read_info, read_json, write_checksums, write_json
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
@@ -33,32 +34,25 @@ AHEAD = 8  # jobs per worker that may be finished before their results are used
 progress = partial(tqdm, unit_scale=True, disable=None)  # shows a bar only in a terminal
 
 
-def refuse(sentence: str, code: int = 2) -> NoReturn:
-    """Exit with a one-line error."""
-    print(f"prepare.py: {sentence}", file=sys.stderr)
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """End with one line for what a user, a disk or Ctrl-C does; decorates main()."""
+    try:
+        yield
+        return
+    except (UsageError, DataError) as error:
+        said, code = str(error), UsageError.code
+    except (OSError, BrokenExecutor) as error:
+        said, code = str(error), 1
+    except KeyboardInterrupt:
+        said, code = "interrupted, the set is not complete", 130
+    print(f"prepare.py: {said}", file=sys.stderr)
     raise SystemExit(code)
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Exit with one line for what a user, a disk or Ctrl-C does; decorates main()."""
-    try:
-        yield
-    except (UsageError, DataError) as error:
-        refuse(f"{error}")
-    except (OSError, BrokenExecutor) as error:
-        refuse(f"{error}", 1)
-    except KeyboardInterrupt:
-        refuse("interrupted, the set is not complete", 130)
-
-
-def make_parser(name: str, description: str | None, out: str) -> argparse.ArgumentParser:
+def make_parser(name: str, description: str | None, out: str) -> Parser:
     """The parser of `python -m data.NAME.prepare`; `out` is its default directory in words."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m data.{name}.prepare",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(f"python -m data.{name}.prepare", description=description)
     parser.add_argument("--out", type=Path, help=f"directory to write (default {out})")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace another set in the directory"
@@ -66,20 +60,19 @@ def make_parser(name: str, description: str | None, out: str) -> argparse.Argume
     return parser
 
 
-def parse_numbers(
-    parser: argparse.ArgumentParser,
-    options: Mapping[str, tuple[int, int, str]],
+def parsed(
+    parser: Parser,
     words: list[str] | None,
+    numbers: Mapping[str, tuple[int, int, str]] = MappingProxyType({}),
 ) -> argparse.Namespace:
-    """Parse the command line with an option for each {name: (default, least value, meaning)}."""
-    for name, (default, _, meaning) in options.items():
+    """Parse a command line, with an option for each of {name: (default, least value, meaning)}."""
+    for name, (default, _, meaning) in numbers.items():
         parser.add_argument(
             f"--{name}", type=int, default=default, help=f"{meaning} (default %(default)s)"
         )
-    args = parser.parse_args(words)
-    for name, (_, least, _) in options.items():
-        if getattr(args, name) < least:
-            refuse(f"--{name} must be at least {least}, got {getattr(args, name)}")
+    args = parser.parse_options(sys.argv[1:] if words is None else words)
+    for name, (_, least, _) in numbers.items():
+        check_least(name, getattr(args, name), least)
     return args
 
 
@@ -123,7 +116,7 @@ def holds(folder: Path, request: dict, sums: Mapping[str, str]) -> bool:
     )
     found = {name: info.get(name) for name in request}, {name: known.get(name) for name in sums}
     if found != (request, sums):
-        refuse(
+        raise UsageError(
             f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"
         )

@@ -1,13 +1,14 @@
 """The sets of competition mathematics as one table; data/NAME/prepare.py runs main(NAME)."""
 
-from data.common import make_parser, one_line_errors, refuse
+from data.common import make_parser, one_line_errors, parsed
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
+from maxrl.errors import UsageError
 
 
 def drop_zeros(row: dict) -> dict:
     """AIME's answers are whole numbers from 0 to 999, some of them printed as 033."""
     if not row["answer"].isdecimal():
-        refuse(f"the answer {row['answer']!r} of {row['source']} is not a whole number")
+        raise UsageError(f"the answer {row['answer']!r} of {row['source']} is not a whole number")
     return row | {"answer": str(int(row["answer"]))}
 
 
@@ -71,7 +72,7 @@ def main(name: str, description: str | None, words: list[str] | None = None) -> 
         default=[None] * len(sources),
         help=f"use copies (JSONL, JSON, CSV or parquet): {', '.join(sources)}, in this order",
     )
-    args = parser.parse_args(words)
+    args = parsed(parser, words)
     folder = args.out or HERE / name
     texts = {}
     for (split, source), file in zip(sources.items(), args.source):

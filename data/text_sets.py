@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from data.common import make_set, refuse
+from data.common import make_set
+from maxrl.errors import UsageError
 from maxrl.io.files import checksum
 from maxrl.io.tables import read_table
 
@@ -54,9 +55,11 @@ def download(source: Source, folder: Path) -> Path:
         with urllib.request.urlopen(source.url, timeout=30) as answer:
             data = answer.read()
     except (OSError, HTTPException) as error:
-        refuse(f"{source.name} cannot be downloaded ({error}): {by_hand}")
+        raise UsageError(f"{source.name} cannot be downloaded ({error}): {by_hand}") from None
     if source.sha256 not in ("", hashlib.sha256(data).hexdigest()):
-        refuse(f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it")
+        raise UsageError(
+            f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     # Half a file has another name.
     part = file.with_name(f"{file.name}.incomplete")
@@ -76,7 +79,9 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
     empty = 0
     for row, where in read_table(file):
         if not {source.problem, source.answer} <= row.keys():
-            refuse(f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}")
+            raise UsageError(
+                f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}"
+            )
         new = {
             "problem": cell_text(row[source.problem]),
             "answer": cell_text(row[source.answer]),
@@ -88,7 +93,7 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
         new |= {name: row[name] for name in source.keep if row.get(name) is not None}
         rows.append(source.convert(new))
     if not rows:
-        refuse(f"{file} holds no rows with a problem and an answer")
+        raise UsageError(f"{file} holds no rows with a problem and an answer")
     print(f"{file}: {len(rows)} problems, {empty} rows without a problem or an answer left out")
     return rows
 

@@ -21,7 +21,7 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_numbers,
+    parsed,
     progress,
 )
 from maxrl.tasks.base import DATA
@@ -128,7 +128,7 @@ def write(args: argparse.Namespace, counts: dict[str, int], folder: Path) -> Non
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("glyphs", __doc__, "data/glyphs/CLASSESxSIZE")
-    args = parse_numbers(parser, OPTIONS, words)
+    args = parsed(parser, words, OPTIONS)
     counts = {split: getattr(args, split) for split in SPLITS}
     info = {
         "encoding": "raw",

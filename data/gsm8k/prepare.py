@@ -17,8 +17,9 @@ all, and without a validation set evaluations in training use the test set.
 import re
 from dataclasses import replace
 
-from data.common import make_parser, one_line_errors, refuse
+from data.common import make_parser, one_line_errors, parsed
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
+from maxrl.errors import UsageError
 
 AUTHORS = (
     "https://raw.githubusercontent.com/openai/grade-school-math/"
@@ -31,7 +32,7 @@ def split_answer(row: dict) -> dict:
     solution, mark, answer = row["answer"].rpartition("####")
     answer = answer.strip().replace(",", "")
     if not mark or not re.fullmatch(r"-?\d+(\.\d+)?", answer, re.ASCII):
-        refuse(f"the answer of {row['problem'][:60]!r} does not end in #### and a number")
+        raise UsageError(f"the answer of {row['problem'][:60]!r} does not end in #### and a number")
     return row | {"answer": answer, "solution": re.sub("<<[^<>]*>>", "", solution).strip()}
 
 
@@ -63,13 +64,13 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--test", help="the test set (default: download)")
     parser.add_argument("--platinum", action="store_true", help="the test set is GSM8K-Platinum")
     parser.add_argument("--validation", type=int, default=0, help="training questions held out")
-    args = parser.parse_args(words)
+    args = parsed(parser, words)
     folder = args.out or HERE / "gsm8k"
     train = read_source(TRAIN, args.source, folder)
     test = read_source(PLATINUM if args.platinum else TEST, args.test, folder)
     kept = len(train) - args.validation
     if not 0 < kept <= len(train):
-        refuse(f"--validation {args.validation} must be from 0 to {len(train) - 1}")
+        raise UsageError(f"--validation {args.validation} must be from 0 to {len(train) - 1}")
     splits = {"train": train[:kept], "validation": train[kept:], "test": test}
     info = {
         "test": "GSM8K-Platinum" if args.platinum else "GSM8K",

@@ -34,10 +34,10 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_numbers,
+    parsed,
     progress,
-    refuse,
 )
+from maxrl.errors import UsageError
 from maxrl.io.files import DataError
 from maxrl.io.tables import open_parquet, parquet_rows
 from maxrl.tasks.base import DATA
@@ -57,7 +57,7 @@ Source = tuple[list[str], list[Path], dict[str, int], dict[str, Iterable[Row]]]
 
 def class_folders(directory: Path) -> list[str]:
     if not directory.is_dir():
-        refuse(
+        raise UsageError(
             f"there is no {directory}: --source needs train/ and val/ with class folders; ImageNet "
             "is at https://image-net.org"
         )
@@ -107,7 +107,7 @@ def from_folders(source: Path, seed: int) -> Source:
     folders = {"train": source / "train", "validation": source / "val"}
     classes = class_folders(folders["train"])
     if len(classes) < 2 or class_folders(folders["validation"]) != classes:
-        refuse(f"train/ and val/ in {source} need the same class folders, two at least")
+        raise UsageError(f"train/ and val/ in {source} need the same class folders, two at least")
     files: list[Path] = []
     counts: dict[str, int] = {}
     splits: dict[str, Iterable[Row]] = {}
@@ -130,7 +130,9 @@ def from_parquet(source: Path) -> Source:
         hub = json.loads(open_parquet(parts["train"][0]).schema_arrow.metadata[b"huggingface"])
         classes = hub["info"]["features"]["label"]["names"]
     except (KeyError, TypeError, IndexError):
-        refuse(f"{source} has no train-*.parquet that names its classes, as the hub's does")
+        raise UsageError(
+            f"{source} has no train-*.parquet that names its classes, as the hub's does"
+        ) from None
     splits: dict[str, Iterable[Row]] = {
         split: read_rows(files, len(classes)) for split, files in parts.items()
     }
@@ -164,7 +166,7 @@ def write(
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("imagenet", __doc__, "data/imagenet/SIZE")
     parser.add_argument("--source", type=Path, required=True, help="directory of images, see above")
-    args = parse_numbers(parser, OPTIONS, words)
+    args = parsed(parser, words, OPTIONS)
     pillow()  # if it is missing, say so before the listing, which may take minutes
     if any(args.source.glob("*.parquet")) or any(args.source.glob("data/*.parquet")):
         classes, files, counts, splits = from_parquet(args.source)

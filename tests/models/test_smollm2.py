@@ -115,7 +115,7 @@ def test_another_wheel_is_refused(tmp_path, capsys):
     wheel.write_bytes(b"another")
     with pytest.raises(SystemExit) as stopped:
         prepare.main(["--source", str(wheel), "--out", str(tmp_path / "model")])
-    assert stopped.value.code == 1
+    assert stopped.value.code == 2
     assert "SHA-256" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
     # A folder that holds no model is never replaced.

@@ -215,7 +215,7 @@ def save(
     stop_tokens: Collection[int] = (),
     *,
     recipe: dict | None = None,
-    optimizer: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
     state: dict | None = None,
     metrics: str | None = None,
 ) -> None:
@@ -316,7 +316,9 @@ def set_latest(run: str | Path, name: str) -> None:
     write_text(Path(run) / "latest", name + "\n")
 
 
-def optimizer_tensors(model: torch.nn.Module, optimizer: Any) -> dict[str, torch.Tensor]:
+def optimizer_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, torch.Tensor]:
     """Return the optimizer's state by parameter, as NAME.exp_avg or NAME.momentum_buffer."""
     return {
         f"{name}.{key}": value.contiguous()

@@ -8,6 +8,7 @@ from statistics import multimode
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 def _array(values: Any) -> np.ndarray:
@@ -17,7 +18,7 @@ def _array(values: Any) -> np.ndarray:
     return np.asarray(values, np.float64)
 
 
-def pass_at_k(n: Any, c: Any, k: Any) -> Any:
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Any:
     """Unbiased estimate of the chance that at least one of k samples is right.
 
     1 - C(n-c, k) / C(n, k) (Chen et al. 2021), the share of the k-subsets of n samples, c of them
@@ -46,7 +47,7 @@ def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
         return -np.expm1(k * np.log1p(-np.minimum(_array(p), 1)))
 
 
-def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
+def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike) -> np.ndarray:
     """How many samples per prompt method b needs for the pass@k of method a, at each of ks.
 
     b's curve is interpolated linearly in k; samples_to_match(...) / ks are the speed-ups of
@@ -67,7 +68,7 @@ def samples_to_match(ks: Any, coverage_a: Any, coverage_b: Any) -> np.ndarray:
     return np.where(reached.any(axis=1), ks[left] + share * (ks[right] - ks[left]), np.inf)
 
 
-def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
+def majority_vote(answers: Sequence[Sequence], right: ArrayLike) -> np.ndarray:
     """How right the most frequent answer to each prompt is, (P,) in [0, 1].
 
     answers  P lists of N final answers; None, where a sample has no answer, does not vote
@@ -86,7 +87,7 @@ def majority_vote(answers: Sequence[Sequence], right: Any) -> np.ndarray:
     return np.array(values)
 
 
-def mean_and_se(values: Any) -> tuple[float, float]:
+def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     """Mean of one value per prompt (P,), and its standard error: std / sqrt(P), divisor P - 1.
 
     The standard error says how much another draw of prompts would change the mean; for one
@@ -97,7 +98,7 @@ def mean_and_se(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def group_sums(rewards: Any) -> dict[str, float]:
+def group_sums(rewards: ArrayLike) -> dict[str, float]:
     """Sums over the groups of rewards (P_local, N), which ranks add up for group_means.
 
     A rollout without a verdict (NaN) counts nowhere; its group must have another one.

@@ -26,6 +26,7 @@ from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
+from maxrl.tasks.base import Example
 from maxrl.update_stats import UpdateStats
 
 
@@ -154,13 +155,13 @@ class SequencePolicy:
             return self.model
         return self.gathered.get(linear=torch.bfloat16 if self.autocast else None)
 
-    def encode_prompts(self, examples: Sequence[Any]) -> list[Tensor]:
+    def encode_prompts(self, examples: Sequence[Example]) -> list[Tensor]:
         """Return the token ids of each example's prompt, one-dimensional."""
         return [torch.tensor(self.tokenizer.encode_prompt(e.prompt)) for e in examples]
 
     def rollout(
         self,
-        examples: Sequence[Any],
+        examples: Sequence[Example],
         num_rollouts: int,
         *,
         step: int = 0,
@@ -211,7 +212,7 @@ class SequencePolicy:
         groups = max(1, self.wave_rows // num_rollouts)
         return groups * num_rollouts
 
-    def demonstrate(self, examples: Sequence[Any]) -> Rollouts:
+    def demonstrate(self, examples: Sequence[Example]) -> Rollouts:
         """Return the reference answers of the examples as rollouts, N = 1.
 
         With advantage 1 their loss is that of maximum likelihood. PromptError if one is missing.

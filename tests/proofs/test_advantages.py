@@ -281,3 +281,19 @@ def test_equal_rewards_give_exactly_zero(name, options, largest):
     rewards = torch.tensor([0.1, 1 / 3, 0.7, largest / 3])[:, None].expand(4, 7)
     assert (rewards - rewards.mean(dim=1, keepdim=True)).abs().max() > 0
     assert not ADVANTAGES[name](rewards, **options).any()
+
+
+@pytest.mark.parametrize("N", [2, 5, 8])
+def test_the_rare_side_alone_has_advantages(N):
+    """With any sign of its baseline the expected gradient is the same; the rows that are left out
+    of training are not."""
+    for K in range(N + 1):
+        rewards = torch.tensor([[1.0] * K + [0.0] * (N - K)])
+        advantages = ADVANTAGES["maxrl_rare"](rewards)[0]
+        successes, failures = advantages[:K], advantages[K:]
+        if K < N / 2:
+            assert (successes > 0).all()
+            assert not failures.any()
+        if K > (N + 1) / 2:
+            assert not successes.any()
+            assert (failures < 0).all()

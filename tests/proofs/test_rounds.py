@@ -13,6 +13,7 @@ from tensors import close, seeded
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
+from maxrl.registry import check_sizes
 from maxrl.rollouts import Rollouts, joined
 from maxrl.rounds import way_of_sampling
 from maxrl.sampling.sampler import noise
@@ -269,3 +270,9 @@ def test_groups_of_one_size_have_todays_loss_to_the_bit():
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.group_scale() == 1).all()
     assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], N=4), advantages))
+
+
+def test_an_order_beside_rounds_is_refused():
+    """The order of rounds is their sum."""
+    with pytest.raises(ValueError):
+        check_sizes(ADVANTAGES["maxrl_rare"], (2, 2), {"order": 3})

@@ -2,6 +2,7 @@
 
 import tiny
 import torch
+from transformers import AutoModelForCausalLM
 
 TOKENS = torch.stack(tiny.prompts((40, 40, 40)))
 
@@ -15,3 +16,9 @@ def close(ours, theirs, atol=None):
     if atol is None:
         atol = 128 * torch.finfo(theirs.dtype).eps * float(theirs.detach().abs().max())
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+
+
+def read_by_transformers(path):
+    return AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()

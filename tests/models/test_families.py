@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from logits import logits, read_by_transformers
 from published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
+from tensors import close, seeded
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -88,33 +90,21 @@ def directory(tmp_path_factory):
     def write(case):
         family, changes, dtype, shards = CASES[case]
         path = tmp_path_factory.mktemp("theirs")
-        sizes = {
-            k: v for k, v in tiny.SIZES.items() if k not in ("model_type", "rope_theta")
-        } | changes
-        config = CONFIGS[family](**sizes, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+        sizes = tiny.SIZES | changes | {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+        del sizes["model_type"], sizes["rope_theta"]
+        config = CONFIGS[family](**sizes)
         theirs = AutoModelForCausalLM.from_config(config)
         torch.manual_seed(1)
         for name, p in theirs.named_parameters():
             p.data = ("norm" in name) + torch.randn_like(p) * (0.3 if p.dim() == 1 else 0.2)
-        theirs.to(getattr(torch, dtype)).save_pretrained(
-            path, max_shard_size="12KB" if shards else "5GB"
-        )
+        theirs.to(getattr(torch, dtype))
+        theirs.save_pretrained(path, max_shard_size="12KB" if shards else "5GB")
         assert (len(list(path.glob("*.safetensors"))) > 1) == shards
         tokenizer = Tokenizer.from_vocabulary(VOCABULARY).backend
         PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>").save_pretrained(path)
         return path
 
     return write
-
-
-def read_by_transformers(path):
-    return AutoModelForCausalLM.from_pretrained(
-        path, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-
-
-def close(ours, theirs):
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -124,37 +114,37 @@ def test_logits_equal_transformers(case, directory):
     model, tokenizer, stop = checkpoint.load_model(directory(case))
     theirs = read_by_transformers(directory(case))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert stop == [2] and tokenizer.encode("<bos> DONE") == [1, 7]
+    assert stop == [2]
+    assert tokenizer.encode("<bos> DONE") == [1, 7]
     tokens, lengths = pad(tiny.prompts((17, 1, 9, 100)), "cpu")
     mask = torch.arange(100) < lengths[:, None]
     expected = theirs(tokens, attention_mask=mask.long()).logits
     assert expected.abs().max() > 1
-    close(model.lm_head(model(tokens[:, None])).squeeze(1)[mask], expected[mask])
+    close(logits(model, tokens)[mask], expected[mask], 1e-4)
 
     prefix, prefix_lengths = pad(tiny.prompts((50, 7, 64), seed=2), "cpu")
-    rows = torch.randint(32, (3, 2, 12), generator=torch.Generator().manual_seed(3))  # (G, M, L)
+    rows = torch.randint(32, (3, 2, 12), generator=seeded(3))  # (G, M, L)
     shared = model.lm_head(model(rows, prefix, prefix_lengths))
     cache = Cache(model.encode(prefix), prefix_lengths, 2)
     cache.reserve(12)
     decoded = torch.stack([model.decode(rows[..., i], cache) for i in range(12)], 2)
     for g, n in enumerate(prefix_lengths):
         expected = theirs(torch.cat([prefix[g, :n].expand(2, n), rows[g]], 1)).logits[:, n:]
-        close(shared[g], expected)
-        close(decoded[g], expected)
+        close(shared[g], expected, 1e-4)
+        close(decoded[g], expected, 1e-4)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_greedy_tokens_equal_transformers(case, directory):
-    model, theirs = checkpoint.load_model(directory(case))[0], read_by_transformers(directory(case))
+    model = checkpoint.load_model(directory(case))[0]
+    theirs = read_by_transformers(directory(case))
     theirs.generation_config.eos_token_id = None
     prompts = tiny.prompts((17, 1, 30))
     ours = generate(model, prompts, torch.zeros(3, 1, 64), [], temperature=0).tokens
     for row, prompt in zip(ours[:, 0], prompts):
-        expected = theirs.generate(prompt[None], do_sample=False, max_new_tokens=64)[
-            0, len(prompt) :
-        ]
-        assert row.tolist() == expected.tolist()
+        expected = theirs.generate(prompt[None], do_sample=False, max_new_tokens=64)
+        assert torch.equal(row, expected[0, len(prompt) :])
 
 
 @torch.no_grad()
@@ -162,11 +152,11 @@ def test_greedy_tokens_equal_transformers(case, directory):
 def test_transformers_reads_what_was_read_and_saved(case, directory, tmp_path):
     model, tokenizer, stop = checkpoint.load_model(directory(case))
     checkpoint.save(tmp_path / "a", model, tokenizer, stop)
-    again, theirs = checkpoint.load_model(tmp_path / "a")[0], read_by_transformers(tmp_path / "a")
+    again = checkpoint.load_model(tmp_path / "a")[0]
     for (name, p), q in zip(model.state_dict().items(), again.state_dict().values()):
         assert torch.equal(p, q), name
     tokens = torch.stack(tiny.prompts((100,)))
-    close(again.lm_head(again(tokens[:, None])).squeeze(1), theirs(tokens).logits)
+    close(logits(again, tokens), read_by_transformers(tmp_path / "a")(tokens).logits, 1e-4)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == torch.float32
 
 
@@ -174,10 +164,8 @@ def test_transformers_reads_what_was_read_and_saved(case, directory, tmp_path):
 def test_bfloat16_autocast(family):
     """Queries, keys and values have one dtype, and so does their cache; gradients are float32."""
     model = tiny.model(torch.float32, model_type=family, head_dim=16)
-    (prefix, lengths), rows = (
-        pad(tiny.prompts((9, 4)), "cpu"),
-        torch.stack(tiny.prompts((6, 6))).view(2, 1, 6),
-    )
+    prefix, lengths = pad(tiny.prompts((9, 4)), "cpu")
+    rows = torch.stack(tiny.prompts((6, 6))).view(2, 1, 6)
     expected = model.lm_head(model(rows, prefix, lengths))
     with torch.autocast("cpu", torch.bfloat16):
         cache = Cache(model.encode(prefix), lengths, 1)
@@ -186,11 +174,9 @@ def test_bfloat16_autocast(family):
         ours = model.lm_head(model(rows, prefix, lengths))
         with torch.no_grad():
             decoded = torch.stack([model.decode(rows[..., i], cache) for i in range(6)], 2)
-    for logits in (ours, decoded):
-        assert (
-            logits.dtype == torch.bfloat16
-            and tiny.distance(logits.detach(), expected.detach()) < 0.05
-        )
+    for found in (ours, decoded):
+        assert found.dtype == torch.bfloat16
+        assert tiny.distance(found.detach(), expected.detach()) < 0.05
     ours.sum().backward()
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
 
@@ -201,28 +187,26 @@ def test_published_configs(name):
     published, count = PUBLISHED[name]
     theirs = CONFIGS[published["model_type"]](**published)
     written = theirs.to_dict()
-    assert (
-        "rope_theta" in published and "rope_theta" not in written and "rope_parameters" in written
-    )
+    assert "rope_theta" in published
+    assert "rope_theta" not in written
+    assert "rope_parameters" in written
     config = TransformerConfig.from_hf(published)
     assert config == TransformerConfig.from_hf(written) == TransformerConfig.from_hf(config.to_hf())
     with torch.device("meta"):
         model, other = Transformer(config), AutoModelForCausalLM.from_config(theirs)
     assert sum(p.numel() for p in model.parameters()) == count
-    assert {k: v.shape for k, v in model.state_dict().items()} == {
-        k: v.shape for k, v in other.state_dict().items()
-    }
-    assert config.rms_norm_eps == theirs.rms_norm_eps and config.to_hf() == published | {
-        "torch_dtype": "float32"
-    }
+    shapes, others = ({k: v.shape for k, v in m.state_dict().items()} for m in (model, other))
+    assert shapes == others
+    assert config.rms_norm_eps == theirs.rms_norm_eps
+    assert config.to_hf() == published | {"torch_dtype": "float32"}
     assert TransformerConfig.from_hf(written).to_hf() == written | {"dtype": "float32"}
 
 
 def test_maze_recipe_is_the_published_model():
-    recipe, published = TransformerConfig.from_hf(maze17().model), TransformerConfig.from_hf(MAZE)
-    assert replace(recipe, initializer_range=published.initializer_range) == published, (
-        "all but how its weights are drawn"
-    )
+    """All but how its weights are drawn."""
+    published = TransformerConfig.from_hf(MAZE)
+    recipe = TransformerConfig.from_hf(maze17().model)
+    assert replace(recipe, initializer_range=published.initializer_range) == published
 
 
 def scaled(kind, **parameters):

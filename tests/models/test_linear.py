@@ -5,6 +5,7 @@ to be.
 import pytest
 import tiny
 import torch
+from tensors import close
 from torch import nn
 
 from maxrl.models import cpu
@@ -20,11 +21,14 @@ needs_onednn = pytest.mark.skipif(
 def asked(monkeypatch):
     """Use oneDNN for every float32 product, on any machine; the list of its inputs."""
     seen, plain = [], torch.Tensor.to_mkldnn
+
+    def noted(x, *rest):
+        seen.append(x.shape)
+        return plain(x, *rest)
+
     monkeypatch.setattr(cpu, "ENOUGH", 1)
     monkeypatch.setattr(cpu, "mkl_is_slow", lambda: True)
-    monkeypatch.setattr(
-        torch.Tensor, "to_mkldnn", lambda x, *rest: (seen.append(x.shape), plain(x, *rest))[1]
-    )
+    monkeypatch.setattr(torch.Tensor, "to_mkldnn", noted)
     return seen
 
 
@@ -36,22 +40,22 @@ def test_as_exact_as_a_plain_linear(asked, shape, bias):
     ours = Linear(7, 4, bias=bias)
     exact = nn.Linear(7, 4, bias=bias).double()
     exact.load_state_dict(ours.state_dict())
-    x, seed = torch.randn(shape), torch.randn(*shape[:-1], 4)
+    x, weights = torch.randn(shape), torch.randn(*shape[:-1], 4)
     # A transposed view is what attention hands over.
-    here = x.transpose(0, -2).contiguous().transpose(0, -2).requires_grad_()
-    there = x.double().requires_grad_()
-    found, right = ours(here), exact(there)
-    found.backward(seed)
-    right.backward(seed.double())
-    assert asked == [shape] and found.layout == torch.strided and found.shape == right.shape
-    pairs = [(found, right), (here.grad, there.grad)]
-    pairs += [(p.grad, q.grad) for p, q in zip(ours.parameters(), exact.parameters())]
-    for a, b in pairs:
-        # Each is a sum of at most 7 products of numbers of order 1.
-        assert (
-            a.dtype == torch.float32
-            and (a - b).abs().max() < 7 * 8 * torch.finfo(torch.float32).eps
-        )
+    here = x.transpose(0, -2).contiguous().transpose(0, -2)
+
+    def results(linear, x, dtype):
+        x = x.to(dtype).requires_grad_()
+        y = linear(x)
+        assert y.layout == torch.strided
+        return y, *torch.autograd.grad(y, [x, *linear.parameters()], weights.to(dtype))
+
+    found = results(ours, here, torch.float32)
+    assert asked == [shape]
+    # Each is a sum of at most 7 products of numbers of order 1.
+    for a, b in zip(found, results(exact, x, torch.float64)):
+        assert a.dtype == torch.float32
+        close(a.double(), b, 7 * 8 * torch.finfo(torch.float32).eps)
 
 
 @needs_onednn
@@ -65,23 +69,17 @@ def test_a_models_gradient(asked, lora, again):
         add_lora(model, 2, 4)
         nn.init.normal_(model.model.layers[0].self_attn.q_proj.lora_B.weight)
     model.gradient_checkpointing = again
-    tokens, prefix, lengths = (
-        torch.randint(32, (2, 3, 5)),
-        torch.randint(32, (2, 4)),
-        torch.tensor([4, 2]),
-    )
+    rows = torch.randint(32, (2, 3, 5)), torch.randint(32, (2, 4)), torch.tensor([4, 2])
     gradients = []
     for dtype in (torch.float32, torch.float64):
         model.zero_grad()
         model.to(dtype)
-        model.lm_head(model(tokens, prefix, lengths)).square().mean().backward()
-        gradients.append(
-            torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
-        )
+        model.lm_head(model(*rows)).square().mean().backward()
+        gradients.append(tiny.grads(model).double())
     # 7 products a layer, of rows and of the prefix, and in the backward as many again where layers
     # are made again.
     assert len(asked) >= 2 * 7
-    assert (gradients[0] - gradients[1]).norm() < 1e-5 * gradients[1].norm()
+    assert tiny.distance(*gradients) < 1e-5
 
 
 def test_where_it_is_not_meant_to_be(asked, monkeypatch):

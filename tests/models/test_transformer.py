@@ -5,7 +5,7 @@ one function.
 import pytest
 import tiny
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from tensors import close, seeded
 
 from maxrl.models import attention
 from maxrl.models.attention import attend, prefix_mask
@@ -16,40 +16,9 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.prompts import pad
 
 
-def twin(model):
-    """transformers' model with the same config.json and weights."""
-    other = AutoModelForCausalLM.from_config(
-        Qwen2Config(**model.config.to_hf()), attn_implementation="eager"
-    ).double()
-    other.load_state_dict(model.state_dict(), strict=True)
-    return other.eval()
-
-
-def plain_logits(model, tokens):
-    """Logits (B, L, V) of rows that stand alone."""
-    return model.lm_head(model(tokens[:, None])).squeeze(1)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("rope_theta, kv_heads", [(1e4, 1), (1e4, 2), (1e6, 4)])
-def test_equal_to_transformers(rope_theta, kv_heads, tied):
-    """Random norms and biases too: with the initial ones and zeros a forgotten bias would pass. In
-    float64 the tolerance is too small for a rotation of far positions that is only nearly right."""
-    sizes = {"num_key_value_heads": kv_heads, "tie_word_embeddings": tied, "num_hidden_layers": 3}
-    model = tiny.model(rope_theta=rope_theta, **sizes)
-    tokens, lengths = pad(tiny.prompts((17, 1, 9, 100)), "cpu")
-    mask = torch.arange(100) < lengths[:, None]
-    with torch.no_grad():
-        ours = plain_logits(model, tokens)
-        theirs = twin(model)(tokens, attention_mask=mask.long()).logits
-    assert theirs.abs().max() > 1
-    torch.testing.assert_close(ours[mask], theirs[mask], atol=1e-5, rtol=1e-5)
-
-
 def test_initial_weights():
-    model = Transformer(
-        TransformerConfig.from_hf(tiny.SIZES | {"hidden_size": 64, "initializer_range": 0.05})
-    )
+    sizes = tiny.SIZES | {"hidden_size": 64, "initializer_range": 0.05}
+    model = Transformer(TransformerConfig.from_hf(sizes))
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2:
             assert abs(float(parameter.detach().std()) - 0.05) < 0.005, name
@@ -62,11 +31,8 @@ def grouped(lengths, M=3, L=5, seed=1):
     tokens (G, M, L).
     """
     prefix, lengths = pad([torch.randint(32, (n,)) for n in lengths], "cpu")
-    return (
-        prefix,
-        lengths,
-        torch.randint(32, (len(lengths), M, L), generator=torch.Generator().manual_seed(seed)),
-    )
+    tokens = torch.randint(32, (len(lengths), M, L), generator=seeded(seed))
+    return prefix, lengths, tokens
 
 
 # one length; ragged; a one-token prompt, whose prefix is empty, beside others and alone
@@ -81,13 +47,9 @@ def test_prefix_form_equals_plain_form(lengths, kv_heads):
     prefix's padding."""
     model = tiny.model(num_key_value_heads=kv_heads)
     prefix, prefix_lengths, tokens = grouped(lengths)
-    with torch.no_grad():
-        shared = model(tokens, prefix, prefix_lengths)  # (G, M, L, E)
-        for g, n in enumerate(lengths):
-            rows = torch.cat([prefix[g, :n].expand(tokens.shape[1], n), tokens[g]], 1)
-            torch.testing.assert_close(
-                shared[g], model(rows[:, None])[:, 0, n:], atol=1e-12, rtol=1e-10
-            )
+    shared = model(tokens, prefix, prefix_lengths)  # (G, M, L, E)
+    tiny.share_prompts(model, False)
+    close(shared, model(tokens, prefix, prefix_lengths))
 
 
 @pytest.mark.parametrize("lengths", [(6, 6), (6, 2, 5), (4, 0, 7)])
@@ -102,15 +64,10 @@ def test_contents_of_padding_never_matter(lengths):
         expected = model(tokens, prefix, prefix_lengths)
         for other in (3, 31):
             changed = tokens.clone()
-            changed[..., 3:] = (
-                other  # behind the third token is padding: nothing before it may change
-            )
-            torch.testing.assert_close(
-                model(changed, prefix.masked_fill(outside, other), prefix_lengths)[..., :3, :],
-                expected[..., :3, :],
-                atol=1e-12,
-                rtol=0,
-            )
+            # Behind the third token is padding: nothing before it may change.
+            changed[..., 3:] = other
+            found = model(changed, prefix.masked_fill(outside, other), prefix_lengths)
+            close(found[..., :3, :], expected[..., :3, :])
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -134,10 +91,8 @@ def test_decoding_with_a_cache_equals_the_forward(lengths, kv_heads, monkeypatch
                 cache.select(torch.arange(1, len(groups)), kept)
                 groups, rows = groups[1:], rows[1:].gather(1, kept)
             cache.reserve(position + 1)
-            now = model.decode(tokens[groups[:, None], rows, position], cache)
-            torch.testing.assert_close(
-                now, expected[groups[:, None], rows, position], atol=1e-12, rtol=1e-10
-            )
+            here = groups[:, None], rows, position
+            close(model.decode(tokens[here], cache), expected[here])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -147,40 +102,27 @@ def test_gradients_through_a_prefix_equal_the_plain_ones(family):
     """
     model = tiny.model(model_type=family, head_dim=16)
     prefix, prefix_lengths, tokens = grouped((6, 2, 5))
-    weights = torch.randn(
-        3, 3, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
-    )
+    weights = torch.randn(3, 3, 5, 32, dtype=torch.float64, generator=seeded(3))
     gradients = []
     for shared in (True, False):
         model.zero_grad(set_to_none=True)
-        if shared:
-            hidden = model(tokens, prefix, prefix_lengths)
-        else:
-            rows = [
-                torch.cat([prefix[g, :n].expand(3, n), tokens[g]], 1)
-                for g, n in enumerate(prefix_lengths)
-            ]
-            hidden = torch.stack(
-                [model(r[:, None])[:, 0, n:] for r, n in zip(rows, prefix_lengths)]
-            )
+        tiny.share_prompts(model, shared)
+        hidden = model(tokens, prefix, prefix_lengths)
         (model.lm_head(hidden).tanh() * weights).sum().backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        gradients.append(tiny.grads(model))
     assert tiny.distance(*gradients) < 1e-12
 
 
 def attention_inputs(lengths, M, L, H, Hk, D=8):
     """q, k, v of M rows for each prefix, and the prefixes' keys and values; the mask."""
     B, Lp = len(lengths) * M, max(lengths)
-    generator = torch.Generator().manual_seed(0)
-    shapes = (
-        (B, L, H, D),
-        (B, L, Hk, D),
-        (B, L, Hk, D),
-        (len(lengths), Lp, Hk, D),
-        (len(lengths), Lp, Hk, D),
-    )
-    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    tensors = [t.transpose(1, 2) for t in tensors]  # as the projections leave them
+    generator = seeded()
+    key, prefix = (B, L, Hk, D), (len(lengths), Lp, Hk, D)
+    tensors = [
+        # As the projections leave them.
+        torch.randn(shape, generator=generator, dtype=torch.float64).transpose(1, 2)
+        for shape in ((B, L, H, D), key, key, prefix, prefix)
+    ]
     return tensors, prefix_mask(torch.tensor(lengths), Lp, L)
 
 
@@ -188,9 +130,7 @@ def attended(function, tensors, mask, dtype=torch.float64):
     """The result and its gradients for all that goes in."""
     q, k, v, *prefix = leaves = [t.to(dtype, copy=True).requires_grad_() for t in tensors]
     out = function(q, k, v, prefix or None, mask)
-    weights = torch.randn(
-        out.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
-    ).to(dtype)
+    weights = torch.randn(out.shape, generator=seeded(1), dtype=torch.float64).to(dtype)
     return [out.detach().double(), *(g.double() for g in torch.autograd.grad(out, leaves, weights))]
 
 
@@ -201,10 +141,7 @@ def attended(function, tensors, mask, dtype=torch.float64):
 def test_attention_by_products_is_attention(lengths, M, L, H, Hk):
     tensors, mask = attention_inputs(lengths, M, L, H, Hk)
     for given in (tensors, tensors[:3]):
-        for ours, expected in zip(
-            attended(attend_by_products, given, mask), attended(attend, given, mask)
-        ):
-            torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+        close(attended(attend_by_products, given, mask), attended(attend, given, mask))
 
 
 @pytest.mark.parametrize("Lp", [309, 4000])

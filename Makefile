@@ -123,8 +123,9 @@ maze9: $(plots)  ## one laptop run with ESTIMATOR=maxrl
 	$(py) train.py maze9_laptop_sft --resume auto
 	$(py) train.py maze9_laptop --estimator $(ESTIMATOR) --resume auto
 
-clean:  ## remove .venv and caches; runs and data stay
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache *.egg-info
+clean:  ## remove caches, and .venv if make has made it; runs and data stay
+	[ -z "$(wildcard .venv/.plots .venv/.test .venv/.dev .venv/.bench .venv/.gguf)" ] || rm -rf .venv
+	rm -rf .pytest_cache .ruff_cache .mypy_cache *.egg-info
 
 # An environment with an extra: made once, and again when the pins change.
 $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/pyvenv.cfg

@@ -95,7 +95,7 @@ def data_files(name: str, split: str) -> list[Path]:
     if not path.is_dir():
         parts = name.split("/")
         owner = "/".join(parts[:2])
-        if path.suffix in FILES or not on_hub(owner):
+        if path.suffix.lower() in FILES or not on_hub(owner):
             return [path]
         folder = "/".join(parts[2:]) or folder
         pattern = f"{folder}/*.parquet"

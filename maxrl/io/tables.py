@@ -32,11 +32,11 @@ def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     """Yield the place of each row within a file, and what stands there."""
     with open(file, "rb") as opened:
         parquet = opened.read(4) == b"PAR1"
-    if parquet or file.suffix == ".parquet":
+    if parquet or file.suffix.lower() == ".parquet":
         for number, row in enumerate(parquet_rows(file), 1):
             yield f"row {number}", row
         return
-    if file.suffix == ".csv":
+    if file.suffix.lower() == ".csv":
         yield from csv_rows(file)
         return
     data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")

@@ -53,7 +53,7 @@ class Math(BoxedAnswers):
             make = f"data.{folder_name}.prepare"
             folder, _ = open_set(Path(directory) / folder_name, make, (file_name,))
             name = str(folder / file_name)
-        elif Path(name).suffix not in FILES and "/" not in name:
+        elif Path(name).suffix.lower() not in FILES and "/" not in name:
             raise ValueError(
                 f"there is no set {name!r}; use {', '.join(SETS)}, a data set of the hub, or a "
                 f"file that ends in {', '.join(FILES)}"

@@ -53,6 +53,15 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
         setattr(args, name, "something")
 
 
+def test_what_scripts_write_from_modelconfig_asks_for_nothing():
+    """As TRL's own scripts have it: revision, attn_implementation and dtype of a ModelConfig."""
+    asked = {"revision": "main", "attn_implementation": None, "dtype": torch.float32}
+    MaxRLConfig("x", model_init_kwargs=asked)
+    for changed in ({"dtype": torch.bfloat16}, {"revision": "a1b2"}, {"use_cache": True}):
+        with pytest.raises(UsageError, match="model_init_kwargs"):
+            MaxRLConfig("x", model_init_kwargs=asked | changed)
+
+
 @pytest.mark.parametrize("name", [*WHY_NOT, *FIELDS])
 def test_options_of_trl_lead_to_ours_on_the_command_line(name):
     """A refusal names options that exist."""

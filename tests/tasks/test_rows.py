@@ -30,7 +30,7 @@ def write(name: str, rows) -> str:
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
-    elif file.suffix == ".csv":
+    elif file.suffix.lower() == ".csv":
         with open(file, "w", newline="", encoding="utf-8-sig") as opened:
             writer = csv.DictWriter(opened, rows[0])
             writer.writeheader()
@@ -46,7 +46,7 @@ def prompts(name, split="train"):
     return load_task("prompts", split, **{split: name})
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.parquet", "any name"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "A.CSV", "a.parquet", "any name"])
 def test_every_kind_of_file_gives_the_same_rows(name):
     task = prompts(write(name, ROWS))
     assert [task[i].columns for i in range(len(task))] == ROWS

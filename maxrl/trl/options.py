@@ -280,7 +280,7 @@ def asks_nothing(name: str, value: Any) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     if name == "model_init_kwargs" and isinstance(value, dict):
         # TRL's scripts fill it from ModelConfig; these are its defaults, and what is done anyway.
-        usual = "None False main auto sdpa float32 torch.float32".split()
+        usual = ["None", "False", "main", "auto", "sdpa", "float32", "torch.float32"]
         return all(str(one) in usual for one in value.values())
     return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
 

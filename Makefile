@@ -75,7 +75,7 @@ torture: $(test)  ## 200 SIGKILLs at random moments and in writes, each run resu
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/speed/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
-	PYTHONPATH=.:tests:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
+	PYTHONPATH=.:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
 
 lint: $(dev)  ## ruff and mypy
 	$(py) -m ruff check .

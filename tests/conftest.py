@@ -8,7 +8,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("", "tests", "tests/helpers", "tests/ranks", "tests/faults")
+ROOMS = ("", "tests", "tests/helpers", "tests/bench", "tests/ranks", "tests/faults")
 # Of the processes that tests start; pytest itself reads `pythonpath` in pyproject.toml.
 os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / room) for room in ROOMS)
 import tiny  # noqa: E402

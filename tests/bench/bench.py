@@ -1,8 +1,8 @@
 """Speed of everything that takes time, in one table, ratios first: `make bench`.
 
-    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
-    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --show FILE.json
-    PYTHONPATH=.:tests:tests/helpers python tests/bench/bench.py --tiny --out /tmp/bench.json
+    PYTHONPATH=.:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
+    PYTHONPATH=.:tests/helpers python tests/bench/bench.py --show FILE.json
+    PYTHONPATH=.:tests/helpers python tests/bench/bench.py --tiny --out /tmp/bench.json
 
 The contestants of a row take turns after a warm-up: A B C A B C ... The ratio of a row is maxrl's
 work per second over that of the best of the others, from medians. Every row runs in a process of
@@ -25,56 +25,53 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TYPES = ("float32", "bfloat16")
-TEXT, TRL, IMAGES = "bench_text", "bench_trl", "bench_images"
-# A row's name: the module and the function that measures it, and its arguments.
-ROWS = {"limits": ("bench_turns", "limits", [])}
-ROWS |= {
-    f"rollouts/{shape}/{dtype}": (TEXT, "rollouts", [shape, dtype])
-    for shape in ("prompt-310", "256-tokens", "ragged", "49152-words")
-    for dtype in TYPES
-}
-ROWS |= {f"training/{dtype}": (TEXT, "training", [dtype]) for dtype in TYPES}
-ROWS |= {f"cpu/{name}": (TEXT, "cpu_form", [name]) for name in ("linear", "attention")}
-ROWS |= {
-    f"step/{size}/{dtype}": (TRL, "whole_step", [size, dtype, "maxrl"])
-    for size in ("17x17", "9x9")
-    for dtype in TYPES
-}
-ROWS |= {
-    f"rare/{size}/float32": (TRL, "whole_step", [size, "float32", "maxrl_rare"])
-    for size in ("17x17", "9x9")
-}
-ROWS |= {"rounds/9x9/float32": (TRL, "rounds", [])}
-ROWS |= {"step/images_laptop/float32": (IMAGES, "laptop", [])}
-ROWS |= {f"step/resnet50/{dtype}": (IMAGES, "resnet50", [dtype]) for dtype in TYPES}
-ROWS |= {
-    "loader": (IMAGES, "loader", []),
-    "verifiers/maze": (TEXT, "mazes", []),
-    "verifiers/math": (TEXT, "answers", []),
-}
-ROWS |= {f"scaling/{axis}": (TEXT, "scaling", [axis]) for axis in ("rollouts", "prompts", "length")}
-QUICK = (
-    "limits",
-    "rollouts/prompt-310/bfloat16",
-    "rollouts/ragged/bfloat16",
-    "training/bfloat16",
-    "step/17x17/bfloat16",
-    "step/9x9/float32",
-    "step/images_laptop/float32",
-    "loader",
-    "verifiers/maze",
-    "verifiers/math",
-)
+# A row's name, the function that measures it and its arguments. --quick has those with a star.
+TABLE = """
+* limits                         bench_turns.limits
+  rollouts/prompt-310/float32    bench_text.rollouts    prompt-310 float32
+* rollouts/prompt-310/bfloat16   bench_text.rollouts    prompt-310 bfloat16
+  rollouts/256-tokens/float32    bench_text.rollouts    256-tokens float32
+  rollouts/256-tokens/bfloat16   bench_text.rollouts    256-tokens bfloat16
+  rollouts/ragged/float32        bench_text.rollouts    ragged float32
+* rollouts/ragged/bfloat16       bench_text.rollouts    ragged bfloat16
+  rollouts/49152-words/float32   bench_text.rollouts    49152-words float32
+  rollouts/49152-words/bfloat16  bench_text.rollouts    49152-words bfloat16
+  training/float32               bench_text.training    float32
+* training/bfloat16              bench_text.training    bfloat16
+  cpu/linear                     bench_text.cpu_form    linear
+  cpu/attention                  bench_text.cpu_form    attention
+  step/17x17/float32             bench_trl.whole_step   17x17 float32 maxrl
+* step/17x17/bfloat16            bench_trl.whole_step   17x17 bfloat16 maxrl
+* step/9x9/float32               bench_trl.whole_step   9x9 float32 maxrl
+  step/9x9/bfloat16              bench_trl.whole_step   9x9 bfloat16 maxrl
+  rare/17x17/float32             bench_trl.whole_step   17x17 float32 maxrl_rare
+  rare/9x9/float32               bench_trl.whole_step   9x9 float32 maxrl_rare
+  rounds/9x9/float32             bench_trl.rounds
+* step/images_laptop/float32     bench_images.laptop
+  step/resnet50/float32          bench_images.resnet50  float32
+  step/resnet50/bfloat16         bench_images.resnet50  bfloat16
+* loader                         bench_images.loader
+* verifiers/maze                 bench_text.mazes
+* verifiers/math                 bench_text.answers
+  scaling/rollouts               bench_text.scaling     rollouts
+  scaling/prompts                bench_text.scaling     prompts
+  scaling/length                 bench_text.scaling     length
+"""
+ROWS = {}
+QUICK = []
+for line in TABLE.strip("\n").splitlines():
+    name, *call = line.removeprefix("*").split()
+    ROWS[name] = call
+    QUICK += [name] * line.startswith("*")
+PACKAGES = ("torch", "transformers", "trl", "accelerate", "numpy", "pillow")
+ALLOCATORS = ("MALLOC_", "PYTORCH_", "LD_PRELOAD")
+HEAD = "ratio | row | maxrl | work | of the matrix rate | the others, maxrl's speed over theirs"
 
 
 def cpu_model() -> str:
-    try:
-        return re.search(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text(), re.M).group(
-            1
-        )
-    except (OSError, AttributeError):
-        return platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    found = info.exists() and re.search(r"(?m)^model name\s*: (.*)", info.read_text())
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def version(package: str) -> str:
@@ -86,16 +83,9 @@ def version(package: str) -> str:
 
 def commit() -> str:
     """Of the repository, with a + where files differ from it; "" where there is no git."""
-
-    def git(*words):
-        return subprocess.run(
-            ["git", "-C", ROOT, *words], capture_output=True, text=True
-        ).stdout.strip()
-
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
-        return git("rev-parse", "--short", "HEAD") + "+" * bool(
-            git("status", "--porcelain", "-uno")
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""
 
@@ -116,57 +106,48 @@ def machine(device: str, threads: int) -> dict:
         "threads": threads,
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {
-            name: version(name)
-            for name in ("torch", "transformers", "trl", "accelerate", "numpy", "pillow")
-        },
-        "allocator": {
-            k: v
-            for k, v in os.environ.items()
-            if k.startswith(("MALLOC_", "PYTORCH_", "LD_PRELOAD"))
-        },
+        "versions": {name: version(name) for name in PACKAGES},
+        "allocator": {k: v for k, v in os.environ.items() if k.startswith(ALLOCATORS)},
     }
 
 
-def kind(where: dict) -> str:
-    """A machine's name in a file's name."""
+def default_file(where: dict, size: str) -> Path:
     precision = "bf16" if where["bfloat16"] else "float32"
-    return (where["gpu"] or f"cpu{where['cores']}-{precision}").lower().replace(" ", "-")
+    kind = where["gpu"] or f"cpu{where['cores']}-{precision}"
+    name = f"{where['date']}-{kind.lower().replace(' ', '-')}{size}.json"
+    return ROOT / "results/speed/bench" / name
 
 
-def measured(name: str, args) -> dict:
+def measured(name: str, threads: int, device: str, tiny: bool, turns: int) -> dict:
     """One row, in this process."""
     import bench_turns
 
-    module, function, arguments = ROWS[name]
-    bench_turns.start(args.threads, args.device, args.tiny)
-    found = getattr(importlib.import_module(module), function)(*arguments, turns=args.turns)
-    return {"name": name, "turns": args.turns} | found
+    function, *arguments = ROWS[name]
+    module, _, function = function.partition(".")
+    bench_turns.start(threads, device, tiny)
+    row = getattr(importlib.import_module(module), function)(*arguments, turns=turns)
+    return {"name": name, "turns": turns} | row
 
 
 def measure(name: str, args) -> dict:
     """One row, in a process of its own. What it prints last is the row."""
+    told = (name, args.threads, args.device, args.tiny, args.turns)
     if args.tiny:
         try:
-            return measured(name, args)
+            return measured(*told)
         except Exception:
             return {"name": name, "error": traceback.format_exc()[-2000:]}
-    told = {name: getattr(args, name) for name in ("threads", "device", "tiny", "turns")}
-    code = (
-        "import argparse, bench, json; "
-        f"row = bench.measured({name!r}, argparse.Namespace(**{told!r})); "
-        "print(); print(json.dumps(row))"
-    )
+    code = f"import bench, json; row = bench.measured{told}; print(); print(json.dumps(row))"
+    paths = [ROOT, ROOT / "tests/bench", ROOT / "tests/helpers"]
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{ROOT}/tests/bench:{ROOT}/tests/helpers",
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "OMP_NUM_THREADS": str(args.threads),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "TQDM_DISABLE": "1",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         return {"name": name, "error": done.stderr.strip()[-2000:]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -180,14 +161,13 @@ def run(args) -> dict:
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     args.threads = args.threads or torch.get_num_threads()
     where = machine(args.device, args.threads)
-    size = "-quick" * args.quick + "-tiny" * args.tiny
-    name = f"{where['date']}-{kind(where)}{size}.json"
-    file = args.out or ROOT / "results" / "bench" / name
+    file = args.out or default_file(where, "-quick" * args.quick + "-tiny" * args.tiny)
     found = json.loads(file.read_text()) if file.exists() else {"machine": where, "rows": []}
     rows = {row["name"]: row for row in found["rows"]}
     for name in QUICK if args.quick else ROWS:
         wanted = any(part in name for part in args.only or [""])
-        if wanted and "error" in rows.get(name, {"error": "not measured"}):
+        measured_before = name in rows and "error" not in rows[name]
+        if wanted and not measured_before:
             print(f"{name} ...", file=sys.stderr, flush=True)
             rows[name] = measure(name, args)
             found["rows"] = list(rows.values())
@@ -196,11 +176,18 @@ def run(args) -> dict:
     return found
 
 
+def listed(numbers: dict, form: str) -> str:
+    return ", ".join(f"{who} {format(number, form)}" for who, number in numbers.items())
+
+
+def medians(row: dict, by: str) -> dict[str, float]:
+    """The wall or CPU seconds of every contestant."""
+    return {who: statistics.median(times[by]) for who, times in row["times"].items()}
+
+
 def speeds(row: dict, by: str) -> dict[str, float]:
-    """Work per second of every contestant, by the medians of its wall or CPU seconds."""
-    return {
-        who: row["work"][who] / statistics.median(times[by]) for who, times in row["times"].items()
-    }
+    """Work per second of every contestant."""
+    return {who: row["work"][who] / seconds for who, seconds in medians(row, by).items()}
 
 
 def ratio(row: dict, by: str) -> float | None:
@@ -215,80 +202,56 @@ def ratio(row: dict, by: str) -> float | None:
 def doublings(row: dict, by: str) -> dict[str, float]:
     """Of a scaling row the worst factor from one point to the next, of time and of memory."""
     series = {}
-    for who, times in row["times"].items():
-        series.setdefault(who.rpartition(" ")[0], []).append(statistics.median(times[by]))
+    for who, seconds in medians(row, by).items():
+        series.setdefault(who.rpartition(" ")[0], []).append(seconds)
     series["memory"] = list(row["peaks"].values())
     return {name: max(b / a for a, b in zip(values, values[1:])) for name, values in series.items()}
 
 
-def matrix_rate(rows: list[dict], dtype: str, by: str) -> float | None:
-    """FLOP/s of a large matrix product, the first of the limits measured in the same run."""
-    limits = next((row for row in rows if row["name"] == "limits" and "error" not in row), None)
-    rates = speeds(limits, by).items() if limits and dtype else []
-    return next((rate for who, rate in rates if who.endswith(dtype)), None)
+def share(row: dict, rows: list[dict], by: str) -> str:
+    """A row's FLOP/s over those of a large matrix product, the first of the limits measured in the
+    same run."""
+    for limits in rows:
+        if limits["name"] == "limits" and "error" not in limits and "flops" in row:
+            ours, *_ = medians(row, by).values()
+            rates = speeds(limits, by)
+            peak = next(rate for who, rate in rates.items() if who.endswith(row["dtype"]))
+            return f"{row['flops'] / ours / peak:.0%}"
+    return ""
 
 
 def cells(row: dict, rows: list[dict], by: str) -> list[str]:
-    """Ratio; what; maxrl's seconds, work per second and share of the matrix rate; the others."""
+    """What HEAD says."""
+    name = row["name"]
     if "error" in row:
-        return ["failed", row["name"], "", "", "", row["error"].splitlines()[-1][:100]]
+        return ["failed", name, "", "", "", row["error"].splitlines()[-1][:100]]
+    name = f"{name}: {row['what']}"
+    if "peaks" in row:
+        worst = doublings(row, by)
+        factors = ", ".join(f"{what} x{factor:.2f}" for what, factor in worst.items())
+        points = ", ".join(f"{who} {t:.3g} s" for who, t in medians(row, by).items())
+        memory = listed(row["peaks"], ".2f")
+        return [f"x{max(worst.values()):.2f}", name, factors, "", "", f"{points}; GiB {memory}"]
     rates = speeds(row, by)
     ours, *others = rates
     seconds = row["times"][ours][by]
     spread = f"{statistics.median(seconds):.3g} s ({min(seconds):.3g}-{max(seconds):.3g})"
-    peak = matrix_rate(rows, row.get("dtype", ""), by)
-    share = (
-        f"{row['flops'] / statistics.median(seconds) / peak:.0%}" if peak and "flops" in row else ""
-    )
-    if "peaks" in row:
-        worst = doublings(row, by)
-        first = f"x{max(worst.values()):.2f}"
-        points = ", ".join(
-            f"{who} {statistics.median(times[by]):.3g} s" for who, times in row["times"].items()
-        )
-        memory = ", ".join(f"{who} {peak:.2f}" for who, peak in row["peaks"].items())
-        return [
-            first,
-            f"{row['name']}: {row['what']}",
-            ", ".join(f"{k} x{v:.2f}" for k, v in worst.items()),
-            "",
-            "",
-            f"{points}; GiB {memory}",
-        ]
-    first = f"{ratio(row, by):.2f}" if ratio(row, by) else ""
-    others = {who: rates[ours] / rates[who] if "rivals" in row else rates[who] for who in others}
-    rest = ", ".join(f"{who} {number:,.4g}" for who, number in others.items())
-    return [
-        first,
-        f"{row['name']}: {row['what']}",
-        spread,
-        f"{rates[ours]:,.4g} {row['unit']}/s",
-        share,
-        rest,
-    ]
+    first = ratio(row, by)
+    rest = {who: rates[ours] / rates[who] if first else rates[who] for who in others}
+    work = f"{rates[ours]:,.4g} {row['unit']}/s"
+    first = f"{first:.2f}" if first else ""
+    return [first, name, spread, work, share(row, rows, by), listed(rest, ",.4g")]
 
 
 def show(found: dict, by: str = "wall"):
     """The table as Markdown, from what the file holds alone."""
     where = dict(found["machine"])
-    versions = ", ".join(f"{name} {number}" for name, number in where.pop("versions").items())
-    print(
-        ", ".join(
-            f"{name} {value}"
-            for name, value in where.items()
-            if value != "" and name != "allocator"
-        )
-    )
-    print(f"{versions}; allocator {where['allocator'] or 'as it is'}\n")
-    head = [
-        "ratio",
-        "row",
-        "maxrl",
-        "work",
-        "of the matrix rate",
-        "the others, maxrl's speed over theirs",
-    ]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
+    versions = where.pop("versions")
+    allocator = where.pop("allocator")
+    said = {name: value for name, value in where.items() if value != ""}
+    print(listed(said, ""))
+    print(f"{listed(versions, '')}; allocator {allocator or 'as it is'}\n")
+    print(f"| {HEAD} |\n{'|---' * 6}|")
     for row in found["rows"]:
         print(f"| {' | '.join(cells(row, found['rows'], by))} |")
 

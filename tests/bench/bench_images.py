@@ -7,16 +7,19 @@ single forward as cross-entropy.
 
 import io
 import tempfile
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import bench_turns
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_turns import row, sized, take_turns
+from bench_turns import autocast, repeated, row, sized, take_turns
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
+from maxrl.build import make_optimizer
 from maxrl.classifier import ClassifierPolicy
 from maxrl.io.files import write_json
 from maxrl.models import from_config
@@ -30,13 +33,12 @@ def photograph(rng) -> bytes:
     a photograph."""
     image = np.zeros((256, 340, 3), np.float32)
     for step in (1, 2, 4, 8, 16, 32, 64, 128):
-        small = Image.fromarray(
-            rng.integers(0, 256, (256 // step + 2, 340 // step + 2, 3), dtype=np.uint8)
-        )
-        image += (
-            np.asarray(small.resize((340, 256), Image.Resampling.BICUBIC), np.float32) * step**0.5
-        )
-    image = (image - image.min()) / (image.max() - image.min()) * 255
+        shape = (256 // step + 2, 340 // step + 2, 3)
+        small = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
+        large = small.resize((340, 256), Image.Resampling.BICUBIC)
+        image += np.asarray(large, np.float32) * step**0.5
+    image -= image.min()
+    image *= 255 / image.max()
     file = io.BytesIO()
     Image.fromarray(image.astype(np.uint8)).save(file, "JPEG", quality=90)
     return file.getvalue()
@@ -47,68 +49,58 @@ def loader(turns: int) -> dict:
     count, batch, different, repeats = sized((512, 64, 64, 200), (8, 4, 2, 1))
     rng = np.random.default_rng(0)
     files = [photograph(rng) for _ in range(different)]
+    kilobytes = sum(map(len, files)) / different / 1000
+
+    def decode():
+        return Image.open(io.BytesIO(files[0])).convert("RGB")
+
+    image = decode()
+    box = random_box(340, 256, rng)
+
+    def crop():
+        image.resize((224, 224), Image.Resampling.BILINEAR, box, reducing_gap=2.0)
+
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         write_shard(folder, "train", 0, [(files[i % different], i % 10) for i in range(count)])
-        info = {
-            "encoding": "jpeg",
-            "classes": [str(i) for i in range(10)],
-            "counts": {"train": count},
-        }
+        classes = [str(i) for i in range(10)]
+        info = {"encoding": "jpeg", "classes": classes, "counts": {"train": count}}
         write_json(folder / "info.json", info)
         task = Images("train", folder, 224)
-        plan = [
-            (range(i, i + batch), [[0, 0, j, 1] for j in range(batch)])
-            for i in range(0, count, batch)
-        ]
-        image = Image.open(io.BytesIO(files[0])).convert("RGB")
-        box = random_box(340, 256, rng)
-        bilinear = Image.Resampling.BILINEAR
-        parts = {
-            "decoding alone, one core": lambda: Image.open(io.BytesIO(files[0])).convert("RGB"),
-            "crop and resize alone, one core": lambda: image.resize(
-                (224, 224), bilinear, box, reducing_gap=2.0
-            ),
-        }
-        contestants = {
-            f"{w} workers": lambda w=w: sum(len(batch) for batch in prefetched(task, plan, w))
-            for w in (2, 1, 0)
-        }
-        contestants |= {
-            name: lambda part=part: [part() for _ in range(repeats)] and None
-            for name, part in parts.items()
-        }
+        keys = [[0, 0, j, 1] for j in range(batch)]
+        plan = [(range(i, i + batch), keys) for i in range(0, count, batch)]
+
+        def load(workers):
+            for _ in prefetched(task, plan, workers):
+                pass
+
+        contestants = {f"{n} workers": partial(load, n) for n in (2, 1, 0)}
+        work = dict.fromkeys(contestants, count)
+        for name, part in {"decoding": decode, "crop and resize": crop}.items():
+            who = f"{name} alone, one core"
+            contestants[who] = partial(repeated, repeats, part)
+            work[who] = repeats
         times, _ = take_turns(contestants, turns)
-    work = {who: repeats if who in parts else count for who in times}
-    return row(
-        f"{count} JPEGs of {sum(map(len, files)) / different / 1000:.0f} kB to crops of 224",
-        times,
-        work,
-        "image",
-    )
+    return row(f"{count} JPEGs of {kilobytes:.0f} kB to crops of 224", times, work, "image")
 
 
-def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> tuple:
-    """Times of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and the
-    plainest loop."""
-    cfg = recipe()
-    torch.manual_seed(0)
+def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> dict:
+    """The row of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and
+    the plainest loop."""
+    cfg = replace(recipe(), lr=1e-3)
     classes = 1000 if recipe is imagenet else 200
+    what = f"a step of {batch} images of {size} pixels"
     batch, size = sized((batch, size), (2, 32))
     small = sized({}, {"depths": (1, 1, 1, 1), "width": 8})
-    model = from_config(cfg.model | small | {"num_labels": classes}).to(
-        bench_turns.device, memory_format=torch.channels_last
-    )
+    torch.manual_seed(0)
+    model = from_config(cfg.model | small | {"num_labels": classes})
+    model.to(bench_turns.device, memory_format=torch.channels_last)
     policy = ClassifierPolicy(model, range(classes), autocast=dtype == "bfloat16")
-    examples = ImageBatch(
-        torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8),
-        torch.arange(batch) % classes,
-    )
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=1e-3, momentum=cfg.momentum, weight_decay=cfg.weight_decay
-    )
+    optimizer = make_optimizer(cfg, model)
+    images = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8)
+    examples = ImageBatch(images, torch.arange(batch) % classes)
 
-    def step(estimator, drawn):
+    def learn(estimator, drawn):
         labels = drawn.labels[:, None]
         policy.backward(drawn, ADVANTAGES[estimator]((drawn.drawn == labels).float()))
         optimizer.step()
@@ -116,43 +108,25 @@ def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> tu
 
     def plain():
         moved = examples.to(bench_turns.device)
-        with torch.autocast(bench_turns.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+        with autocast(dtype):
             logits = model(moved.images.contiguous(memory_format=torch.channels_last))
         F.cross_entropy(logits.float(), moved.labels).backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    contestants = {
-        f"MaxRL {n}": lambda n=n: step("maxrl", policy.rollout(examples, n)) for n in rollouts
-    }
-    contestants |= {
-        "cross-entropy": lambda: step("supervised", policy.demonstrate(examples)),
-        "plain loop": plain,
-    }
-    return take_turns(contestants, turns)
+    contestants = {}
+    for n in rollouts:
+        contestants[f"MaxRL {n}"] = lambda n=n: learn("maxrl", policy.rollout(examples, n))
+    contestants["cross-entropy"] = lambda: learn("supervised", policy.demonstrate(examples))
+    contestants["plain loop"] = plain
+    times, flops = take_turns(contestants, turns)
+    more = {"dtype": dtype, "rivals": ["cross-entropy"], "flops": flops}
+    return row(what, times, batch, "image", **more)
 
 
 def laptop(turns: int) -> dict:
-    times, flops = steps(images_laptop, "float32", 256, 32, (1024, 128, 16), 4 * turns)
-    return row(
-        "a step of 256 images of 32 pixels",
-        times,
-        256,
-        "image",
-        dtype="float32",
-        rivals=["cross-entropy"],
-        flops=flops,
-    )
+    return steps(images_laptop, "float32", 256, 32, (1024, 128, 16), 4 * turns)
 
 
 def resnet50(dtype: str, turns: int) -> dict:
-    times, flops = steps(imagenet, dtype, 16, 224, (1024,), turns)
-    return row(
-        "a step of 16 images of 224 pixels",
-        times,
-        16,
-        "image",
-        dtype=dtype,
-        rivals=["cross-entropy"],
-        flops=flops,
-    )
+    return steps(imagenet, dtype, 16, 224, (1024,), turns)

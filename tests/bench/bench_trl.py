@@ -11,25 +11,23 @@ from dataclasses import replace
 
 import bench_turns
 import torch
-from bench_text import FreshMazes, peer, random_model
+from bench_text import WORDS, FreshMazes, peer, random_model
 from bench_turns import Times, counted, row, sized, take_turns, timed
 
 import train
 from data.maze.prepare import main as prepare
 from maxrl import build
-from maxrl.advantages import ADVANTAGES
-from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
 from maxrl.run import setup
 from maxrl.run.logger import step_metrics
-from maxrl.tasks.maze import VOCABULARY
 
-TASKS = {
+TASKS = {  # recipe, size of the mazes, prompts, rollouts
     "17x17": (maze17, 17, 8, 16),
     "9x9": (maze9_laptop, 9, 16, 32),
-}  # recipe, size of the mazes, prompts, rollouts
+}
+NEVER = WORDS.size  # a stop token that no model draws
 
 
 def our_step(cfg, task, policy):
@@ -37,32 +35,29 @@ def our_step(cfg, task, policy):
     its metrics."""
     optimizer = build.make_optimizer(cfg, policy.model)
     examples = [task[i] for i in range(cfg.prompts)]
-    steps = iter(range(cfg.steps))
+    numbers = iter(range(cfg.steps))
     sample = way_of_sampling(cfg, policy.rollout, task.rewards, range(cfg.prompts))
 
     def step():
-        now = next(steps)
-        sampled = sample(examples, now)
-        judged, rewards = with_verdict(sampled.rollouts, sampled.rewards)
-        advantages = ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, judged))
-        stats = policy.backward(judged, advantages)
-        return (
-            stats | train.update(cfg, policy, optimizer, stats, now) | step_metrics(sampled, None)
-        )
+        number = next(numbers)
+        sampled = sample(examples, number)
+        rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
+        advantages = train.estimate(cfg, rollouts, rewards)
+        stats = train.learn(cfg, policy, optimizer, rollouts, advantages, number)
+        return stats | step_metrics(sampled, None)
 
     return step
 
 
-def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
+def their_trainer(cfg, task, theirs, folder, turns: int, callback):
     """TRL's trainer on the same prompts; `callback` hears of every step."""
     from datasets import Dataset
     from transformers import PreTrainedTokenizerFast
     from trl import GRPOConfig, GRPOTrainer
 
     (N,) = cfg.rollouts
-    rows = cfg.prompts * N
     words = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend,
+        tokenizer_object=WORDS.backend,
         pad_token="<pad>",
         eos_token="<eos>",
         bos_token="<bos>",
@@ -75,7 +70,7 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
 
     options = GRPOConfig(
         folder,
-        per_device_train_batch_size=rows,
+        per_device_train_batch_size=cfg.prompts * N,
         num_generations=N,
         max_completion_length=cfg.max_response,
         max_steps=1 + turns,
@@ -96,9 +91,8 @@ def their_trainer(cfg, task, theirs, tokenizer, folder, turns: int, callback):
         dataloader_pin_memory=False,
     )
     prompts = Dataset.from_list([{"prompt": task[i].prompt} for i in range(cfg.prompts)])
-    return GRPOTrainer(
-        theirs, quarter_right, options, prompts, processing_class=words, callbacks=[callback]
-    )
+    others = {"processing_class": words, "callbacks": [callback]}
+    return GRPOTrainer(theirs, quarter_right, options, prompts, **others)
 
 
 def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
@@ -106,27 +100,23 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
     recipe, side, P, N = TASKS[size]
     P, N, L = sized((P, N, 48), (2, 4, 6))
-    cfg = replace(
-        recipe(), prompts=P, rollouts=N, max_response=L, precision=dtype, estimator=estimator
-    )
-    task, tokenizer, model = (
-        FreshMazes(side, P),
-        Tokenizer.from_vocabulary(VOCABULARY),
-        random_model(cfg.model),
-    )
-    task.stop_tokens = ()
+    cfg = replace(recipe(), prompts=P, rollouts=N, max_response=L, estimator=estimator)
+    cfg = replace(cfg, precision=dtype)
+    task = FreshMazes(side, P)
+    model = random_model(cfg.model)
     theirs = peer(model, torch.float32).train()
-    never = len(VOCABULARY)  # a stop token that no model draws
+    task.stop_tokens = ()
     device = bench_turns.device
     options = setup.policy_options(cfg, task, device)
-    policy = build.make_policy(model, tokenizer, [never], task, device, **options)
+    policy = build.make_policy(model, WORDS, [NEVER], task, device, **options)
     step = our_step(cfg, task, policy)
+    times = Times()
 
     def ours():
         metrics = step()
-        assert metrics["completions/min_length"] == L == metrics["completions/mean_length"]
+        assert metrics["completions/min_length"] == L
+        assert metrics["completions/mean_length"] == L
 
-    times = Times()
     flops = counted(ours)  # the warm-up
 
     class Turns(TrainerCallback):
@@ -141,11 +131,12 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
         def on_log(self, args, state, control, logs=None, **others):
             if "completions/mean_length" in logs:
-                assert logs["completions/mean_length"] == logs["completions/min_length"] == L, logs
+                assert logs["completions/min_length"] == L, logs
+                assert logs["completions/mean_length"] == L, logs
                 assert logs["frac_reward_zero_std"] == 0, logs
 
     with tempfile.TemporaryDirectory() as folder:
-        their_trainer(cfg, task, theirs, tokenizer, folder, turns, Turns()).train()
+        their_trainer(cfg, task, theirs, folder, turns, Turns()).train()
     what = f"a whole step of {P} x {N} x {L} tokens, {estimator}, against TRL's GRPOTrainer"
     return row(what, times, P * N * L, "token", dtype=dtype, rivals=["TRL"], flops=flops)
 
@@ -153,33 +144,28 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 def rounds(turns: int) -> dict:
     """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one
     try in .15 of them."""
+    found = {}
+
+    def contestant(who, **options):
+        cfg = replace(maze9_laptop(), prompts=sized(16, 2), eval_every=0, **options)
+        task, _ = setup.load_splits(cfg)
+        step = our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
+        return lambda: found.update({who: step()})
+
     with tempfile.TemporaryDirectory() as folder:
-        mazes, warm = f"{folder}/9x9", f"{folder}/warm"
-        count, until = sized((20_000, ["--stop-at-pass", ".15"]), (64, ["--steps", "1"]))
-        prepare(["--size", "9", "--train", str(count), "--out", mazes])
+        mazes = f"{folder}/9x9"
+        warm = f"{folder}/warm"
+        prepare(["--size", "9", "--train", sized("20000", "64"), "--out", mazes])
+        until = sized(["--stop-at-pass", ".15"], ["--steps", "1"])
         train.main(["maze9_laptop_sft", "--task.directory", mazes, *until, "--out", warm])
-        usual = replace(
-            maze9_laptop(),
-            init=warm,
-            prompts=sized(16, 2),
-            task_options={"size": 9, "directory": mazes},
-        )
-        contestants, found = {}, {}
-        for who, estimator, sizes in (
-            ("rounds", "maxrl_rare", sized((8, 8, 16, 32, 64), (2, 2, 4))),
-            ("at once", "maxrl", sized(128, 8)),
-        ):
-            cfg = replace(usual, estimator=estimator, rollouts=sizes)
-            task, _ = setup.load_splits(replace(cfg, eval_every=0))
-            step = our_step(
-                cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device)
-            )
-            contestants[who] = lambda who=who, step=step: found.__setitem__(who, step())
-        times, flops = take_turns(contestants, turns)
+        common = {"init": warm, "task_options": {"size": 9, "directory": mazes}}
+        sizes = sized((8, 8, 16, 32, 64), (2, 2, 4))
+        rare = contestant("rounds", estimator="maxrl_rare", rollouts=sizes, **common)
+        plain = contestant("at once", estimator="maxrl", rollouts=sized(128, 8), **common)
+        times, flops = take_turns({"rounds": rare, "at once": plain}, turns)
     what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
     what += "maxrl_rare, 128 at once with maxrl"
-    said = {
-        who: {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
-        for who, metrics in found.items()
-    }
+    said = {}
+    for who, metrics in found.items():
+        said[who] = {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
     return row(what, times, 1, "step", dtype="float32", rivals=["at once"], flops=flops, found=said)

@@ -3,6 +3,7 @@ machine's limits."""
 
 import contextlib
 import time
+from functools import partial
 from unittest import mock
 
 import torch
@@ -22,6 +23,7 @@ def start(threads: int, name: str, tiny: bool):
     global device, small
     small = tiny
     torch.set_num_threads(threads)
+    # As a run does it, with a run's settings.
     device = distributed.setup(name)[2]
     torch.manual_seed(0)
 
@@ -29,6 +31,16 @@ def start(threads: int, name: str, tiny: bool):
 def sized(full, tiny_one):
     """What a row works with: with --tiny, what any CPU does in a moment."""
     return tiny_one if small else full
+
+
+def low() -> bool:
+    """Whether this machine takes bfloat16 by itself."""
+    return distributed.use_bfloat16("auto", device)
+
+
+def autocast(dtype: str):
+    """The context of a forward in "float32" or "bfloat16"."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=dtype == "bfloat16")
 
 
 def now() -> tuple[float, float]:
@@ -41,10 +53,20 @@ def now() -> tuple[float, float]:
 
 def timed(function) -> tuple[float, float]:
     """Wall and CPU seconds of a call."""
-    wall, cpu = now()
+    wall, cpu_time = now()
     function()
     later, after = now()
-    return later - wall, after - cpu
+    return later - wall, after - cpu_time
+
+
+def repeated(repeats: int, function, *arguments):
+    """Call a function that often; its results are dropped."""
+    for _ in range(repeats):
+        function(*arguments)
+
+
+def peak_gb() -> float:
+    return distributed.peak_memory(device)["memory/peak_gb"]
 
 
 class Times(dict):
@@ -73,26 +95,20 @@ def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
 def counted(function) -> int:
     """The FLOPs of a call: 2 for a multiplication and addition of a matrix product; all pairs of an
     attention, seen or not."""
-    aten = torch.ops.aten
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
-    def attention_backward(gradient, q, k, v, *rest, **named):
+    def forward(q, k, v, *rest, **named):
+        return sdpa_flop_count(q, k, v)
+
+    def backward(gradient, q, k, v, *rest, **named):
         return sdpa_backward_flop_count(gradient, q, k, v)
 
+    attention = {flash: forward, flash_backward: backward}
+    counter = FlopCounterMode(display=False, custom_mapping=attention)
     # The counter knows torch's own products alone.
     plain_products = mock.patch.object(cpu, "mkl_is_slow", lambda: False)
-    with (
-        whole_biases(),
-        plain_products,
-        FlopCounterMode(
-            display=False,
-            custom_mapping={
-                aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *rest, **named: (
-                    sdpa_flop_count(q, k, v)
-                ),
-                aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward,
-            },
-        ) as counter,
-    ):
+    with whole_biases(), plain_products, counter:
         function()
     return counter.get_total_flops()
 
@@ -113,41 +129,33 @@ def whole_biases():
         del CausalBias.__new__
 
 
-def peak_gb() -> float:
-    return distributed.peak_memory(device)["memory/peak_gb"]
-
-
 def limits(turns: int) -> dict:
     """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy,
     read and written, and of a sum, read."""
-    contestants, work = {}, {}
+    contestants = {}
+    work = {}
+
+    def contest(who: str, each: int, total: int, function, *arguments):
+        """`each` is the work of a call; all calls of a turn do about `total`."""
+        repeats = sized(max(1, total // each), 1)
+        contestants[who] = partial(repeated, repeats, function, *arguments)
+        work[who] = each * repeats
+
     fast = 1 if device.type == "cpu" else 100
     shapes = (2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)
-    for shape in sized(shapes, ((64, 64, 64),)):
+    for rows, inner, columns in sized(shapes, ((64, 64, 64),)):
         for dtype in ("float32", "bfloat16"):
-            rows, inner, columns = shape
             a = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
             b = torch.randn(inner, columns, device=device).to(a.dtype)
-            repeats = sized(fast * 3 * 2048**3 // (rows * inner * columns), 1)
             who = f"[{rows},{inner}]x[{inner},{columns}] {dtype}"
-            contestants[who] = lambda a=a, b=b, repeats=repeats: (
-                [a @ b for _ in range(repeats)] and None
-            )
-            work[who] = 2 * rows * inner * columns * repeats
+            flops = 2 * rows * inner * columns
+            contest(who, flops, fast * 6 * 2048**3, torch.matmul, a, b)
     for megabytes in sized((256, 1), (1,)):
         source = torch.ones(megabytes * 2**18, device=device)
         target = torch.empty_like(source)
-        repeats = sized(fast * 1024 // megabytes, 1)
-        who = f"copy of {megabytes} MiB"
-        contestants[who] = lambda a=source, b=target, repeats=repeats: (
-            [b.copy_(a) for _ in range(repeats)] and None
-        )
-        work[who] = 2 * source.nbytes * repeats
-        who = f"sum of {megabytes} MiB"
-        contestants[who] = lambda a=source, repeats=repeats: (
-            [a.sum() for _ in range(repeats)] and None
-        )
-        work[who] = source.nbytes * repeats
+        copied = 2 * source.nbytes
+        contest(f"copy of {megabytes} MiB", copied, fast * 2**31, target.copy_, source)
+        contest(f"sum of {megabytes} MiB", source.nbytes, fast * 2**30, source.sum)
     times, _ = take_turns(contestants, turns)
     return row("FLOP/s, bytes/s", times, work, "FLOP")
 
@@ -157,8 +165,3 @@ def row(what: str, times: Times, work, unit: str, **more) -> dict:
     rivals, dtype, flops, peaks."""
     work = work if isinstance(work, dict) else dict.fromkeys(times, work)
     return {"what": what, "times": times, "work": work, "unit": unit, "peak_gb": peak_gb()} | more
-
-
-def low() -> bool:
-    """Whether this machine takes bfloat16 by itself."""
-    return distributed.use_bfloat16("auto", device)

@@ -1,55 +1,390 @@
 """The first thing to run on a GPU: does it all run there, is it right, and how fast is it?
 
-    PYTHONPATH=.:tests:tests/helpers python tests/gpu/gpu_check.py [--block 1] [--only NAME]
-    PYTHONPATH=.:tests:tests/helpers python tests/gpu/gpu_check.py --device cpu --tiny
+    PYTHONPATH=.:tests/helpers:tests/bench python tests/gpu/gpu_check.py [--block 1] [--only NAME]
+    PYTHONPATH=.:tests/helpers:tests/bench python tests/gpu/gpu_check.py --device cpu --tiny
 
 Block 1 asks whether everything runs and is right, block 2 how fast it is. An item that fails stops
 no other; --out gets a line of JSON for each. The second command tries the script on any machine.
 """
 
 import argparse
+import collections
+import copy
+import gc
+import itertools
 import json
+import os
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
+import warnings
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
-import gpu_items
-import gpu_runs
+import bench_turns
+import tiny
+import torch
+from bench_text import policy, quarter_right, random_model, random_prompts
+from bench_turns import peak_gb, sized, timed
+from published import PUBLISHED
+from torch.utils import collect_env
 
-BLOCKS = {
-    1: [
-        gpu_items.versions,
-        gpu_items.attention_values,
-        gpu_items.synchronisations,
-        gpu_runs.deterministic,
-        gpu_runs.torchrun,
-        gpu_runs.sharded,
-        gpu_runs.resumed,
-        gpu_runs.options,
-        gpu_runs.recipes,
-    ],
-    2: [
-        gpu_items.versions,
-        gpu_items.decode_smollm2,
-        gpu_items.decode_qwen3,
-        gpu_items.graphs,
-        gpu_items.whole_steps,
-    ],
-}
+from maxrl.recipes import maze9_laptop, maze17
+from maxrl.run import dry_run
+from maxrl.sampling import sampler
+from maxrl.sampling.sampler import generate, noise
+from maxrl.tasks.base import Example
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = Path(tempfile.gettempdir()) / "maxrl_gpu_check"
+SECONDS = 150  # that a command may take
+WARM_UP = ("maze17_sft", "maze9_laptop_sft")  # the recipe, and that of --tiny
+RL = ("maze17", "maze9_laptop")
+STAGES = ("seconds", "tokens_per_second", "memory", "completions/mean_length", "sampling")
+ONE_RANK = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+
+
+def versions() -> dict:
+    """What decides what follows."""
+    return {
+        "versions": collect_env.get_pretty_env_info().splitlines(),
+        "gpus": subprocess.getoutput("nvidia-smi").splitlines(),
+        "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
+        "attention_priority": [int(backend) for backend in torch._C._get_sdp_priority_order()],
+    }
+
+
+# Block 1, within this process.
+
+
+def attention_values() -> dict:
+    """Gradients against float64 on the CPU, and the sampler's log-probabilities against the
+    training forward's, with heads of a size and prompts of lengths that take other kernels."""
+    found = {}
+    wrong = []
+    for D, lengths in itertools.product(sized((64, 128), (64,)), ((40, 40, 40), (40, 33, 21))):
+        sizes = {"hidden_size": 4 * D, "intermediate_size": 8 * D, "head_dim": D}
+        model = random_model(tiny.SIZES | sizes)
+        exact = copy.deepcopy(model).to("cpu", torch.float64)
+        batch, advantages = random_batch(lengths, N=6, L=17)
+        expected = tiny.gradient(policy(exact), batch, advantages.double())
+        for name, most in (("float64", 1e-9), ("float32", 1e-3), ("bfloat16", 0.05)):
+            dtype = torch.float64 if name == "float64" else torch.float32
+            learner = policy(model.to(dtype), autocast=name == "bfloat16", max_tokens=24)
+            gradient = tiny.gradient(learner, batch, advantages.to(dtype)).cpu().double()
+            drawn = learner.rollout([asked(length) for length in lengths], 6)
+            stats = learner.backward(drawn, quarter_right(*drawn.lengths.shape))
+            apart = tiny.distance(gradient, expected)
+            sampler_apart = stats["sampling/logprob_abs_diff/mean"]
+            case = f"{name}, D = {D}, prompts {lengths}"
+            found[case] = {"gradient": apart, "sampler": sampler_apart}
+            if not max(apart, sampler_apart) < most:
+                wrong.append(case)
+    assert not wrong, (found, wrong)
+    return found
+
+
+def synchronisations() -> dict:
+    """Lines at which the host waits for the GPU: in 32 more tokens of sampling, and in a training
+    step."""
+    learner = policy(random_model(maze17().model), autocast=True)
+    prompts = random_prompts(4, sized(310, 20))
+    batch, advantages = random_batch((30, 30, 30, 30), N=8, L=40)
+
+    def sample(tokens):
+        with learner.precision():
+            generate(learner.model, prompts, noise(0, 0, range(4), 8, tokens), [99])
+
+    found = {
+        "32 tokens": waits(lambda: sample(32)),
+        "64 tokens": waits(lambda: sample(64)),
+        "training": waits(lambda: learner.backward(batch, advantages)),
+    }
+    # The counts of live rows are read a window late, from pinned memory: no warning is allowed for
+    # in a step.
+    more = sum(found["64 tokens"].values()) - sum(found["32 tokens"].values())
+    assert more <= 10, found
+    return found
+
+
+def waits(call) -> dict:
+    """How often the host waits for the device in a second call, by line; nothing on a CPU."""
+    call()
+    if not on_gpu():
+        return {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        call()
+        torch.cuda.set_sync_debug_mode("default")
+    said = [warning for warning in caught if "synchroniz" in str(warning.message)]
+    places = [f"{Path(warning.filename).name}:{warning.lineno}" for warning in said]
+    return dict(collections.Counter(places).most_common(20))
+
+
+# Block 1, as users run it: train.py and torchrun, in processes of their own.
+
+
+def run(*words, launcher=()):
+    """A command of the project, which must end well."""
+    command = [sys.executable, *launcher, *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, timeout=SECONDS, capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stdout[-600:], done.stderr[-600:])
+
+
+def data() -> Path:
+    """Mazes for the runs, made once."""
+    size = sized(17, 7)
+    folder = WORK / f"{size}x{size}"
+    if not (folder / "info.json").exists():
+        options = f"--size {size} --train {sized(100_000, 100)} --validation 19 --test 19"
+        run("-m", "data.maze.prepare", *options.split(), "--out", folder)
+    return folder
+
+
+def warm() -> Path:
+    """The warm-up that the other runs begin with; made once."""
+    if not (WORK / "warm" / "config.json").exists():
+        trained(WARM_UP, "warm", f"--steps {sized(100, 2)}")
+    return WORK / "warm"
+
+
+def trained(recipes: tuple, name: str, options: str, launcher=()) -> list[dict]:
+    """A run of train.py; the rows of its metrics.jsonl."""
+    out = WORK / name
+    if "--resume" not in options:
+        shutil.rmtree(out, ignore_errors=True)
+    options += f" --task.size {sized(17, 7)} --eval-every 0 --device {bench_turns.device.type}"
+    options += sized("", " --prompts 4 --max-response 24")
+    words = [sized(*recipes), "--task.directory", data(), "--out", out]
+    if recipes is WARM_UP:
+        options += " --stop-at-pass 0"
+    else:
+        # With a bonus for entropy every group is trained on, also where no rollout is right yet.
+        options += " --entropy-bonus 0.001" + sized("", " --rollouts 4")
+        words += ["--init", warm()]
+    run("train.py", *words, *options.split(), launcher=launcher)
+    return [json.loads(line) for line in (out / "metrics.jsonl").open()]
+
+
+def stages(rows: list[dict]) -> dict:
+    """Medians over the second half of a run: seconds of the stages, memory and lengths."""
+    late = rows[len(rows) // 2 :]
+    names = [name for name in late[0] if name.startswith(STAGES)]
+    return {name: statistics.median(row[name] for row in late) for name in names}
+
+
+def deterministic() -> dict:
+    """The same numbers twice with --deterministic true, in a warm-up and in reinforcement."""
+    found = {}
+    for recipes in (WARM_UP, RL):
+        found[recipes[0]] = both = []
+        for i in range(2):
+            rows = trained(recipes, f"same{i}", "--steps 2 --deterministic true")
+            both.append([(row["loss"], row["grad_norm"]) for row in rows])
+    for first, second in found.values():
+        assert first == second, found
+    return found
+
+
+def torchrun() -> dict:
+    """DDP by torchrun, over NCCL on a GPU, with one process, and what it costs beside plain
+    Python."""
+    options = f"--steps {sized(8, 2)}"
+    return {
+        "python": stages(trained(RL, "python", options))["seconds"],
+        "torchrun": stages(trained(RL, "torchrun", options, launcher=ONE_RANK))["seconds"],
+    }
+
+
+def sharded() -> dict:
+    """fully_shard with one rank gives the gradient of DDP; in a process group of its own."""
+    if not torch.distributed.is_initialized():
+        words = ["--only", "sharded", "--device", bench_turns.device.type, "--out", os.devnull]
+        run(__file__, *words, *sized([], ["--tiny"]), launcher=ONE_RANK)
+        return {}
+    batch, advantages = random_batch((9, 5, 1, 7), N=4, L=6)
+    expected = tiny.gradient(policy(random_model(tiny.SIZES)), batch, advantages)
+    learner = policy(random_model(tiny.SIZES).cpu(), shard=True)
+    learner.rollout([asked(9)], 2)
+    learner.backward(batch, advantages)
+    found = torch.cat([p.grad.full_tensor().flatten() for p in learner.model.parameters()])
+    apart = tiny.distance(found, expected)
+    assert apart < 1e-4, apart
+    return {"gradient": apart}
+
+
+def resumed() -> dict:
+    """A run of six steps and one that is continued after the fourth end with the same loss."""
+    whole = trained(WARM_UP, "whole", "--steps 6")
+    trained(WARM_UP, "part", "--steps 4")
+    part = trained(WARM_UP, "part", "--steps 6 --resume auto")
+    assert len(part) == 6, part
+    difference = abs(part[-1]["loss"] / whole[-1]["loss"] - 1)
+    assert difference < 0.01, difference
+    return {"relative": difference}
+
+
+def options() -> dict:
+    """LoRA, the KL term, several updates a step, gradient checkpointing and a budget for keys and
+    values."""
+    memory = f"--gradient-checkpointing true --kv-memory-gb {sized(0.2, 0.001)}"
+    updates = "--minibatches 2 --passes 2"
+    found = {}
+    for words in ("--lora-rank 4", "--beta 0.01", updates, memory):
+        rows = trained(RL, "options", f"--steps 2 {words}")
+        found[words] = [round(row["seconds"], 3) for row in rows]
+    return found
+
+
+def recipes() -> dict:
+    """The maze recipes as they are, beside the memory that --dry-run has said."""
+    plan = dry_run.plan(sized(maze17, maze9_laptop)())
+    return {
+        "warm-up": stages(trained(WARM_UP, "warm-up", f"--steps {sized(100, 2)}")),
+        "rl": stages(trained(RL, "rl", f"--steps {sized(10, 2)}")),
+        "planned_gb": dry_run.peak(plan) / 2**30,
+    }
+
+
+# Block 2.
+
+
+def decode_smollm2() -> dict:
+    return decoding("SmolLM2-360M-Instruct", *sized((32, 128, 50), (2, 2, 8)))
+
+
+def decode_qwen3() -> dict:
+    return decoding("Qwen3-1.7B-Base", *sized((8, 16, 200), (2, 2, 8)))
+
+
+def decoding(name: str, P: int, N: int, L: int) -> dict:
+    """Microseconds and kernels of one more token of a published model's size, random weights, and
+    the memory."""
+    published, _ = PUBLISHED[name]
+    model = random_model(sized(published, tiny.SIZES))
+    examples = [asked(sized(150, 9))] * P
+    peak_gb()
+
+    def sample(tokens):
+        learner = policy(model, stop=10**6, max_tokens=tokens, autocast=True, kv_memory_gb=64.0)
+        return lambda: learner.rollout(examples, N)
+
+    short = max(2, L // 4)
+    more = median_seconds(sample(L), 1) - median_seconds(sample(short), 1)
+    with without_graphs():
+        launched = kernels(sample(8)) - kernels(sample(4))
+    return {
+        "rows": P * N,
+        "us_a_step": round(1e6 * more / (L - short)),
+        "kernels_a_step": launched / 4,
+        "peak_gb": round(peak_gb(), 2),
+    }
+
+
+def kernels(function) -> int:
+    """How many kernels run in a second call (on a CPU: operations)."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kind = ProfilerActivity.CUDA if on_gpu() else ProfilerActivity.CPU
+    function()
+    with profile(activities=[kind]) as found:
+        timed(function)
+    return sum(event.device_type.name == kind.name for event in found.events())
+
+
+def graphs() -> dict:
+    """Sampling by CUDA graphs gives the tokens of sampling without, and microseconds a step of
+    both."""
+    found = {}
+    learner = policy(random_model(maze17().model), autocast=True, max_tokens=sized(180, 24))
+    for P, N in sized(((32, 128), (256, 128)), ((2, 4),)):
+        examples = [asked(sized(310, 20))] * P
+
+        def sample(examples=examples, N=N):
+            return learner.rollout(examples, N)
+
+        first = sample()
+        seconds = median_seconds(sample)
+        with without_graphs():
+            second = sample()
+            eager = median_seconds(sample)
+        steps = first.tokens.shape[-1]
+        # Products of other shapes round otherwise: where two tokens tie, a rollout may go another
+        # way.
+        both = min(steps, second.tokens.shape[-1])
+        equal = (first.tokens[..., :both] == second.tokens[..., :both]).all(-1)
+        same = float((equal & (first.lengths == second.lengths)).float().mean())
+        found[f"{P} x {N}"] = {
+            "steps": steps,
+            "us_graph": round(1e6 * seconds / steps),
+            "us_eager": round(1e6 * eager / steps),
+            "same_rollouts": same,
+        }
+        assert same >= 0.999, found
+    return found
+
+
+def whole_steps() -> dict:
+    """Steps of train.py in which every group is trained on, in large micro-batches."""
+    found = {}
+    for P, N in sized(((32, 128), (256, 128)), ((2, 4),)):
+        options = f"--steps {sized(6, 2)} --prompts {P} --rollouts {N}"
+        rows = trained(RL, "whole", f"{options} --micro-batch-tokens {sized(262_144, 512)}")
+        found[f"{P} x {N}"] = stages(rows)
+    return found
+
+
+# What items share.
+
+
+def on_gpu() -> bool:
+    return bench_turns.device.type == "cuda"
+
+
+def asked(words: int) -> Example:
+    return Example(" ".join(["WALL", "PATH"] * words)[: 5 * words - 1], "")
+
+
+def random_batch(lengths: tuple[int, ...], N: int, L: int):
+    """Random rollouts, all of which are trained on."""
+    batch = replace(tiny.rollouts(lengths, N=N, L=L), log_probs=None)
+    return batch, quarter_right(len(lengths), N) - 0.25
+
+
+def median_seconds(function, repeats: int = 3) -> float:
+    """Of a call, after one that is not counted."""
+    function()
+    return statistics.median(timed(function)[0] for _ in range(repeats))
+
+
+def without_graphs():
+    """Context in which sampling launches every kernel from the host."""
+    return mock.patch.object(sampler, "CudaGraph", lambda step, *_: lambda shape: step())
+
+
+RIGHT = [versions, attention_values, synchronisations, deterministic, torchrun, sharded]
+RIGHT += [resumed, options, recipes]
+FAST = [versions, decode_smollm2, decode_qwen3, graphs, whole_steps]
+BLOCKS = {1: RIGHT, 2: FAST}
 
 
 def check(item) -> dict:
     """Run one item: its name, whether it is well, its seconds, and what it found."""
     begin = time.monotonic()
     try:
-        found = item()
+        found = {"well": True} | item()
     except Exception:
-        found = {"wrong": traceback.format_exc()[-1500:]}
-    gpu_items.free()
-    wrong = found.pop("wrong", None)
-    seconds = round(time.monotonic() - begin, 1)
-    return {"item": item.__name__, "well": not wrong, "seconds": seconds, "wrong": wrong} | found
+        found = {"well": False, "wrong": traceback.format_exc()[-3000:]}
+    # What it held may be in the way of the next one.
+    gc.collect()
+    torch.cuda.empty_cache()
+    return {"item": item.__name__, "seconds": round(time.monotonic() - begin, 1)} | found
 
 
 def main() -> int:
@@ -60,18 +395,17 @@ def main() -> int:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--tiny", action="store_true", help="small sizes")
     args = parser.parse_args()
-    gpu_items.start(args.device, args.tiny)
-    items = dict.fromkeys(item for block in args.block for item in BLOCKS[block])
-    failed = 0
-    for item in items:
-        if args.only and item.__name__ not in args.only:
-            continue
-        row = check(item)
-        failed += not row["well"]
-        print(json.dumps(row), flush=True)
-        with args.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-    return int(failed > 0)
+    bench_turns.start(torch.get_num_threads(), args.device, args.tiny)
+    well = True
+    with args.out.open("a") as file:
+        for item in dict.fromkeys(item for block in args.block for item in BLOCKS[block]):
+            if args.only and item.__name__ not in args.only:
+                continue
+            row = check(item)
+            well &= row["well"]
+            print(json.dumps(row), flush=True)
+            print(json.dumps(row), file=file, flush=True)
+    return int(not well)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Every item of gpu_check.py is well on a CPU, at a tiny size, its runs within this process."""
 
+import bench_turns
 import gpu_check
-import gpu_items
-import gpu_runs
 import pytest
 
 import train
@@ -18,18 +17,19 @@ def work(tmp_path_factory):
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_an_item(item, work, monkeypatch):
-    in_its_own = gpu_runs.run
+    in_its_own = gpu_check.run
 
     def run(*words, launcher=()):
-        words = list(map(str, words))
-        if words[0] == "-c":
-            return in_its_own(*words)
-        program = {"train.py": train.main, "-m": lambda rest: prepare.main(rest[1:])}[words[0]]
-        return program(words[1:])
+        program, *rest = map(str, words)
+        if program == "train.py":
+            train.main(rest)
+        elif program == "-m":
+            prepare.main(rest[1:])
+        else:
+            in_its_own(*words, launcher=launcher)
 
-    monkeypatch.setattr(gpu_runs, "run", run)
-    monkeypatch.setattr(gpu_runs, "WORK", work)
-    monkeypatch.setattr(gpu_items, "small", True)
-    gpu_items.start("cpu", True)
+    monkeypatch.setattr(gpu_check, "run", run)
+    monkeypatch.setattr(gpu_check, "WORK", work)
+    monkeypatch.setattr(bench_turns, "small", True)
     row = gpu_check.check(ITEMS[item])
-    assert row["well"], row["wrong"]
+    assert row["well"], row

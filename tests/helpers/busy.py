@@ -21,15 +21,13 @@ HEAVY = [
 ]
 
 
-def right_answers(count: int) -> list[tuple[str, str]]:
-    """(box, answer) that are equal, but not to the letter."""
-    kinds = (
-        lambda n: (rf"\frac{{{n}}}{{{n + 1}}}", f"{n}/{n + 1}"),
-        lambda n: (f"x^2+{2 * n}x+{n * n}", f"(x+{n})^2"),
-        lambda n: (rf"{n}\sqrt{{2}}", rf"\sqrt{{{2 * n * n}}}"),
-        lambda n: (f"{n}.5", rf"\frac{{{2 * n + 1}}}{{2}}"),
-    )
-    return [kinds[i % len(kinds)](2 + i // len(kinds)) for i in range(count)]
+# (box, answer), equal for every n, but not to the letter.
+KINDS = (
+    lambda n: (rf"\frac{{{n}}}{{{n + 1}}}", f"{n}/{n + 1}"),
+    lambda n: (f"x^2+{2 * n}x+{n * n}", f"(x+{n})^2"),
+    lambda n: (rf"{n}\sqrt{{2}}", rf"\sqrt{{{2 * n * n}}}"),
+    lambda n: (f"{n}.5", rf"\frac{{{2 * n + 1}}}{{2}}"),
+)
 
 
 def main() -> int:
@@ -37,17 +35,18 @@ def main() -> int:
     parser.add_argument("--busy", type=int, default=16)
     parser.add_argument("--answers", type=int, default=200)
     args = parser.parse_args()
-    pairs = HEAVY + right_answers(args.answers - len(HEAVY))
+    more = [KINDS[i % 4](2 + i // 4) for i in range(args.answers - len(HEAVY))]
+    boxes, answers = zip(*HEAVY, *more)
     spin = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(spin) for _ in range(args.busy)]
     try:
-        boxes = [rf"\boxed{{{box}}}" for box, _ in pairs]
-        verdicts = verifiers.verify_math_batch(boxes, [answer for _, answer in pairs])
+        responses = [rf"\boxed{{{box}}}" for box in boxes]
+        verdicts = verifiers.verify_math_batch(responses, answers)
     finally:
         for process in others:
             process.kill()
     wrong = verdicts.count(0.0)
-    print(f"{len(pairs)} right answers beside {args.busy} busy processes: {wrong} judged wrong")
+    print(f"{len(boxes)} right answers beside {args.busy} busy processes: {wrong} judged wrong")
     return int(wrong > 0)
 
 

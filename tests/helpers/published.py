@@ -1,100 +1,19 @@
-"""The config.json of published models, and how many parameters each has."""
+"""The config.json of published models, as the hub has it, and how many parameters each has."""
 
-# The published config.json of each, as the hub has it.
-SMOLLM2 = {
-    "architectures": ["LlamaForCausalLM"],
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_act": "silu",
-    "hidden_size": 960,
-    "initializer_range": 0.02,
-    "intermediate_size": 2560,
-    "is_llama_config": True,
-    "max_position_embeddings": 8192,
-    "mlp_bias": False,
-    "model_type": "llama",
-    "num_attention_heads": 15,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 5,
-    "pad_token_id": 2,
-    "pretraining_tp": 1,
-    "rms_norm_eps": 1e-05,
-    "rope_interleaved": False,
-    "rope_scaling": None,
-    "rope_theta": 100000,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16", "fp16": "float16"}},
-    "transformers_version": "4.42.3",
-    "use_cache": True,
-    "vocab_size": 49152,
-}
-QWEN3_1_7B = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "attention_bias": False,
-    "attention_dropout": 0.0,
-    "bos_token_id": 151643,
-    "eos_token_id": 151643,
-    "head_dim": 128,
-    "hidden_act": "silu",
-    "hidden_size": 2048,
-    "initializer_range": 0.02,
-    "intermediate_size": 6144,
-    "max_position_embeddings": 32768,
-    "max_window_layers": 28,
-    "model_type": "qwen3",
-    "num_attention_heads": 16,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 8,
-    "rms_norm_eps": 1e-06,
-    "rope_scaling": None,
-    "rope_theta": 1000000,
-    "sliding_window": None,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.51.0",
-    "use_cache": True,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-QWEN3_4B = QWEN3_1_7B | {
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "max_window_layers": 36,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 36,
-}
-MAZE = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "attention_dropout": 0.0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "hidden_act": "silu",
-    "hidden_size": 256,
-    "initializer_range": 0.02,
-    "intermediate_size": 1024,
-    "max_position_embeddings": 512,
-    "max_window_layers": 28,
-    "model_type": "qwen2",
-    "num_attention_heads": 4,
-    "num_hidden_layers": 4,
-    "num_key_value_heads": 2,
-    "pad_token_id": 0,
-    "rms_norm_eps": 1e-06,
-    "rope_scaling": None,
-    "rope_theta": 1000000.0,
-    "sliding_window": 4096,
-    "tie_word_embeddings": True,
-    "torch_dtype": "float32",
-    "use_cache": True,
-    "use_sliding_window": False,
-    "vocab_size": 32,
-}
+import json
+from pathlib import Path
+
+
+def config(name: str) -> dict:
+    return json.loads((Path(__file__).parent / "published" / f"{name}.json").read_text())
+
+
+SMOLLM2 = config("SmolLM2-360M-Instruct")
+QWEN3_4B = config("Qwen3-4B-Base")
+MAZE = config("maze")
 PUBLISHED = {
     "SmolLM2-360M-Instruct": (SMOLLM2, 361_821_120),
-    "Qwen3-1.7B-Base": (QWEN3_1_7B, 1_720_574_976),
+    "Qwen3-1.7B-Base": (config("Qwen3-1.7B-Base"), 1_720_574_976),
     "Qwen3-4B-Base": (QWEN3_4B, 4_022_468_096),
     "maze": (MAZE, 3_944_704),
 }

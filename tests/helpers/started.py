@@ -15,9 +15,8 @@ from maxrl import config
 
 def started(path, *, main=True, **options):
     """As much of a directory.Run as its logger needs."""
-    cfg = config.Config(**options)
     return types.SimpleNamespace(
-        cfg=cfg,
+        cfg=config.Config(**options),
         recipe="",
         record={},
         resumed=None,

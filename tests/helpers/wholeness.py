@@ -1,11 +1,11 @@
 """Compares runs and checkpoints with other runs, with their own checksums, and after damage."""
 
-import itertools
 import json
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from maxrl import checkpoint
 
@@ -14,47 +14,51 @@ TIMES = re.compile("second|memory")  # metrics that depend on the machine
 
 def differences(expected: Path, run: Path) -> list[str]:
     """Return what differs between a run directory and the uninterrupted run's, and `unsound`."""
-    files = [{str(f.relative_to(d)) for f in d.rglob("*") if f.is_file()} for d in (expected, run)]
-    found = [f"{name} is missing" for name in sorted(files[0] - files[1])]
-    found += [f"{name} is left over" for name in sorted(files[1] - files[0])]
-    for name in sorted(files[0] & files[1]):
-        a, b = (comparable(directory / name) for directory in (expected, run))
+    there = files(expected)
+    here = files(run)
+    found = [f"{name} is missing" for name in sorted(there - here)]
+    found += [f"{name} is left over" for name in sorted(here - there)]
+    for name in sorted(there & here):
+        a = comparable(expected / name)
+        b = comparable(run / name)
         if Path(name).name == "metrics.jsonl":
-            found += different_metrics(a.decode(), b.decode())
+            found += different_metrics(a, b)
         elif a != b:
             found.append(f"{name} differs")
     return found + unsound(run)
 
 
-def comparable(file: Path) -> bytes:
-    """Return a file's bytes without what is different in every start of a run.
+def files(directory: Path) -> set[str]:
+    return {str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()}
+
+
+def comparable(file: Path) -> Any:
+    """Return what a file holds without what is different in every start of a run.
 
     That is some keys of recipe.json, and the checksums of recipe.json and of metrics.jsonl, which
     holds times.
     """
+    if file.name == "metrics.jsonl":
+        return [json.loads(line) for line in file.read_text().splitlines()]
     if file.name not in ("recipe.json", "checksums.json"):
         return file.read_bytes()
     content = json.loads(file.read_text())
-    kept = {}
-    for key, value in content.items():
-        if Path(key).name not in ("step", "earlier", "date", "recipe.json", "metrics.jsonl"):
-            kept[key] = value
-    return json.dumps(kept).encode()
+    other = {"step", "earlier", "date", "recipe.json", "metrics.jsonl"}
+    return [(key, repr(value)) for key, value in content.items() if Path(key).name not in other]
 
 
-def different_metrics(a: str, b: str) -> list[str]:
+def different_metrics(expected: list[dict], found: list[dict]) -> list[str]:
     """Return the metrics that differ between two files, except times and memory."""
-    found = []
-    rows = [[json.loads(line) for line in text.splitlines()] for text in (a, b)]
-    for number, (x, y) in enumerate(itertools.zip_longest(*rows)):
-        if x is None or y is None:
-            return [*found, f"metrics.jsonl has {len(rows[1])} lines, not {len(rows[0])}"]
-        if list(x) != list(y):
-            found.append(f"metrics.jsonl, line {number}: other names, {sorted(set(x) ^ set(y))}")
-        for name in x:
-            if name in y and not TIMES.search(name) and repr(x[name]) != repr(y[name]):
-                found.append(f"metrics.jsonl, step {x['step']}: {name} is {y[name]}, not {x[name]}")
-    return found
+    if len(found) != len(expected):
+        return [f"metrics.jsonl has {len(found)} lines, not {len(expected)}"]
+    wrong = []
+    for number, (a, b) in enumerate(zip(expected, found)):
+        if list(a) != list(b):
+            wrong.append(f"metrics.jsonl, line {number}: other names, {sorted(set(a) ^ set(b))}")
+        for name in a.keys() & b.keys():
+            if not TIMES.search(name) and repr(a[name]) != repr(b[name]):
+                wrong.append(f"metrics.jsonl, step {a['step']}: {name} is {b[name]}, not {a[name]}")
+    return wrong
 
 
 def unsound(run: Path) -> list[str]:
@@ -72,9 +76,7 @@ def unsound(run: Path) -> list[str]:
     return found
 
 
-def damages(
-    whole: bytes, rng: random.Random, cuts: int = 20, flips: int = 100
-) -> Iterator[tuple[str, bytes]]:
+def damages(whole: bytes, rng: random.Random, cuts=20, flips=100) -> Iterator[tuple[str, bytes]]:
     """Yield what was done and the bytes after it, for `cuts` shorter files and `flips` bits."""
     for i in range(cuts):
         size = min(len(whole) * i // (cuts - 1), len(whole) - 1)
@@ -86,9 +88,7 @@ def damages(
         yield f"bit {bit} flipped", bytes(flipped)
 
 
-def unnoticed(
-    path: Path, rng: random.Random, cuts: int = 20, flips: int = 100
-) -> tuple[int, list[str]]:
+def unnoticed(path: Path, rng: random.Random, cuts=20, flips=100) -> tuple[int, list[str]]:
     """Damage each file of a checkpoint in turn, then remove it.
 
     Returns how many damages there were, and those that `checkpoint.first_problem` missed or blamed
@@ -96,18 +96,22 @@ def unnoticed(
     """
     tried = 0
     missed = []
-    for file in sorted(f for f in path.rglob("*") if f.is_file()):
+
+    def judge(name: str, what: str):
+        nonlocal tried
+        tried += 1
+        said = checkpoint.first_problem(path)
+        if not said or (name not in said and name != "checksums.json"):
+            missed.append(f"{name} {what}: {said or 'not noticed'}")
+
+    for name in sorted(files(path)):
+        file = path / name
         whole = file.read_bytes()
-        name = str(file.relative_to(path))
-        for what, left in [*damages(whole, rng, cuts, flips), ("taken away", None)]:
-            if left is None:
-                file.unlink()
-            else:
-                file.write_bytes(left)
-            said = checkpoint.first_problem(path)
-            tried += 1
-            if not said or (name not in said and name != "checksums.json"):
-                missed.append(f"{name} {what}: {said or 'not noticed'}")
+        for what, left in damages(whole, rng, cuts, flips):
+            file.write_bytes(left)
+            judge(name, what)
+        file.unlink()
+        judge(name, "taken away")
         file.write_bytes(whole)
         if said := checkpoint.first_problem(path):
             missed.append(f"{name} is whole again: {said}")

@@ -42,12 +42,18 @@ TESTS = {  # what covers each file, the quickest first
     "maxrl/sampling/sampler.py": "learning/test_sampler learning/test_decode_step"
     " learning/test_memory proofs/test_rounds learning/test_policy",
 }
-PAIRS = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn Add Sub Mult Div BitAnd BitOr And Or"
-SWAPS = dict(zip(PAIRS.split()[::2], PAIRS.split()[1::2]))
-SWAPS |= {new: old for old, new in SWAPS.items()}
-SWAPS |= {"Pow": "Mult", "FloorDiv": "Mult", "Mod": "Mult"}
-NAMES = {"any": "all", "min": "max", "ones_like": "zeros_like", "argmin": "argmax"}
-NAMES |= {new: old for old, new in NAMES.items()}
+OPERATORS = "Lt-LtE Gt-GtE Eq-NotEq Is-IsNot In-NotIn Add-Sub Mult-Div BitAnd-BitOr And-Or"
+NAMES = "any-all min-max ones_like-zeros_like argmin-argmax"
+SWAPS = {"Pow": "Mult", "FloorDiv": "Mult", "Mod": "Mult"}
+for pair in f"{OPERATORS} {NAMES}".split():
+    one, other = pair.split("-")
+    SWAPS |= {one: other, other: one}
+
+
+def swapped(operator: ast.AST) -> ast.AST | None:
+    """Return the operator that takes the place of another, None if none does."""
+    name = SWAPS.get(type(operator).__name__)
+    return getattr(ast, name)() if name else None
 
 
 def changes(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -69,16 +75,16 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             # Without the first assignment of a name every test fails.
             if re.search(rf"(?<![.\w]){re.escape(ast.unparse(target))}\b", ast.unparse(value)):
                 yield node, "pass"
-        case ast.Compare(ops=[op]) if type(op).__name__ in SWAPS:
-            yield other(ops=[getattr(ast, SWAPS[type(op).__name__])()])
-        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op).__name__ in SWAPS:
-            yield other(op=getattr(ast, SWAPS[type(op).__name__])())
+        case ast.Compare(ops=[op]) if swapped(op):
+            yield other(ops=[swapped(op)])
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if swapped(op):
+            yield other(op=swapped(op))
         case ast.UnaryOp(operand=operand):
             yield node, ast.unparse(operand)
-        case ast.Attribute(attr=name) if name in NAMES:
-            yield other(attr=NAMES[name])
-        case ast.Name(id=name) if name in NAMES:
-            yield node, NAMES[name]
+        case ast.Attribute(attr=name) if name in SWAPS:
+            yield other(attr=SWAPS[name])
+        case ast.Name(id=name) if name in SWAPS:
+            yield node, SWAPS[name]
         case ast.Constant(value=bool(value)):
             yield node, str(not value)
         case ast.Constant(value=int(value)):
@@ -109,57 +115,73 @@ def cleaned(lines: list[str]) -> list[str]:
     return [line.split("  #")[0].strip() for line in lines]
 
 
+def possible(file: str, text: str) -> Iterator[dict]:
+    """Yield every mutation of a file."""
+    lines = text.splitlines()
+    for function, part, new in sites(ast.parse(text)):
+        first = part.lineno - 1
+        last = part.end_lineno - 1
+        after = lines[first][: part.col_offset] + new + lines[last][part.end_col_offset :]
+        mutation = {
+            "file": file,
+            "line": first + 1,
+            "function": function,
+            "before": cleaned(lines[first : last + 1]),
+            "after": cleaned([after])[0],
+            "change": f"{ast.get_source_segment(text, part)} -> {new}",
+        }
+        mutation["occurrence"] = len([line for line in places(text, mutation) if line < first])
+        yield mutation
+
+
 def drawn(root: Path, count: int, seed: int) -> list[dict]:
     """Draw mutations of the files in TESTS, as many of each as it has places for them."""
     choices = random.Random(seed)
     found = {}
     for file in TESTS:
-        lines = (root / file).read_text().splitlines()
         by_line: dict[int, list] = {}
-        for function, part, text in sites(ast.parse("\n".join(lines))):
-            first, last = part.lineno - 1, part.end_lineno - 1
-            after = lines[first][: part.col_offset] + text + lines[last][part.end_col_offset :]
-            before = cleaned(lines[first : last + 1])
-            shown = ast.get_source_segment("\n".join(lines), part)
-            mutation = {"file": file, "line": first + 1, "function": function, "before": before}
-            mutation |= {"after": cleaned([after])[0], "change": f"{shown} -> {text}"}
-            same = [i for i in places(lines, mutation) if i < first]
-            by_line.setdefault(first, []).append(mutation | {"occurrence": len(same)})
+        for mutation in possible(file, (root / file).read_text()):
+            by_line.setdefault(mutation["line"], []).append(mutation)
         # At most one of a line, so that they lie all over the file.
-        found[file] = [choices.choice(line) for line in by_line.values()]
+        found[file] = [choices.choice(some) for some in by_line.values()]
     total = sum(map(len, found.values()))
-    return [
-        mutation
-        for file, some in found.items()
-        for mutation in choices.sample(some, min(len(some), round(count * len(some) / total)))
-    ]
+    chosen = []
+    for some in found.values():
+        chosen += choices.sample(some, min(len(some), round(count * len(some) / total)))
+    return chosen
 
 
-def places(lines: list[str], mutation: dict) -> list[int]:
+def spans(text: str, name: str) -> Iterator[tuple[int, int]]:
+    """Yield the lines, from one to before another, of all functions of a name; "" is the file."""
+    if not name:
+        yield 0, len(text.splitlines())
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            yield min(part.lineno for part in [*node.decorator_list, node]) - 1, node.end_lineno
+
+
+def places(text: str, mutation: dict) -> list[int]:
     """Where the lines of a mutation stand in functions of its function's name."""
+    lines = cleaned(text.splitlines())
     before = mutation["before"]
-    name = mutation["function"].split(".")[-1]
     found = set()
-    tree = ast.parse("\n".join(lines))
-    for node in ast.walk(tree):
-        if getattr(node, "name", "") == name or (not name and node is tree):
-            decorators = [part.lineno for part in getattr(node, "decorator_list", [])]
-            first = min([getattr(node, "lineno", 1), *decorators]) - 1
-            some = cleaned(lines[first : getattr(node, "end_lineno", len(lines))])
-            size = len(before)
-            found |= {first + i for i in range(len(some)) if some[i : i + size] == before}
+    for first, last in spans(text, mutation["function"].split(".")[-1]):
+        for i in range(first, last - len(before) + 1):
+            if lines[i : i + len(before)] == before:
+                found.add(i)
     return sorted(found)
 
 
 def applied(root: Path, mutation: dict) -> tuple[Path, str] | None:
     """Return the file that a mutation changes and its new text; None if its lines are gone."""
     for path in [root / mutation["file"], *sorted(root.glob("maxrl/**/*.py"))]:
-        lines = path.read_text().splitlines() if path.exists() else []
-        found = places(lines, mutation)
-        if len(found) > mutation["occurrence"]:
-            first = found[mutation["occurrence"]]
-            indent = re.match(" *", lines[first])[0]
-            lines[first : first + len(mutation["before"])] = [indent + mutation["after"]]
+        text = path.read_text() if path.exists() else ""
+        found = places(text, mutation)[mutation["occurrence"] :]
+        if found:
+            lines = text.splitlines()
+            indent = re.match(" *", lines[found[0]])[0]
+            end = found[0] + len(mutation["before"])
+            lines[found[0] : end] = [indent + mutation["after"]]
             return path, "\n".join(lines) + "\n"
     return None
 
@@ -168,9 +190,8 @@ def killed_by(root: Path, tests: str) -> str:
     """Run tests; return the first that failed, "" if none did."""
     files = [f"tests/{name}" if "/" not in name else f"tests/{name}.py" for name in tests.split()]
     command = [sys.executable, "-m", "pytest", "-x", "--tb=no", "-p", "no:cacheprovider", *files]
-    process = subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen(command, cwd=root, **options)
     try:
         said, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -181,6 +202,28 @@ def killed_by(root: Path, tests: str) -> str:
     failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", said, re.M)
     # Without conftest.py pytest names no test.
     return failed[1] if failed else said.strip().splitlines()[-1]
+
+
+def tried(root: Path, mutation: dict) -> str:
+    """Return what notices a mutation: a test, or that it is gone, or has survived."""
+    found = applied(root, mutation)
+    if not found:
+        return "gone"
+    path, text = found
+    original = path.read_text()
+    path.write_text(text)
+    killer = killed_by(root, TESTS[mutation["file"]])
+    path.write_text(original)
+    return killer or "survived"
+
+
+def copied(root: Path):
+    """Copy the tree, without what git ignores."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for file in subprocess.check_output(command, cwd=ROOT, text=True).splitlines():
+        if (ROOT / file).exists():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, root / file)
 
 
 def main() -> None:
@@ -198,35 +241,23 @@ def main() -> None:
             mutation.pop("by", None)
     else:
         mutations = drawn(ROOT, args.count, args.seed)
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory) / "tree"
-        files = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-        for file in subprocess.check_output(files, cwd=ROOT, text=True).splitlines():
-            if (ROOT / file).exists():
-                (root / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / file, root / file)
+    with tempfile.TemporaryDirectory() as root:
+        root = Path(root)
+        copied(root)
         for tests in TESTS.values():
             failed = killed_by(root, tests)
             assert not failed, f"{failed} fails without a mutation"
         for mutation in mutations:
-            if "by" in mutation:
-                continue
-            start = time.monotonic()
-            found = applied(root, mutation)
-            by = "gone"
-            if found:
-                path, text = found
-                original = path.read_text()
-                path.write_text(text)
-                by = killed_by(root, TESTS[mutation["file"]]) or "survived"
-                path.write_text(original)
-            mutation |= {"by": by, "seconds": round(time.monotonic() - start)}
-            args.out.write_text(json.dumps(mutations, indent=1))
+            if "by" not in mutation:
+                start = time.monotonic()
+                mutation["by"] = tried(root, mutation)
+                mutation["seconds"] = round(time.monotonic() - start)
+                args.out.write_text(json.dumps(mutations, indent=1))
     print("| file | line | mutation | killed by | s |\n|---|---|---|---|---|")
     for mutation in mutations:
         change = " ".join(mutation["change"].replace("|", "\\|").split())
         row = [mutation["file"], mutation["line"], f"`{change}`", mutation["by"]]
-        print("|", *row, mutation["seconds"], sep=" | ".lstrip(), end=" |\n")
+        print("|", " | ".join(map(str, [*row, mutation["seconds"]])), "|")
 
 
 if __name__ == "__main__":

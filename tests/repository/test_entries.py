@@ -2,7 +2,6 @@
 command that they or a page print is read by the program it names."""
 
 import argparse
-import ast
 import os
 import re
 import runpy
@@ -12,8 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import machines
 import pytest
 from conftest import ROOT
+from pages import FOLDERS, PAGES, TARGETS, commands
 
 from maxrl.errors import UsageError
 from maxrl.run import command_line, grid
@@ -60,10 +61,6 @@ STARTED = {
     "tests/repository/mutations.py": "--help",
     "tests/tasks/verdicts.py": "tests/tasks/test_verify_math.py",
 }
-FOLDERS = ("maxrl", "data", "results", "tests")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-PAGES += [page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))]
-TARGETS = re.findall(r"(?m)^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text())
 # A stand-in for Python: it notes its words, and a training leaves the directory of a finished run.
 PYTHON = r"""#!/bin/bash
 [ "$1" = -c ] && exec {python} "$@"
@@ -82,15 +79,13 @@ line=$(printf '%q ' "$@") && echo "$line" >> {said}
 
 def programs() -> set[str]:
     """Every file that does something when it is started, except tests."""
-    found = {file.relative_to(ROOT).as_posix() for file in ROOT.glob("results/*.ipynb")}
-    found |= {file.relative_to(ROOT).as_posix() for file in ROOT.glob("results/*.html")}
+    found = [*ROOT.glob("results/*.ipynb"), *ROOT.glob("results/*.html")]
     files = [*ROOT.glob("*.py"), *(f for name in FOLDERS for f in (ROOT / name).rglob("*.py"))]
     for file in files:
-        guards = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.If)]
-        started = any(ast.unparse(node.test) == "__name__ == '__main__'" for node in guards)
-        if started and not file.name.startswith("test_"):
-            found.add(file.relative_to(ROOT).as_posix())
-    return found
+        starts = re.search(r'(?m)^if __name__ == "__main__":', file.read_text())
+        if starts and not file.name.startswith("test_"):
+            found.append(file)
+    return {file.relative_to(ROOT).as_posix() for file in found}
 
 
 def test_every_program_is_started():
@@ -98,8 +93,8 @@ def test_every_program_is_started():
     assert set(STARTED) == programs()
     for program, how in STARTED.items():
         if how.startswith("tests/"):
-            text, names = (ROOT / how).read_text(), Path(program).with_suffix("").parts[-2:]
-            assert any(re.search(rf"\b{name}\b", text) for name in names), program
+            names = "|".join(Path(program).with_suffix("").parts[-2:])
+            assert re.search(rf"\b({names})\b", (ROOT / how).read_text()), program
 
 
 @pytest.mark.parametrize(
@@ -112,7 +107,7 @@ def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
     file = ROOT / program
     if program.startswith("results/"):
         file = Path(program)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True)
         shutil.copy(ROOT / program, file)
     monkeypatch.setattr("sys.argv", [program, *STARTED[program].split()])
     try:
@@ -121,27 +116,24 @@ def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
         assert not end.code
 
 
-def test_the_rows_of_machines(monkeypatch, in_a_directory_of_its_own):
+def test_the_rows_of_machines(monkeypatch, tmp_path):
     """Every row starts the suite in its environment; the worst exit code is that of all."""
-    copy, told = Path("tests/repository/machines.py"), []
-    copy.parent.mkdir(parents=True)
-    shutil.copy(ROOT / copy, copy)
+    told = []
 
     def suite(words, env, stdout, stderr):
         stdout.write("1 passed\n")
         told.append(env.get("ATEN_CPU_CAPABILITY"))
         return subprocess.CompletedProcess(words, len(told) == 2)
 
+    monkeypatch.setattr(machines, "OUT", tmp_path)
     monkeypatch.setattr(subprocess, "run", suite)
-    monkeypatch.setattr("sys.argv", [str(copy), "native", "smallest", "avx2"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(copy), run_name="__main__")
-    assert end.value.code == 1 and told[1:] == ["default", "avx2"]
+    assert machines.main(["native", "smallest", "avx2"]) == 1
+    assert told[1:] == ["default", "avx2"]
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """started("make", "demo") -> the commands of Python that it gives, of one that only notes."""
+    """started("demo") -> the commands of Python that the target gives, of one that only notes."""
     if not shutil.which("make"):
         pytest.skip("there is no make")
     place = tmp_path_factory.mktemp("started")
@@ -154,13 +146,13 @@ def started(tmp_path_factory):
     python.write_text(PYTHON.format(python=sys.executable, said=said))
     python.chmod(0o755)
     kept = {name: v for name, v in os.environ.items() if not name.startswith(("MAKE", "PYTHON"))}
-    kept |= {"PATH": f"{python.parent}:{kept['PATH']}", "JOBS": "2", "LR": "0.3"}
-    kept |= dict.fromkeys(("MAXRL", "GRPO", "RLOO"), "1e-4")
+    kept |= {"PATH": f"{python.parent}:{kept['PATH']}", "JOBS": "2"}
 
-    def start(*words):
+    def start(target):
         said.write_text("")
-        done = subprocess.run(words, cwd=place, env=kept, capture_output=True, text=True)
-        assert done.returncode == 0, (words, done.stderr)
+        command = ["make", target, "PYTHON=python", "VENV=", "GPUS=2"]
+        done = subprocess.run(command, cwd=place, env=kept, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         return [shlex.split(line) for line in said.read_text().splitlines()]
 
     return start
@@ -182,22 +174,23 @@ def read(monkeypatch):
         raise Read
 
     def read(words):
-        ours = [i for i, word in enumerate(words) if word.endswith(".py")]
-        words = words[ours[0] :] if words[:2] == ["-m", "torch.distributed.run"] else words
-        file = words[1].replace(".", "/") + ".py" if words[0] == "-m" else words[0]
-        rest = words[2:] if words[0] == "-m" else words[1:]
+        if words[:2] == ["-m", "torch.distributed.run"]:
+            script = [word.endswith(".py") for word in words].index(True)
+            words = words[script:]
+        file, *rest = words
+        if file == "-m":
+            path, *rest = rest
+            file = path.replace(".", "/")
+            file += "/__main__.py" if Path(file).is_dir() else ".py"
         if file not in STARTED:
-            assert words[0] == "-m" and not words[1].startswith(("maxrl", "data")), words
-            assert all((ROOT / word).exists() for word in rest if word.startswith("tests/")), words
-        elif file == "train.py" and not lacking(rest):
-            command_line.read_recipe(rest, "")
+            # A program of somebody else's.
+            assert Path(file).parts[0] not in FOLDERS, words
+            assert all(Path(word).exists() for word in rest if word.startswith("tests/")), words
+        elif file == "train.py":
+            if not lacking(rest):
+                command_line.read_recipe(rest, "")
         elif file == "maxrl/grid.py":
             assert grid.main(rest) is None
-        elif file == "results/lab.py":
-            monkeypatch.setattr(lab, "STUDIES", [*lab.STUDIES, "STUDY"])
-            with pytest.raises(Read), monkeypatch.context() as patch:
-                patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
-                lab.main(rest)
         elif file.startswith("data/") or re.search("argparse|arguments", Path(file).read_text()):
             monkeypatch.setattr("sys.argv", [file, *rest])
             with monkeypatch.context() as patch, pytest.raises(Read):
@@ -217,7 +210,7 @@ def lacking(words: list[str]) -> bool:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_gives_commands(target, started, read):
-    for words in started("make", target, "PYTHON=python", "VENV=", "GPUS=2"):
+    for words in started(target):
         read(words)
 
 
@@ -232,32 +225,23 @@ def test_a_study_gives_commands(study, read):
         read([*words, "--json", "file"])
 
 
-def commands(page: Path) -> list[str]:
-    """What a page prints in code blocks and between backticks, as single commands."""
-    text = re.sub(r"\\\n\s+", "", page.read_text())
-    inline = re.sub(r"(?m)^    .*$", "", text).replace("\n", " ")
-    lines = re.findall(r"(?m)^    +([^`\n]*)$", text) + re.findall(r"`([^`]+)`", inline)
-    return [part for line in lines for part in re.split(r"&&|;| # |  #|\|", line)]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page(page, read):
     """Those with a placeholder are left out."""
-    for command in commands(page):
-        command = re.sub(r"^(train|eval|sample)\.py (?=\w)", r"python \g<0>", command.strip())
+    for command in commands(PAGES[page]):
+        command = re.sub(r"^(train|eval|sample)\.py (?=\w)", r"python \g<0>", command)
         match = re.search(r"\b(python|torchrun|make) (.*)", command)
-        if not match or re.search(r"\.\.\.|\[|\bRECIPE\b|NAME|DIR", command):
+        if not match or re.search(r"\.\.\.|\[|\bRECIPE\b|\bSTUDY\b|NAME|DIR", command):
             continue
-        program, rest = match.groups()
-        words = shlex.split(rest.rstrip("'\""))
-        if program == "make":
-            named = [word for word in words if re.fullmatch("[a-z][a-z0-9-]*", word)]
-            assert set(named) <= set(TARGETS), command
+        words = shlex.split(match[2].rstrip("'\""))
+        if match[1] == "make":
+            named = {word for word in words if re.fullmatch("[a-z][a-z0-9-]*", word)}
+            assert named <= set(TARGETS), command
         elif words[0] == "-m" and len(words) == 2:
             # The name of a program, or a command without options.
             assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists(), command
         else:
-            read(["-m", "torch.distributed.run"] * (program == "torchrun") + words)
+            read(["-m", "torch.distributed.run"] * (match[1] == "torchrun") + words)
 
 
 def test_a_wrong_command_is_noticed(read):

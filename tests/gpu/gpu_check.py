@@ -23,6 +23,7 @@ import time
 import traceback
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -66,7 +67,6 @@ def attention_values() -> dict:
     """Gradients against float64 on the CPU, and the sampler's log-probabilities against the
     training forward's, with heads of a size and prompts of lengths that take other kernels."""
     found = {}
-    wrong = []
     for D, lengths in itertools.product(sized((64, 128), (64,)), ((40, 40, 40), (40, 33, 21))):
         sizes = {"hidden_size": 4 * D, "intermediate_size": 8 * D, "head_dim": D}
         model = random_model(tiny.SIZES | sizes)
@@ -79,13 +79,10 @@ def attention_values() -> dict:
             gradient = tiny.gradient(learner, batch, advantages.to(dtype)).cpu().double()
             drawn = learner.rollout([asked(length) for length in lengths], 6)
             stats = learner.backward(drawn, quarter_right(*drawn.lengths.shape))
-            apart = tiny.distance(gradient, expected)
-            sampler_apart = stats["sampling/logprob_abs_diff/mean"]
-            case = f"{name}, D = {D}, prompts {lengths}"
-            found[case] = {"gradient": apart, "sampler": sampler_apart}
-            if not max(apart, sampler_apart) < most:
-                wrong.append(case)
-    assert not wrong, (found, wrong)
+            case = f"{name} within {most}, D = {D}, prompts {lengths}"
+            apart = [tiny.distance(gradient, expected), stats["sampling/logprob_abs_diff/mean"]]
+            found[case] = dict(zip(("gradient", "sampler"), apart), well=max(apart) < most)
+    assert all(numbers["well"] for numbers in found.values()), found
     return found
 
 
@@ -115,7 +112,7 @@ def synchronisations() -> dict:
 def waits(call) -> dict:
     """How often the host waits for the device in a second call, by line; nothing on a CPU."""
     call()
-    if not on_gpu():
+    if bench_turns.device.type == "cpu":
         return {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -159,16 +156,16 @@ def trained(recipes: tuple, name: str, options: str, launcher=()) -> list[dict]:
     out = WORK / name
     if "--resume" not in options:
         shutil.rmtree(out, ignore_errors=True)
-    options += f" --task.size {sized(17, 7)} --eval-every 0 --device {bench_turns.device.type}"
-    options += sized("", " --prompts 4 --max-response 24")
+    usual = f"--task.size {sized(17, 7)} --eval-every 0 --device {bench_turns.device.type}"
+    usual += sized("", " --prompts 4 --max-response 24")
     words = [sized(*recipes), "--task.directory", data(), "--out", out]
     if recipes is WARM_UP:
-        options += " --stop-at-pass 0"
+        usual += " --stop-at-pass 0"
     else:
         # With a bonus for entropy every group is trained on, also where no rollout is right yet.
-        options += " --entropy-bonus 0.001" + sized("", " --rollouts 4")
+        usual += " --entropy-bonus 0.001" + sized("", " --rollouts 4")
         words += ["--init", warm()]
-    run("train.py", *words, *options.split(), launcher=launcher)
+    run("train.py", *words, *usual.split(), *options.split(), launcher=launcher)
     return [json.loads(line) for line in (out / "metrics.jsonl").open()]
 
 
@@ -273,7 +270,7 @@ def decoding(name: str, P: int, N: int, L: int) -> dict:
 
     def sample(tokens):
         learner = policy(model, stop=10**6, max_tokens=tokens, autocast=True, kv_memory_gb=64.0)
-        return lambda: learner.rollout(examples, N)
+        return partial(learner.rollout, examples, N)
 
     short = max(2, L // 4)
     more = median_seconds(sample(L), 1) - median_seconds(sample(short), 1)
@@ -291,7 +288,7 @@ def kernels(function) -> int:
     """How many kernels run in a second call (on a CPU: operations)."""
     from torch.profiler import ProfilerActivity, profile
 
-    kind = ProfilerActivity.CUDA if on_gpu() else ProfilerActivity.CPU
+    kind = getattr(ProfilerActivity, bench_turns.device.type.upper())
     function()
     with profile(activities=[kind]) as found:
         timed(function)
@@ -304,21 +301,16 @@ def graphs() -> dict:
     found = {}
     learner = policy(random_model(maze17().model), autocast=True, max_tokens=sized(180, 24))
     for P, N in sized(((32, 128), (256, 128)), ((2, 4),)):
-        examples = [asked(sized(310, 20))] * P
-
-        def sample(examples=examples, N=N):
-            return learner.rollout(examples, N)
-
+        sample = partial(learner.rollout, [asked(sized(310, 20))] * P, N)
         first = sample()
         seconds = median_seconds(sample)
         with without_graphs():
             second = sample()
             eager = median_seconds(sample)
-        steps = first.tokens.shape[-1]
+        steps = min(first.tokens.shape[-1], second.tokens.shape[-1])
         # Products of other shapes round otherwise: where two tokens tie, a rollout may go another
         # way.
-        both = min(steps, second.tokens.shape[-1])
-        equal = (first.tokens[..., :both] == second.tokens[..., :both]).all(-1)
+        equal = (first.tokens[..., :steps] == second.tokens[..., :steps]).all(-1)
         same = float((equal & (first.lengths == second.lengths)).float().mean())
         found[f"{P} x {N}"] = {
             "steps": steps,
@@ -343,12 +335,8 @@ def whole_steps() -> dict:
 # What items share.
 
 
-def on_gpu() -> bool:
-    return bench_turns.device.type == "cuda"
-
-
 def asked(words: int) -> Example:
-    return Example(" ".join(["WALL", "PATH"] * words)[: 5 * words - 1], "")
+    return Example(" ".join(["WALL"] * words), "")
 
 
 def random_batch(lengths: tuple[int, ...], N: int, L: int):

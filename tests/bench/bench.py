@@ -212,7 +212,11 @@ def share(row: dict, rows: list[dict], by: str) -> str:
     """A row's FLOP/s over those of a large matrix product, the first of the limits measured in the
     same run."""
     for limits in rows:
-        if limits["name"] == "limits" and "error" not in limits and "flops" in row:
+        if (
+            limits["name"] == "limits"
+            and "error" not in limits
+            and row.keys() >= {"flops", "dtype"}
+        ):
             ours, *_ = medians(row, by).values()
             rates = speeds(limits, by)
             peak = next(rate for who, rate in rates.items() if who.endswith(row["dtype"]))

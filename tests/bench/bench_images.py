@@ -15,7 +15,7 @@ import bench_turns
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_turns import autocast, repeated, row, sized, take_turns
+from bench_turns import autocast, contest, repeated, sized
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
@@ -80,8 +80,8 @@ def loader(turns: int) -> dict:
             who = f"{name} alone, one core"
             contestants[who] = partial(repeated, repeats, part)
             work[who] = repeats
-        times, _ = take_turns(contestants, turns)
-    return row(f"{count} JPEGs of {kilobytes:.0f} kB to crops of 224", times, work, "image")
+        what = f"{count} JPEGs of {kilobytes:.0f} kB to crops of 224"
+        return contest(what, contestants, turns, work, "image")
 
 
 def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> dict:
@@ -119,9 +119,8 @@ def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> di
         contestants[f"MaxRL {n}"] = lambda n=n: learn("maxrl", policy.rollout(examples, n))
     contestants["cross-entropy"] = lambda: learn("supervised", policy.demonstrate(examples))
     contestants["plain loop"] = plain
-    times, flops = take_turns(contestants, turns)
-    more = {"dtype": dtype, "rivals": ["cross-entropy"], "flops": flops}
-    return row(what, times, batch, "image", **more)
+    more = {"dtype": dtype, "rivals": ["cross-entropy"]}
+    return contest(what, contestants, turns, batch, "image", **more)
 
 
 def laptop(turns: int) -> dict:

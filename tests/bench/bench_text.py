@@ -10,7 +10,7 @@ import bench_turns
 import numpy as np
 import tiny
 import torch
-from bench_turns import Times, autocast, peak_gb, row, sized, take_turns, timed
+from bench_turns import Times, autocast, contest, peak_gb, row, sized, timed
 from published import SMOLLM2
 from tensors import seeded
 
@@ -188,12 +188,12 @@ def rollouts(shape: str, dtype: str, turns: int) -> dict:
 
     rivals = {"dynamic cache": lambda: other("dynamic"), "static cache": lambda: other("static")}
     bound = {} if ragged else {"its products alone": least}
-    times, flops = take_turns({"maxrl": ours} | rivals | bound, turns)
+    contestants = {"maxrl": ours} | rivals | bound
     mean = lengths.float().mean()
     tokens = f"{mean:.0f} tokens (longest {L})" if ragged else f"{L} tokens"
     what = f"{P} x {N} x {tokens} after a prompt of {prompt_length}, against transformers' generate"
-    more = {"dtype": dtype, "rivals": list(rivals), "flops": flops}
-    return row(what, times, int(lengths.sum()), "token", **more)
+    more = {"dtype": dtype, "rivals": list(rivals)}
+    return contest(what, contestants, turns, int(lengths.sum()), "token", **more)
 
 
 def training(dtype: str, turns: int) -> dict:
@@ -206,7 +206,7 @@ def training(dtype: str, turns: int) -> dict:
     contestants = {}
     work = {}
 
-    def contest(name, share):
+    def add(name, share):
         # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as
         # those of the others.
         chosen = lengths[name] if share else lengths[name][:, : N // 4]
@@ -223,11 +223,10 @@ def training(dtype: str, turns: int) -> dict:
         work[who] = int(chosen.sum())
 
     for name, share in itertools.product(lengths, (True, False)):
-        contest(name, share)
-    times, flops = take_turns(contestants, turns)
+        add(name, share)
     what = "2 x 128 of lognormal lengths, mean 45, at most 180, after a prompt of 310"
-    more = {"dtype": dtype, "rivals": ["ragged, plain rows"], "flops": flops}
-    return row(what, times, work, "live token", **more)
+    more = {"dtype": dtype, "rivals": ["ragged, plain rows"]}
+    return contest(what, contestants, turns, work, "live token", **more)
 
 
 def cpu_form(name: str, turns: int) -> dict:
@@ -248,10 +247,10 @@ def cpu_form(name: str, turns: int) -> dict:
         with off:
             step()
 
-    times, _ = take_turns({"with": step, "without": without}, turns)
+    contestants = {"with": step, "without": without}
     what = "forward and backward of 2 x 32 ragged responses, with the form and without"
-    work = int(batch.lengths.sum())
-    return row(what, times, work, "live token", dtype=dtype, rivals=["without"])
+    more = {"dtype": dtype, "rivals": ["without"]}
+    return contest(what, contestants, turns, int(batch.lengths.sum()), "live token", **more)
 
 
 def scaling(axis: str, turns: int) -> dict:
@@ -263,7 +262,7 @@ def scaling(axis: str, turns: int) -> dict:
     calls = {}
     peaks = {}
 
-    def contest(P, N, L, prompt_length):
+    def add(P, N, L, prompt_length):
         prompts = random_prompts(P, prompt_length)
         lengths = torch.full((P, N), L)
         learner = policy(model, max_tokens=L, autocast=dtype == "bfloat16")
@@ -286,7 +285,7 @@ def scaling(axis: str, turns: int) -> dict:
         calls[f"backward {point}"] = backward
 
     for point in sized(POINTS[axis], POINTS[axis][:2]):
-        contest(*point)
+        add(*point)
     for _ in range(max(1, turns // 2)):
         for who, call in calls.items():
             times.note(who, *timed(call))
@@ -322,9 +321,9 @@ def mazes(turns: int) -> dict:
         "token ids, batched": lambda: Maze.rewards(task, examples, batch),
         "texts": lambda: super(Maze, task).rewards(examples[:4], few),
     }
-    times, _ = take_turns(contestants, 4 * turns)
     work = {"token ids, batched": 32 * 128, "texts": 4 * 128}
-    return row("32 x 128 responses of up to 37 tokens", times, work, "response", rivals=["texts"])
+    what = "32 x 128 responses of up to 37 tokens"
+    return contest(what, contestants, 4 * turns, work, "response", rivals=["texts"])
 
 
 def answers(turns: int) -> dict:
@@ -338,6 +337,5 @@ def answers(turns: int) -> dict:
         golds = [rf"\frac{{{i}}}{{3}}" for i in asked]
         assert verify_math_batch(responses, golds) == [1.0] * count
 
-    times, _ = take_turns({"verify_math_batch": ask}, turns)
     what = f"{count} boxed fractions, all equal to the answer but not to the letter"
-    return row(what, times, count, "response")
+    return contest(what, {"verify_math_batch": ask}, turns, count, "response")

@@ -12,7 +12,7 @@ from dataclasses import replace
 import bench_turns
 import torch
 from bench_text import WORDS, FreshMazes, peer, random_model
-from bench_turns import Times, counted, row, sized, take_turns, timed
+from bench_turns import Times, contest, counted, row, sized, timed
 
 import train
 from data.maze.prepare import main as prepare
@@ -150,7 +150,12 @@ def rounds(turns: int) -> dict:
         cfg = replace(maze9_laptop(), prompts=sized(16, 2), eval_every=0, **options)
         task, _ = setup.load_splits(cfg)
         step = our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
-        return lambda: found.update({who: step()})
+
+        def call():
+            metrics = step()
+            found[who] = {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
+
+        return call
 
     with tempfile.TemporaryDirectory() as folder:
         mazes = f"{folder}/9x9"
@@ -162,10 +167,8 @@ def rounds(turns: int) -> dict:
         sizes = sized((8, 8, 16, 32, 64), (2, 2, 4))
         rare = contestant("rounds", estimator="maxrl_rare", rollouts=sizes, **common)
         plain = contestant("at once", estimator="maxrl", rollouts=sized(128, 8), **common)
-        times, flops = take_turns({"rounds": rare, "at once": plain}, turns)
-    what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
-    what += "maxrl_rare, 128 at once with maxrl"
-    said = {}
-    for who, metrics in found.items():
-        said[who] = {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
-    return row(what, times, 1, "step", dtype="float32", rivals=["at once"], flops=flops, found=said)
+        what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
+        what += "maxrl_rare, 128 at once with maxrl"
+        contestants = {"rounds": rare, "at once": plain}
+        made = contest(what, contestants, turns, 1, "step", dtype="float32", rivals=["at once"])
+    return made | {"found": found}

@@ -78,9 +78,13 @@ class Times(dict):
         times["cpu"].append(cpu)
 
 
-def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
-    """Seconds of every contestant in A B C A B C ..., each warmed up once before, and the FLOPs of
-    the first one."""
+def contest(what: str, contestants: dict, turns: int, work, unit: str, **more) -> dict:
+    """A row of the table: seconds of every contestant in A B C A B C ..., each warmed up once
+    before, and the FLOPs of the first one.
+
+    work  done by each contestant in a turn, or the same by all
+    more  rivals, dtype
+    """
     first, *others = contestants.values()
     flops = counted(first)
     for function in others:
@@ -89,7 +93,7 @@ def take_turns(contestants: dict, turns: int) -> tuple[Times, int]:
     for _ in range(turns):
         for who, function in contestants.items():
             times.note(who, *timed(function))
-    return times, flops
+    return row(what, times, work, unit, flops=flops, **more)
 
 
 def counted(function) -> int:
@@ -135,7 +139,7 @@ def limits(turns: int) -> dict:
     contestants = {}
     work = {}
 
-    def contest(who: str, each: int, total: int, function, *arguments):
+    def add(who: str, each: int, total: int, function, *arguments):
         """`each` is the work of a call; all calls of a turn do about `total`."""
         repeats = sized(max(1, total // each), 1)
         contestants[who] = partial(repeated, repeats, function, *arguments)
@@ -149,19 +153,17 @@ def limits(turns: int) -> dict:
             b = torch.randn(inner, columns, device=device).to(a.dtype)
             who = f"[{rows},{inner}]x[{inner},{columns}] {dtype}"
             flops = 2 * rows * inner * columns
-            contest(who, flops, fast * 6 * 2048**3, torch.matmul, a, b)
+            add(who, flops, fast * 6 * 2048**3, torch.matmul, a, b)
     for megabytes in sized((256, 1), (1,)):
         source = torch.ones(megabytes * 2**18, device=device)
         target = torch.empty_like(source)
         copied = 2 * source.nbytes
-        contest(f"copy of {megabytes} MiB", copied, fast * 2**31, target.copy_, source)
-        contest(f"sum of {megabytes} MiB", source.nbytes, fast * 2**30, source.sum)
-    times, _ = take_turns(contestants, turns)
-    return row("FLOP/s, bytes/s", times, work, "FLOP")
+        add(f"copy of {megabytes} MiB", copied, fast * 2**31, target.copy_, source)
+        add(f"sum of {megabytes} MiB", source.nbytes, fast * 2**30, source.sum)
+    return contest("FLOP/s, bytes/s", contestants, turns, work, "FLOP")
 
 
 def row(what: str, times: Times, work, unit: str, **more) -> dict:
-    """A row of the table. work: done by each contestant in a turn, or the same by all; more:
-    rivals, dtype, flops, peaks."""
+    """A row of seconds that were taken; more: also flops, peaks."""
     work = work if isinstance(work, dict) else dict.fromkeys(times, work)
     return {"what": what, "times": times, "work": work, "unit": unit, "peak_gb": peak_gb()} | more

@@ -26,14 +26,16 @@ def test_every_row_runs(tmp_path, capsys):
     found = json.loads(file.read_text())
     assert [row["name"] for row in found["rows"]] == list(bench.ROWS)
     assert printed(found, "cpu", capsys) == len(bench.ROWS)
-    missing = set()
+    missing = []
     for row in found["rows"]:
-        last = row.get("error", "").splitlines()[-1:]
-        package = re.match(r"ModuleNotFoundError: No module named '(\w+)'$", "".join(last))
-        assert not last or package and not find_spec(package[1]), row["error"]
-        missing |= {package[1]} if package else set()
+        *_, last = row.get("error", "").splitlines() or [""]
+        package = re.fullmatch(r"ModuleNotFoundError: No module named '(\w+)'", last)
+        if package and not find_spec(package[1]):
+            missing.append(package[1])
+        else:
+            assert not last, row["error"]
     if missing:
-        pytest.skip(f"rows that need {', '.join(missing)} stopped there")
+        pytest.skip(f"rows that need {missing} stopped there")
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "results/speed/bench").glob("*.json")), ids=str)

@@ -137,7 +137,8 @@ def measure(name: str, args) -> dict:
             return measured(*told)
         except Exception:
             return {"name": name, "error": traceback.format_exc()[-2000:]}
-    code = f"import bench, json; row = bench.measured{told}; print(); print(json.dumps(row))"
+    code = "import bench, json; "
+    code += f"row = bench.measured{told}; print(); print(json.dumps(row))"
     paths = [ROOT, ROOT / "tests/bench", ROOT / "tests/helpers"]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

@@ -125,7 +125,8 @@ def measured(name: str, threads: int, device: str, tiny: bool, turns: int) -> di
     function, *arguments = ROWS[name]
     module, _, function = function.partition(".")
     bench_turns.start(threads, device, tiny)
-    row = getattr(importlib.import_module(module), function)(*arguments, turns=turns)
+    module = importlib.import_module(module)
+    row = getattr(module, function)(*arguments, turns=turns)
     return {"name": name, "turns": turns} | row
 
 

@@ -1,10 +1,11 @@
 """Shared by tests."""
 
 import itertools
+import math
 
 import torch
+from tensors import F64
 
-F64 = torch.float64
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
 # The estimators that compare the rollouts of a prompt.
 NEEDS_GROUP = {
@@ -19,6 +20,16 @@ NEEDS_GROUP = {
 
 def all_outcomes(N):
     return torch.tensor(list(itertools.product((0.0, 1.0), repeat=N)), dtype=F64)  # (2^N, N)
+
+
+def every_count(N):
+    """Rewards (N + 1, N) with K successes, then failures, in row K."""
+    return torch.ones(N + 1, N, dtype=F64).tril(-1)
+
+
+def binomial(N, p):
+    """The chances of 0 to N successes."""
+    return [math.comb(N, K) * p**K * (1 - p) ** (N - K) for K in range(N + 1)]
 
 
 def expected_gradient(rewards, advantages, p):

@@ -112,17 +112,31 @@ class PlainRows(Transformer):
         return torch.stack([hidden[g, :, n : n + L] for g, n in enumerate(lengths)])
 
 
+def row_logits(some_model, prompt, response) -> torch.Tensor:
+    """Logits (n, V) that a response of n tokens is predicted by, of one plain row."""
+    row = torch.tensor([*prompt, *response])
+    return some_model.lm_head(some_model(row[None, None, :-1])[0, 0, len(prompt) - 1 :])
+
+
 def share_prompts(transformer, share: bool):
     """Let a model, in place, run a group's prompt once, as it does, or with every row."""
     transformer.__class__ = Transformer if share else PlainRows
 
 
-def policy(transformer, share_prompt: bool = True, **options) -> SequencePolicy:
-    """Stops at the maze's DONE (7) and <eos> (2); up to 12 tokens."""
+def policy(transformer=None, share_prompt: bool = True, **options) -> SequencePolicy:
+    """Of model() unless another is given. Stops at the maze's DONE (7) and <eos> (2); up to 12
+    tokens.
+    """
+    transformer = transformer or model()
     options = {"max_tokens": 12} | options
     for each in filter(None, (transformer, options.get("reference"))):
         share_prompts(each, share_prompt)
     return SequencePolicy(transformer, Tokenizer.from_vocabulary(VOCABULARY), [2, 7], **options)
+
+
+def examples(*texts) -> list[Example]:
+    """Prompts without answers."""
+    return [Example(text, "") for text in texts]
 
 
 def prompts(lengths, seed=0):

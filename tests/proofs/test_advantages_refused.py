@@ -9,85 +9,55 @@ from outcomes import NEEDS_GROUP, any_options
 from maxrl.advantages import ADVANTAGES, RewardError, weight
 from maxrl.registry import own
 
-ONES, HALF = torch.ones(2, 4), torch.full((2, 4), 0.5)
+ONES = torch.ones(2, 4)
+HALF = ONES / 2
+FRACTIONAL = {"allow_fractional": True}
+REWARDS = [
+    ("maxrl", HALF, {}, "0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"),
+    ("maxrl", -ONES, {}, "-1", "{0, 1}", "rloo or grpo"),
+    ("maxrl", 2 * ONES, {}, "a reward of 2", "weight 0", "one that returns 1"),
+    ("maxrl", -HALF, FRACTIONAL, "-0.5", "[0, 1]", "rloo or grpo"),
+    ("maxrl_centered", HALF * 3, FRACTIONAL, "1.5", "[0, 1]"),
+    ("maxrl_success", HALF, {}, "0.5", "allow_fractional=True"),
+    ("maxrl_success", HALF, {"order": 2}, "0.5", "{0, 1}"),
+    ("maxrl_success", HALF, {"order": 2} | FRACTIONAL, "0.5", "{0, 1}"),
+    ("maxrl_order", HALF, {"order": 2}, "0.5", "{0, 1}"),
+    ("pkpo", HALF, {"k": 2}, "0.5", "{0, 1}"),
+    ("maxrl_order", ONES, {"order": 5}, "order=5", "N = 4"),
+    ("maxrl_order", ONES, {"order": 0}, "order=0", "1 <= order"),
+    ("maxrl_success", ONES, {"order": -1}, "order=-1"),
+    ("maxrl_order", ONES, {"order": 2.0}, "2.0", "int"),
+    ("maxrl_order", ONES, {"order": True}, "True", "int"),
+    ("pkpo", ONES, {"k": 5}, "k=5", "N = 4"),
+    ("maxrl", [[1, 0]], {}, "list", "torch.tensor"),
+]
+for name in sorted(NEEDS_GROUP):
+    REWARDS += [(name, ONES[:, :1], {}, "at least 2 rollouts per prompt", "N = 1")]
+for name in ADVANTAGES:
+    for value in ("nan", "inf", "-inf"):
+        rewards = torch.tensor([[0, float(value)]])
+        REWARDS += [(name, rewards, any_options(name, 1, rewards), value, "finite")]
+for name in ("maxrl", "maxrl_order", "grpo", "supervised"):
+    for shape in ((4,), (0, 4), (4, 0), (2, 2, 2), ()):
+        REWARDS += [(name, torch.zeros(shape), any_options(name), str(shape), "(P, N)")]
+OPTIONS = [
+    ("maxrl_order", ONES, {"order": 2} | FRACTIONAL, "allow_fractional", "order"),
+    ("rloo", ONES, FRACTIONAL, "allow_fractional", "no option"),
+    ("maxrl_order", ONES, {}, "needs order="),
+    ("maxrl_order", ONES, {"order": None}, "needs order="),
+    ("pkpo", ONES, {}, "needs k="),
+    ("differential_smoothing", ONES, {}, "needs mean_log_probs="),
+    ("maxrl", ONES, {"order": 3}, "order", "no option"),
+    ("rloo", ONES, {"ddof": 0}, "ddof"),
+]
 
 
 @pytest.mark.parametrize(
-    "name, rewards, options, error, words",
-    [
-        (
-            "maxrl",
-            HALF,
-            {},
-            ValueError,
-            ["0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"],
-        ),
-        ("maxrl", -ONES, {}, ValueError, ["-1", "{0, 1}", "rloo or grpo"]),
-        ("maxrl", 2 * ONES, {}, ValueError, ["a reward of 2", "weight 0", "one that returns 1"]),
-        (
-            "maxrl",
-            -HALF,
-            {"allow_fractional": True},
-            ValueError,
-            ["-0.5", "[0, 1]", "rloo or grpo"],
-        ),
-        ("maxrl_success", HALF, {}, ValueError, ["0.5", "allow_fractional=True"]),
-        ("maxrl_success", HALF, {"order": 2}, ValueError, ["0.5", "{0, 1}"]),
-        (
-            "maxrl_success",
-            HALF,
-            {"order": 2, "allow_fractional": True},
-            ValueError,
-            ["0.5", "{0, 1}"],
-        ),
-        ("maxrl_centered", HALF * 3, {"allow_fractional": True}, ValueError, ["1.5", "[0, 1]"]),
-        ("maxrl_order", HALF, {"order": 2}, ValueError, ["0.5", "{0, 1}"]),
-        (
-            "maxrl_order",
-            HALF,
-            {"order": 2, "allow_fractional": True},
-            TypeError,
-            ["allow_fractional", "order"],
-        ),
-        ("rloo", ONES, {"allow_fractional": True}, TypeError, ["allow_fractional", "no option"]),
-        ("maxrl_order", ONES, {}, TypeError, ["needs order="]),
-        ("maxrl_order", ONES, {"order": None}, TypeError, ["needs order="]),
-        ("maxrl_order", ONES, {"order": 5}, ValueError, ["order=5", "N = 4"]),
-        ("maxrl_order", ONES, {"order": 0}, ValueError, ["order=0", "1 <= order"]),
-        ("maxrl_success", ONES, {"order": -1}, ValueError, ["order=-1"]),
-        ("maxrl_order", ONES, {"order": 2.0}, ValueError, ["2.0", "int"]),
-        ("maxrl_order", ONES, {"order": True}, ValueError, ["True", "int"]),
-        ("pkpo", ONES, {}, TypeError, ["needs k="]),
-        ("pkpo", ONES, {"k": 5}, ValueError, ["k=5", "N = 4"]),
-        ("pkpo", HALF, {"k": 2}, ValueError, ["0.5", "{0, 1}"]),
-        ("differential_smoothing", ONES, {}, TypeError, ["needs mean_log_probs="]),
-        ("maxrl", ONES, {"order": 3}, TypeError, ["order", "no option"]),
-        ("rloo", ONES, {"ddof": 0}, TypeError, ["ddof"]),
-        *[
-            (name, ONES[:, :1], {}, ValueError, ["at least 2 rollouts per prompt", "N = 1"])
-            for name in sorted(NEEDS_GROUP)
-        ],
-        *[
-            (
-                name,
-                torch.tensor([[0, value]]),
-                any_options(name, 1, torch.zeros(1, 2)),
-                ValueError,
-                [word, "finite"],
-            )
-            for name in ADVANTAGES
-            for value, word in ((math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf"))
-        ],
-        *[
-            (name, torch.zeros(shape), any_options(name), ValueError, [str(shape), "(P, N)"])
-            for name in ("maxrl", "maxrl_order", "grpo", "supervised")
-            for shape in ((4,), (0, 4), (4, 0), (2, 2, 2), ())
-        ],
-        ("maxrl", [[1, 0]], {}, ValueError, ["list", "torch.tensor"]),
-    ],
+    "error, given", [(ValueError, row) for row in REWARDS] + [(TypeError, row) for row in OPTIONS]
 )
-def test_refusals(name, rewards, options, error, words):
+def test_refusals(error, given):
     """One sentence: the estimator, the value, what to use instead."""
+    name, rewards, options, *words = given
     with pytest.raises(error) as caught:
         ADVANTAGES[name](rewards, **options)
     message = str(caught.value)
@@ -96,28 +66,37 @@ def test_refusals(name, rewards, options, error, words):
         assert word in message
 
 
-def test_unknown_names_and_bad_weights():
-    with pytest.raises(KeyError, match="no estimator is called 'maxlr'; use reinforce"):
-        ADVANTAGES["maxlr"]
+def test_unknown_names():
+    for ask in (ADVANTAGES.__getitem__, lambda name: weight(name, 0.3, rollouts=8)):
+        with pytest.raises(KeyError, match="no estimator is called 'maxlr'; use reinforce"):
+            ask("maxlr")
     assert "maxlr" not in ADVANTAGES
     assert ADVANTAGES.get("maxlr") is None
-    for p in (-0.1, 1.5, math.nan, torch.tensor([0.5, 2.0])):
-        with pytest.raises(ValueError, match="a pass rate is in"):
-            weight("maxrl", p)
-    for name, options, error in (
-        ("maxrl", {"rollouts": 0}, ValueError),
-        ("maxrl", {"order": 0}, ValueError),
-        ("maxrl", {"order": 1.5}, ValueError),
-        ("maxrl_order", {"order": 5, "rollouts": 4}, ValueError),
-        ("maxrl_rare", {"order": 4, "rollouts": (2, 2)}, ValueError),
-        ("rloo", {"rollouts": 1}, ValueError),
-        ("maxrl_order", {}, TypeError),
-        ("rloo", {"order": 1}, TypeError),
-        ("maxrl", {"order": 3, "rollouts": 4}, TypeError),
-        ("maxrl", {"ddof": 1}, TypeError),
-    ):
-        with pytest.raises(error, match=name):
-            weight(name, 0.5, **options)
+
+
+@pytest.mark.parametrize(
+    "name, p, options, error, said",
+    [
+        *[
+            ("maxrl", p, {}, ValueError, "a pass rate is in")
+            for p in (-0.1, 1.5, math.nan, torch.tensor([0.5, 2.0]))
+        ],
+        ("maxrl", 0.5, {"rollouts": 0}, ValueError, "maxrl"),
+        ("maxrl", 0.5, {"order": 0}, ValueError, "maxrl"),
+        ("maxrl", 0.5, {"order": 1.5}, ValueError, "maxrl"),
+        ("maxrl_order", 0.5, {"order": 5, "rollouts": 4}, ValueError, "maxrl_order"),
+        ("maxrl_rare", 0.5, {"order": 3, "rollouts": (2, 2)}, ValueError, "is their sum"),
+        ("maxrl", 0.5, {"rollouts": (2, 2)}, ValueError, "maxrl_success or maxrl_rare"),
+        ("rloo", 0.5, {"rollouts": 1}, ValueError, "rloo"),
+        ("maxrl_order", 0.5, {}, TypeError, "maxrl_order"),
+        ("rloo", 0.5, {"order": 1}, TypeError, "rloo"),
+        ("maxrl", 0.5, {"order": 3, "rollouts": 4}, TypeError, "maxrl"),
+        ("maxrl", 0.5, {"ddof": 1}, TypeError, "maxrl"),
+    ],
+)
+def test_weights_that_are_refused(name, p, options, error, said):
+    with pytest.raises(error, match=said):
+        weight(name, p, **options)
 
 
 def test_an_estimator_that_writes_into_its_rewards():

@@ -9,40 +9,39 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from outcomes import any_options
 
 from maxrl.advantages import ADVANTAGES, RewardError, by_group
 
 PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
-OPTIONS = {"maxrl_order": {"order": 2}, "pkpo": {"k": 2}}
 RULES = [name for name in ADVANTAGES if name != "differential_smoothing"]
 
 
-def shuffled(seed, dtype=torch.float64):
-    """Rewards (B,) of 40 groups of 2 to 9 rollouts in random order, ids (B,), and the groups as
-    {id: positions}."""
-    generator = np.random.default_rng(seed)
+def shuffled(dtype=torch.float64):
+    """Rewards (B,) of 40 groups of 2 to 9 rollouts in random order, and their ids (B,)."""
+    generator = np.random.default_rng(0)
     ids = generator.permutation(np.repeat(np.arange(40), generator.integers(2, 10, size=40)))
     rewards = torch.from_numpy(generator.integers(0, 2, size=len(ids))).to(dtype)
-    return rewards, ids, {i: np.flatnonzero(ids == i) for i in range(40)}
+    return rewards, ids
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_ragged_groups_in_any_order(rule):
     """Each group has the bits of ADVANTAGES[rule] on it alone."""
-    rewards, ids, groups = shuffled(0)
-    options = OPTIONS.get(rule, {})
+    rewards, ids = shuffled()
+    options = any_options(rule, 2)
     advantages = by_group(rewards, ids, rule, **options)
     assert advantages.dtype == torch.float64
-    for rows in groups.values():
-        alone = ADVANTAGES[rule](rewards[rows][None], **options)[0]
-        assert torch.equal(advantages[rows], alone)
+    for i in range(40):
+        alone = ADVANTAGES[rule](rewards[ids == i][None], **options)[0]
+        assert torch.equal(advantages[ids == i], alone)
 
 
 def test_a_rollout_without_a_verdict_does_not_count():
-    rewards, ids, groups = shuffled(1)
-    without = torch.from_numpy(np.random.default_rng(2).random(len(ids)) < 0.3)
-    advantages = by_group(rewards.masked_fill(without, torch.nan), ids, "maxrl_rare")
-    judged = ~without.numpy()
+    rewards, ids = shuffled()
+    judged = np.random.default_rng(2).random(len(ids)) > 0.3
+    rewards[~judged] = torch.nan
+    advantages = by_group(rewards, ids, "maxrl_rare")
     alone = by_group(rewards[judged], ids[judged], "maxrl_rare")
     assert torch.equal(advantages[judged], alone)
     assert not advantages[~judged].any()
@@ -51,7 +50,7 @@ def test_a_rollout_without_a_verdict_does_not_count():
 
 @pytest.mark.parametrize("kind", [torch.from_numpy, list, lambda ids: [f"uid-{i}" for i in ids]])
 def test_ids_of_any_kind(kind):
-    rewards, ids, _ = shuffled(3, torch.int64)
+    rewards, ids = shuffled(torch.int64)
     expected = by_group(rewards.float(), ids, "maxrl")
     assert torch.equal(by_group(rewards.tolist(), kind(ids), "maxrl"), expected)
     assert expected.dtype == torch.float32
@@ -59,24 +58,24 @@ def test_ids_of_any_kind(kind):
 
 
 @pytest.mark.parametrize(
-    "rewards, ids, error",
+    "rewards, ids, rule, error",
     [
-        ([0.5, 1.0], "aa", RewardError),
-        ([torch.inf, 1.0], "aa", RewardError),
-        ([0.0, 1.0], "a", ValueError),
-        (torch.zeros(2, 3), "aa", ValueError),
-        ([0.0, 1.0], "ab", ValueError),  # groups of one rollout
+        ([0.5, 1.0], "aa", "maxrl", RewardError),
+        ([torch.inf, 1.0], "aa", "maxrl", RewardError),
+        ([0.0, 1.0], "a", "maxrl", ValueError),
+        (torch.zeros(2, 3), "aa", "maxrl", ValueError),
+        ([0.0, 1.0], "ab", "rloo", ValueError),  # groups of one rollout
     ],
 )
-def test_refused(rewards, ids, error):
+def test_refused(rewards, ids, rule, error):
     with pytest.raises(error):
-        by_group(rewards, ids, "rloo" if ids == "ab" else "maxrl")
+        by_group(rewards, ids, rule)
 
 
-def block(text: str) -> str:
-    """The first indented block of the page in which the text stands."""
+def run(text: str, space: dict):
+    """Run the first indented block of the page in which the text stands."""
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", PAGE, re.M)
-    return textwrap.dedent(next(block for block in blocks if text in block))
+    exec(textwrap.dedent(next(block for block in blocks if text in block)), space)
 
 
 def pretend(monkeypatch, module: str, **contents):
@@ -92,15 +91,14 @@ def test_the_lines_for_verl_and_skyrl(monkeypatch):
     than it asks for."""
     registered = []
     registry = SimpleNamespace(register=lambda name, rule: registered.append(rule))
-    pretend(
-        monkeypatch, "verl.trainer.ppo.core_algos", register_adv_est=lambda _: registered.append
-    )
+    verl = "verl.trainer.ppo.core_algos"
+    pretend(monkeypatch, verl, register_adv_est=lambda _: registered.append)
     pretend(monkeypatch, "skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
     space: dict = {}
     for text in ("def maxrl_rare", "register_adv_est", "AdvantageEstimatorRegistry"):
-        exec(block(text), space)
+        run(text, space)
 
-    rewards, ids, _ = shuffled(4, torch.float32)
+    rewards, ids = shuffled(torch.float32)
     lengths = torch.arange(len(ids)) % 5 + 1
     mask = (torch.arange(6) < lengths[:, None]).float()  # (B, L)
     token_rewards = torch.zeros(mask.shape)
@@ -110,19 +108,15 @@ def test_the_lines_for_verl_and_skyrl(monkeypatch):
     assert len(registered) == 2
     for rule in registered:
         called = dict(token_level_rewards=token_rewards, response_mask=mask, index=uids)
-        advantages, returns = rule(**called, config=None, gamma=1.0)
-        assert torch.equal(advantages, expected)
-        assert torch.equal(returns, expected)
+        for result in rule(**called, config=None, gamma=1.0):  # advantages and returns
+            assert torch.equal(result, expected)
 
 
 def test_the_lines_for_prime_rl(monkeypatch):
-    pretend(
-        monkeypatch,
-        "prime_rl.orchestrator.advantage",
-        AdvantageOutputs=lambda advantages: advantages,
-    )
+    outputs = lambda advantages: advantages  # noqa: E731
+    pretend(monkeypatch, "prime_rl.orchestrator.advantage", AdvantageOutputs=outputs)
     space: dict = {}
-    exec(block("def maxrl_order"), space)
+    run("def maxrl_order", space)
     rewards = [1, 0, 0, 1, 0]
     group = SimpleNamespace(rollouts=[{"reward": r} for r in rewards])
     expected = ADVANTAGES["maxrl_order"](torch.tensor([rewards]), order=3)[0].tolist()

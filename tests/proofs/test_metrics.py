@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from outcomes import binomial, every_count
 
 from maxrl.metrics import (
     group_means,
@@ -28,27 +29,18 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_success():
             assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-15)
 
 
-def binomial(n, p):
-    """The chances of 0 to n successes."""
-    return np.array([math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)])
-
-
 def test_pass_at_k_is_unbiased():
     """Averaged over all outcomes of n rollouts it is 1 - (1-p)^k exactly."""
     for n, k, p in ((5, 3, 0.2), (12, 12, 0.05), (20, 1, 0.9)):
-        c = np.arange(n + 1)
-        expected = binomial(n, p) @ pass_at_k(n, c, k)
-        assert expected == pytest.approx(1 - (1 - p) ** k, rel=1e-12)
+        mean = np.dot(binomial(n, p), pass_at_k(n, np.arange(n + 1), k))
+        assert mean == pytest.approx(1 - (1 - p) ** k, rel=1e-12)
 
 
 def test_pass_at_k_at_2048():
-    n = 2048
-    ks = np.array([1, 2, 16, 256, 1024, 2047, 2048])
+    ks = [1, 2, 16, 256, 1024, 2047, 2048]
     for c in (0, 1, 2, 7, 1024, 2047, 2048):
-        exact = [float(1 - Fraction(math.comb(n - c, int(k)), math.comb(n, int(k)))) for k in ks]
-        got = pass_at_k(n, c, ks)
-        np.testing.assert_allclose(got, exact, rtol=1e-11, atol=1e-14)
-        assert (np.diff(got) >= 0).all()
+        exact = [float(1 - Fraction(math.comb(2048 - c, k), math.comb(2048, k))) for k in ks]
+        np.testing.assert_allclose(pass_at_k(2048, c, ks), exact, rtol=1e-11, atol=1e-14)
 
 
 def test_pass_at_k_shapes_and_types():
@@ -90,7 +82,7 @@ def test_wrong_relatives_of_pass_at_k():
     for n, wrong in ((8, 0.656), (1024, 0.632)):
         assert 1 - (1 - 1 / n) ** n == pytest.approx(wrong, abs=1e-3)
         assert pass_at_k(n, 1, n) == 1
-    plugged = binomial(8, 0.1) @ (1 - (1 - np.arange(9) / 8) ** 8)
+    plugged = np.dot(binomial(8, 0.1), 1 - (1 - np.arange(9) / 8) ** 8)
     assert plugged == pytest.approx(0.422, abs=1e-3)
     assert 1 - 0.9**8 > 0.569, "what it should be"
 
@@ -101,20 +93,30 @@ def test_mean_and_se():
     assert mean_and_se([3]) == pytest.approx((3, math.nan), nan_ok=True)
 
 
-def test_samples_to_match():
-    """b needs 4 samples for a's pass@1, 32 for its pass@4, and never reaches its pass@16."""
-    ks, a, b = [1, 4, 16, 64], [0.4, 0.6, 0.9, 0.95], [0.1, 0.4, 0.5, 0.8]
-    found = samples_to_match(ks, a, b).tolist()
-    assert found == pytest.approx([4, 16 + 48 / 3, math.inf, math.inf])
-    assert samples_to_match(ks, a, a).tolist() == ks
-    # The first is at most 1.
-    assert samples_to_match(ks, b, a).tolist() == pytest.approx([1, 1, 2.5, 12])
-    flat = samples_to_match([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5])
-    assert flat.tolist() == [2, 2, 2]
-    assert samples_to_match([1], [0.5], [0.4]).tolist() == [math.inf]
-    for bad in (([1, 2], [0.1], [0.1]), ([2, 1], [0.1, 0.2], [0.1, 0.2])):
+KS = [1, 4, 16, 64]
+HIGH = [0.4, 0.6, 0.9, 0.95]
+LOW = [0.1, 0.4, 0.5, 0.8]
+
+
+@pytest.mark.parametrize(
+    "ks, a, b, expected",
+    [
+        # b needs 32 samples for a's pass@4, and never reaches its pass@16.
+        (KS, HIGH, LOW, [4, 32, math.inf, math.inf]),
+        (KS, LOW, HIGH, [1, 1, 2.5, 12]),  # the first is at most 1
+        (KS, LOW, LOW, KS),
+        ([1, 2, 4], [0.5, 0.5, 0.5], [0.2, 0.5, 0.5], [2, 2, 2]),
+        ([1], [0.5], [0.4], [math.inf]),
+    ],
+)
+def test_samples_to_match(ks, a, b, expected):
+    assert samples_to_match(ks, a, b).tolist() == pytest.approx(expected)
+
+
+def test_curves_that_do_not_match():
+    for ks, a in (([1, 2], [0.1]), ([2, 1], [0.1, 0.2])):
         with pytest.raises(ValueError, match="samples_to_match"):
-            samples_to_match(*bad)
+            samples_to_match(ks, a, a)
 
 
 def test_times_fewer_is_a_paired_bootstrap():
@@ -158,65 +160,65 @@ def group_statistics(rewards):
 
 
 def test_group_statistics():
-    rewards = torch.tensor([[0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]])
+    rewards = every_count(4)[[0, 4, 1, 2, 0]]
     got = group_statistics(rewards)
-    assert got == pytest.approx(
-        {
-            "reward": 7 / 20,
-            "reward_std": statistics.stdev(rewards.flatten().tolist()),  # of all rollouts
-            "frac_reward_zero_mean": 0.4,
-            "frac_reward_one_mean": 0.2,
-            "frac_reward_zero_std": 0.6,
-        }
-    )
-    assert all(type(value) is float for value in got.values())
-    others = group_statistics([[-1, -1], [0.5, 0.5], [2, 1]])  # neither 0 nor 1
-    shares = [others[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
-    assert shares == pytest.approx([0, 0, 2 / 3])
-    assert others["reward_std"] == pytest.approx(statistics.stdev([-1, -1, 0.5, 0.5, 2, 1]))
-    signed = group_statistics([[-1, 1], [0, 0]])
-    assert signed["frac_reward_zero_mean"] == 0.5  # mean 0 by cancellation is no failure
-    assert group_statistics([[0, 1]])["reward_std"] == pytest.approx(0.5**0.5)
+    expected = {
+        "reward": 7 / 20,
+        "reward_std": statistics.stdev(rewards.flatten().tolist()),  # of all rollouts
+        "frac_reward_zero_mean": 0.4,
+        "frac_reward_one_mean": 0.2,
+        "frac_reward_zero_std": 0.6,
+    }
+    assert got == pytest.approx(expected)
+    assert {type(value) for value in got.values()} == {float}
     assert math.isnan(group_statistics([[1]])["reward_std"])
     with pytest.raises(ValueError):  # no groups
         group_statistics([1, 0])
 
 
-def test_a_rollout_without_a_verdict_counts_nowhere():
-    got = group_statistics([[1, math.nan, 0], [math.nan, math.nan, 1]])
-    assert got["reward"] == pytest.approx(2 / 3)
-    assert got["reward_std"] == pytest.approx(statistics.stdev([1, 0, 1]))
-    assert got["frac_reward_one_mean"] == got["frac_reward_zero_std"] == 0.5
+@pytest.mark.parametrize(
+    "rewards, expected",
+    [
+        ([[-1, -1], [0.5, 0.5], [2, 1]], [0, 0, 2 / 3]),  # neither 0 nor 1
+        ([[-1, 1], [0, 0]], [0.5, 0, 0.5]),  # mean 0 by cancellation is no failure
+        ([[1, math.nan, 0], [math.nan, math.nan, 1]], [0, 0.5, 0.5]),  # without a verdict
+    ],
+)
+def test_shares_of_groups(rewards, expected):
+    got = group_statistics(rewards)
+    shares = [got[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
+    assert shares == pytest.approx(expected)
+    values = [value for row in rewards for value in row if not math.isnan(value)]
+    assert got["reward"] == pytest.approx(statistics.mean(values))
+    assert got["reward_std"] == pytest.approx(statistics.stdev(values))
 
 
 def test_group_sums_add_up_over_ranks():
     rewards = np.random.default_rng(0).integers(0, 2, size=(7, 3))
-    one, two, none = (group_sums(rewards[part]) for part in (slice(2), slice(2, 7), slice(7, 7)))
-    total = {name: one[name] + two[name] + none[name] for name in one}
+    sums = [group_sums(rewards[part]) for part in (slice(2), slice(2, 7), slice(7, 7))]
+    total = {name: sum(each[name] for each in sums) for name in sums[0]}
+    before = dict(total)
     assert group_means(total) == pytest.approx(group_statistics(rewards))
-    assert math.isnan(group_means(none)["reward"])
-    assert total == {name: one[name] + two[name] for name in one}, "they are not changed"
+    assert total == before
+    assert math.isnan(group_means(sums[2])["reward"])
 
 
-def test_majority_vote_is_the_expectation_over_drawn_ties():
-    """All ways in which four samples answer a, b, c or nothing, and all ways to break the ties."""
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_majority_vote_is_the_expectation_over_drawn_ties(n):
+    """All ways in which n samples answer a, b, c or nothing, and all ways to break the ties."""
     orders = list(itertools.permutations("abc"))
-    for n in range(1, 5):
-        rows = list(itertools.product(["a", "b", "c", None], repeat=n))
-        right = np.array([[answer == "b" for answer in row] for row in rows])
-        got = majority_vote(rows, torch.tensor(right))
-        for row, value in zip(rows, got):
-            # The first of those with most votes.
-            chosen = [max(order, key=row.count) for order in orders]
-            expected = chosen.count("b") / len(orders) if any(row) else 0
-            assert value == pytest.approx(expected, abs=1e-15), row
+    rows = list(itertools.product(["a", "b", "c", None], repeat=n))
+    right = torch.tensor([[answer == "b" for answer in row] for row in rows])
+    for row, value in zip(rows, majority_vote(rows, right), strict=True):
+        # The first of those with most votes.
+        chosen = [max(order, key=row.count) for order in orders]
+        expected = chosen.count("b") / len(orders) if any(row) else 0
+        assert value == pytest.approx(expected, abs=1e-15), row
 
 
 def test_majority_vote_by_hand():
-    """Samples without an answer have no vote; where verdicts differ an answer is partly right."""
-    assert majority_vote([[None, None, None, "5"]], [[0, 0, 0, 1]]).tolist() == [1]
-    answers = [["a", "a", "b"], ["a", "b", None], [None] * 3]
-    assert majority_vote(answers, np.eye(3)).tolist() == [0.5, 0.5, 0]
+    """Where verdicts differ an answer is partly right."""
+    assert majority_vote([["a", "a", "b"]], [[1, 0, 0]]).tolist() == [0.5]
     assert majority_vote([], np.zeros((0, 4))).shape == (0,)
     for answers in ([["a"]], [["a", "b"]] * 2):
         with pytest.raises(ValueError):

@@ -6,15 +6,17 @@ import math
 import pytest
 import torch
 from judged import judged
-from tensors import close
+from outcomes import binomial
+from tensors import F64, close
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
 
 N = 4
-LOGITS = torch.tensor([0.3, -0.8, 0.5, 0.1], dtype=torch.float64, requires_grad=True)
+LOGITS = torch.tensor([0.3, -0.8, 0.5, 0.1], dtype=F64, requires_grad=True)
 CENTERED = ["maxrl", "rloo", "reinforce_mean", "grpo", "dr_grpo"]  # advantages that add up to 0
+ALL = [*CENTERED, "reinforce", "maxrl_success", "maxrl_centered"]
 
 
 def judge(completions):
@@ -28,31 +30,27 @@ def coin(completions):
     return [None if text[1] == "-" else float(text[0] in "ab") for text in completions]
 
 
-def outcomes(texts, chances):
-    """Every group of N responses: its texts, its probability, its scores (N, 4). The first
-    letter of a text is the response."""
-    scores = torch.eye(4, dtype=torch.float64) - LOGITS.detach().softmax(0)
-    groups = torch.cartesian_prod(*[torch.arange(len(texts))] * N)  # (groups, N)
-    chance = torch.stack(list(chances)).detach()[groups].prod(1)
-    letters = torch.tensor(["abcd".index(text[0]) for text in texts])
-    return [[texts[i] for i in group] for group in groups], chance, scores[letters[groups]]
+class Kept:
+    def select(self, kept):
+        return kept
 
 
 def expected(name, function, texts, chances, no_verdict):
-    """The mean gradient of a group, the chance that it stays, and the mean of its advantages,
-    over all outcomes."""
-    groups, chance, score = outcomes(texts, chances)
+    """The mean gradient of a group, the chance that it stays, and the mean of its advantages, over
+    all groups of N responses. The first letter of a text is the response.
+    """
+    groups = torch.cartesian_prod(*[torch.arange(len(texts))] * N)  # (groups, N)
+    chance = chances.detach()[groups].prod(1)
+    letters = torch.tensor(["abcd".index(text[0]) for text in texts])
+    score = torch.eye(4, dtype=F64) - LOGITS.detach().softmax(0)  # (4, 4)
+    responses = [[texts[i] for i in group] for group in groups]
     judge = Rewards([function], no_verdict=no_verdict)
-    rewards, _ = judged(judge, ["p"] * len(groups), groups)
-
-    class Kept:
-        def select(self, kept):
-            return kept
-
+    rewards, _ = judged(judge, ["p"] * len(groups), responses)
     kept, rewards = with_verdict(Kept(), rewards.double())
     options = {"allow_missing": True} if no_verdict == "rollout" else {}
     A = ADVANTAGES[name](rewards, **options)
-    chance, score = chance[kept], score[kept]
+    chance = chance[kept]
+    score = score[letters[groups]][kept]  # (groups, N, 4)
     gradient = (chance[:, None, None] * A[..., None] * score).sum((0, 1)) / N
     return gradient, chance.sum(), (chance[:, None] * A).sum() / N
 
@@ -68,12 +66,13 @@ def exact():
     return p.item(), q.item(), grad_p, grad_log_q
 
 
-def shares(q, least):
-    """{n: chance that n of N rollouts have a verdict}, n >= least."""
-    return {n: math.comb(N, n) * q**n * (1 - q) ** (N - n) for n in range(least, N + 1)}
+def mixed(name, p, q, least):
+    """The weight of n rollouts, in the mean over those n >= least of N that have a verdict."""
+    chances = enumerate(binomial(N, q))
+    return sum(chance * weight(name, p, rollouts=n) for n, chance in chances if n >= least)
 
 
-@pytest.mark.parametrize("name", [*CENTERED, "reinforce", "maxrl_success", "maxrl_centered"])
+@pytest.mark.parametrize("name", ALL)
 def test_without_the_group_the_estimator_is_what_it_says(name):
     """Of a group that stays the gradient's mean is w(p) grad p, with the weight of N rollouts.
     Where advantages do not add up to 0 there is a second term, which moves the chance of a
@@ -105,26 +104,21 @@ def test_without_the_rollout_it_is_that_of_fewer_rollouts(name):
     one verdict there is none."""
     p, q, grad_p, _ = exact()
     gradient, stays, _ = expected(name, judge, "abcd", LOGITS.softmax(0), "rollout")
-    some = shares(q, 2)
-    assert stays.item() == pytest.approx(sum(some.values()))
-    mixed = sum(chance * weight(name, p, rollouts=n) for n, chance in some.items())
-    close(gradient, mixed * grad_p)
-    whole = weight(name, p, rollouts=N)
-    ratio = mixed / stays.item() / whole
+    assert stays.item() == pytest.approx(sum(binomial(N, q)[2:]))
+    close(gradient, mixed(name, p, q, 2) * grad_p)
+    ratio = mixed(name, p, q, 2) / stays.item() / weight(name, p, rollouts=N)
     assert ratio == pytest.approx(1) if name == "rloo" else ratio < 0.999
 
 
-@pytest.mark.parametrize("name", [*CENTERED, "reinforce", "maxrl_success", "maxrl_centered"])
-@pytest.mark.parametrize("no_verdict", ["group", "rollout"])
-def test_a_verdict_that_does_not_depend_on_the_response(name, no_verdict):
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("no_verdict, least", [("group", N), ("rollout", 2)])
+def test_a_verdict_that_does_not_depend_on_the_response(name, no_verdict, least):
     """Such as that of a judge who times out: then no estimator has a second term."""
     q = 0.7
     m = LOGITS.softmax(0)
     texts = [f"{z}{sign}" for z in "abcd" for sign in "+-"]
-    chances = [m[i // 2] * (1 - q if i % 2 else q) for i in range(8)]
-    gradient, stays, _ = expected(name, coin, texts, chances, no_verdict)
+    chances = torch.outer(m, torch.tensor([q, 1 - q], dtype=F64)).flatten()
+    gradient, _, _ = expected(name, coin, texts, chances, no_verdict)
     p = m[:2].sum()
     (grad_p,) = torch.autograd.grad(p, LOGITS)
-    some = shares(q, N if no_verdict == "group" else 2)
-    mixed = sum(chance * weight(name, p.item(), rollouts=n) for n, chance in some.items())
-    close(gradient, mixed * grad_p)
+    close(gradient, mixed(name, p.item(), q, least) * grad_p)

@@ -3,37 +3,35 @@ together, by enumeration.
 """
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
+import torch.nn.functional as F
 from conftest import ROOT
-from tensors import close, seeded
+from outcomes import PASS_RATES, binomial, every_count
+from tensors import F64, close, normal
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
-from maxrl.registry import check_sizes
-from maxrl.rollouts import Rollouts, joined
+from maxrl.losses import k3
+from maxrl.rollouts import joined
 from maxrl.rounds import way_of_sampling
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import Example
 
-F64 = torch.float64
-PASS_RATES = torch.tensor([0.02, 0.1, 0.3, 0.5, 0.75, 0.98], dtype=F64)
-SIZES = [(2,), (2, 2), (1, 2, 4), (3, 1)]
-EXACT = [name for name, rule in ADVANTAGES.items() if rule.rounds]
+EXACT = ("maxrl_success", "maxrl_rare")
 LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
 RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
 
 
-def rounds_of(outcomes, sizes):
-    """Cut all rollouts (..., total) of a prompt into its rounds and return the first with a
-    success, or the last.
+def last_round(outcomes, sizes):
+    """Cut all rollouts (total,) of a prompt into its rounds and return the first with a success, or
+    the last.
     """
     for group in outcomes.split(sizes):
         if RIGHT[group].any():
-            return group
+            break
     return group
 
 
@@ -44,65 +42,61 @@ def majority_of_all(rewards):
     return (rewards - baseline) * _c(rewards, N)
 
 
-def expected_gradient(rule, sizes):
-    """The sum over all 3^total outcomes of probability times gradient (3,), each of the round that
-    is used alone.
+def difference(rule, sizes):
+    """By how much the expected gradient (3,) differs from that of Eq. (6), whose order is the sum
+    of the sizes.
+
+    The former is the sum over all 3^total outcomes of probability times gradient, each of the round
+    that is used alone.
     """
-    probabilities = LOGITS.softmax(0)
-    total = torch.zeros(3, dtype=F64)
-    for z in itertools.product(range(3), repeat=sum(sizes)):
-        z = torch.tensor(z)
-        group = rounds_of(z, sizes)
-        scores = torch.eye(3, dtype=F64)[group] - probabilities  # (m, 3)
-        advantages = rule(RIGHT[group][None])[0]  # (m,)
-        total += probabilities[z].prod() * (advantages[:, None] * scores).mean(0)
-    return total
-
-
-def grad_J(order):
-    """The gradient (3,) of Eq. (6), by autograd."""
     logits = LOGITS.clone().requires_grad_()
     p = (logits.softmax(0) * RIGHT).sum()
-    J = -sum((1 - p) ** k / k for k in range(1, order + 1))
-    return torch.autograd.grad(J, logits)[0]
+    J = -sum((1 - p) ** k / k for k in range(1, sum(sizes) + 1))
+    (wanted,) = torch.autograd.grad(J, logits)
+    probabilities = LOGITS.softmax(0)
+    found = torch.zeros(3, dtype=F64)
+    for outcome in itertools.product(range(3), repeat=sum(sizes)):
+        z = torch.tensor(outcome)
+        group = last_round(z, sizes)
+        scores = torch.eye(3, dtype=F64)[group] - probabilities  # (m, 3)
+        advantages = rule(RIGHT[group][None])[0]  # (m,)
+        found += probabilities[z].prod() * (advantages[:, None] * scores).mean(0)
+    return (found - wanted).abs().max()
 
 
 def test_which_estimators_are_declared():
-    assert set(EXACT) == {"maxrl_success", "maxrl_rare"}
+    assert {name for name, rule in ADVANTAGES.items() if rule.rounds} == set(EXACT)
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", [(2,), (2, 2), (1, 2, 4), (3, 1)])
 @pytest.mark.parametrize("name", EXACT)
 def test_expected_gradient_of_rounds_is_that_of_the_sum_of_their_sizes(name, sizes):
-    close(expected_gradient(ADVANTAGES[name], sizes), grad_J(sum(sizes)))
-    expected = weight("maxrl", PASS_RATES, order=sum(sizes))
-    close(weight(name, PASS_RATES, rollouts=sizes), expected)
+    assert difference(ADVANTAGES[name], sizes) < 1e-12
 
 
-@pytest.mark.parametrize("name", ["maxrl", "maxrl_centered", "rloo", "majority_of_all"])
-def test_others_have_another_weight_in_rounds(name):
+@pytest.mark.parametrize(
+    "rule, sizes",
+    [
+        (ADVANTAGES["maxrl"], (2, 2)),
+        (ADVANTAGES["maxrl_centered"], (2, 2)),
+        (ADVANTAGES["rloo"], (2, 2)),
+        (majority_of_all, (2, 2)),
+        (majority_of_all, (3,)),
+    ],
+)
+def test_others_have_another_weight_in_rounds(rule, sizes):
     """So that they are refused: Algorithm 1 has order m - 1 in each round, a centred form pushes
-    failed rounds down.
+    failed rounds down; a majority that includes the rollout itself is biased also in one round.
     """
-    rule = ADVANTAGES.get(name, majority_of_all)
-    difference = expected_gradient(rule, (2, 2)) - grad_J(4)
-    assert difference.abs().max() > 1e-3
-    if name in ADVANTAGES:
-        with pytest.raises(ValueError, match="maxrl_success or maxrl_rare"):
-            weight(name, 0.5, rollouts=(2, 2))
+    assert difference(rule, sizes) > 1e-3
 
 
-def test_a_majority_that_includes_the_rollout_itself_is_biased():
-    """Also in one round; with the majority of the others the same enumeration is exact."""
-    assert (expected_gradient(majority_of_all, (3,)) - grad_J(3)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("sizes", [(8, 8, 16, 32), (8, 8, 16, 32, 64), (64, 64, 128, 256, 512)])
-def test_weight_of_large_rounds(sizes):
-    p = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.5, 1.0], dtype=F64)
-    for name in EXACT:
-        expected = weight("maxrl", p, order=sum(sizes))
-        close(weight(name, p, rollouts=sizes) / expected, torch.ones_like(p), 1e-10)
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 2, 4), (8, 8, 16, 32, 64), (64, 64, 128, 256, 512)])
+@pytest.mark.parametrize("name", EXACT)
+def test_weight_of_rounds(name, sizes):
+    p = torch.tensor([0.0, 1e-6, *PASS_RATES, 1.0], dtype=F64)
+    expected = weight("maxrl", p, order=sum(sizes))
+    close(weight(name, p, rollouts=sizes) / expected, torch.ones_like(p), 1e-10)
 
 
 def test_the_noise_and_rows_of_the_rare_side():
@@ -110,13 +104,11 @@ def test_the_noise_and_rows_of_the_rare_side():
     an advantage."""
     page = " ".join((ROOT / "maxrl/README.md").read_text().split())
     N = 32
-    rewards = torch.ones(N + 1, N, dtype=F64).tril(-1)  # K successes in row K
-    successes = torch.distributions.Binomial(N, torch.tensor(0.05, dtype=F64))
-    chances = successes.log_prob(torch.arange(N + 1)).exp()  # (N + 1,)
+    chances = torch.tensor(binomial(N, 0.05), dtype=F64)
     noise = []
     shares = []
     for name, options in (("maxrl", {}), ("maxrl_rare", {"order": 31}), ("maxrl_rare", {})):
-        advantages = ADVANTAGES[name](rewards, **options)  # (N + 1, N)
+        advantages = ADVANTAGES[name](every_count(N), **options)  # (N + 1, N)
         noise.append(f"{chances @ (advantages**2).sum(1) / N**2:.3f}"[1:])
         shares.append(f"{chances @ (advantages != 0).double().mean(1):.2f}"[1:])
     assert f"a share of {shares[1]} of the rows has an advantage instead of {shares[0]}" in page
@@ -130,17 +122,15 @@ PROMPTS = [tiny.Up("train")[i] for i in range(10)]
 
 
 class Judge:
-    """Verdicts on the first token: every `every`-th one is right."""
+    """Verdicts on the first token: every seventh one is right."""
 
-    def __init__(self, every=7, verdict=True):
-        self.every = every
-        self.verdict = verdict
+    def __init__(self, convert=torch.Tensor.double):
+        self.convert = convert
         self.calls = []
 
     def rewards(self, examples, rollouts):
         self.calls.append(len(examples))
-        rewards = (rollouts.tokens[..., 0] % self.every == 0).double()
-        return rewards if self.verdict else rewards * torch.nan
+        return self.convert(rollouts.tokens[..., 0] % 7 == 0)
 
 
 def sampled(policy, judge, sizes):
@@ -158,15 +148,16 @@ def test_noise_goes_on_where_it_was():
 def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows):
     """And of each prompt the group is the first round with a success, or the last."""
     sizes = (2, 4, 3)
-    policy = tiny.policy(tiny.model(), seed=5, wave_rows=wave_rows)
+    policy = tiny.policy(seed=5, wave_rows=wave_rows)
     result = sampled(policy, Judge(), sizes)
     whole = policy.rollout(PROMPTS, 9, step=3, indices=range(1, 21, 2))
-    right = whole.tokens[..., 0] % 7 == 0
-    found = {tuple(prompt.tolist()): g for g, prompt in enumerate(result.rollouts.prompts)}
-    assert len(found) == 10
-    assert result.rewards.shape == result.rollouts.lengths.shape == (10, 4)
-    for i, prompt in enumerate(whole.prompts):
-        g = found[tuple(prompt.tolist())]
+    right = Judge().rewards(PROMPTS, whole)
+    ours = result.rollouts
+    L = ours.tokens.shape[2]
+    prompts = [prompt.tolist() for prompt in whole.prompts]
+    places = [prompts.index(prompt.tolist()) for prompt in ours.prompts]
+    assert sorted(places) == list(range(10))
+    for g, i in enumerate(places):
         start = 0
         for m in sizes:
             columns = slice(start, start + m)
@@ -175,21 +166,20 @@ def test_all_rounds_draw_what_one_group_of_their_sum_would_have_drawn(wave_rows)
                 break
         assert result.num_rollouts[i] == start
         assert result.num_rounds[i] == sizes.index(m) + 1
-        ours = result.rollouts
-        assert torch.equal(ours.lengths[g, :m], whole.lengths[i, columns])
-        assert not ours.lengths[g, m:].any()
-        L = int(whole.lengths[i, columns].max())
-        assert torch.equal(ours.tokens[g, :m, :L], whole.tokens[i, columns, :L])
-        close(ours.log_probs[g, :m, :L], whole.log_probs[i, columns, :L])
-        assert torch.equal(result.rewards[g, :m], right[i, columns].double())
-        assert result.rewards[g, m:].isnan().all()
-    assert torch.equal(result.first_rewards, right[:, :2].double())
+        missing = (0, 4 - m)
+        assert torch.equal(ours.lengths[g], F.pad(whole.lengths[i, columns], missing))
+        assert torch.equal(ours.tokens[g, :m], whole.tokens[i, columns, :L])
+        close(ours.log_probs[g, :m], whole.log_probs[i, columns, :L])
+        rewards = F.pad(right[i, columns], missing, value=torch.nan)
+        torch.testing.assert_close(result.rewards[g], rewards, equal_nan=True)
+    assert torch.equal(result.first_rewards, right[:, :2])
     assert set(result.num_rounds.tolist()) == {1, 2, 3}
 
 
 def test_one_number_is_no_round():
     """The very rollouts that the policy gives, in their order."""
-    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
+    policy = tiny.policy(seed=5)
+    judge = Judge()
     result = sampled(policy, judge, (6,))
     whole = policy.rollout(PROMPTS, 6, step=3, indices=range(1, 21, 2))
     assert torch.equal(result.rollouts.tokens, whole.tokens)
@@ -200,63 +190,54 @@ def test_one_number_is_no_round():
 
 def test_demonstrations_are_one_round_of_right_rollouts():
     examples = [Example("UP", f"{'LEFT ' * n}DONE") for n in range(3)]
-    policy = tiny.policy(tiny.model())
     cfg = Config(estimator="supervised", rollouts=(1,))
-    result = way_of_sampling(cfg, policy.demonstrate, None, range(3))(examples, 0)
+    sample = way_of_sampling(cfg, tiny.policy().demonstrate, None, range(3))
+    result = sample(examples, 0)
     assert result.rollouts.lengths.tolist() == [[1], [2], [3]]
     assert result.rewards.tolist() == [[1], [1], [1]]
 
 
 def test_a_prompt_without_a_verdict_is_not_sampled_again():
-    judge = Judge(verdict=False)
-    result = sampled(tiny.policy(tiny.model()), judge, (2, 2, 2))
+    judge = Judge(lambda right: right * torch.nan)
+    result = sampled(tiny.policy(), judge, (2, 2, 2))
     assert judge.calls == [10]
     assert result.rewards.isnan().all()
     assert result.num_rollouts.tolist() == [2] * 10
 
 
-@pytest.mark.parametrize("dtype", [torch.long, torch.bool])
+@pytest.mark.parametrize("convert", [torch.Tensor.long, torch.Tensor.bool])
 @pytest.mark.parametrize("sizes", [(6,), (2, 4)])
-def test_verdicts_may_be_whole_numbers(sizes, dtype):
-    policy, judge = tiny.policy(tiny.model(), seed=5), Judge()
-    whole = SimpleNamespace(rewards=lambda *given: judge.rewards(*given).to(dtype))
-    found = sampled(policy, whole, sizes).rewards.double()
-    expected = sampled(policy, judge, sizes).rewards
+def test_verdicts_may_be_whole_numbers(sizes, convert):
+    policy = tiny.policy(seed=5)
+    found = sampled(policy, Judge(convert), sizes).rewards.double()
+    expected = sampled(policy, Judge(), sizes).rewards
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
-@pytest.mark.parametrize("options", [{}, {"beta": 0.2, "entropy_bonus": 0.1}])
-def test_every_prompt_counts_once(aggregation, options):
+@pytest.mark.parametrize("beta, bonus", [(0, 0), (0.2, 0.1)])
+def test_every_prompt_counts_once(aggregation, beta, bonus):
     """The gradient of groups of 2, 4 and 3 rollouts: a row weighs 1 / m in the loss and in its
     divisor.
     """
-    more = {"aggregation": aggregation, "reference": tiny.model(seed=1)} | options
-    policy = tiny.policy(tiny.model(), seed=5, micro_batch_tokens=50, **more)
+    options = {"beta": beta, "entropy_bonus": bonus, "reference": tiny.model(seed=1)}
+    policy = tiny.policy(seed=5, micro_batch_tokens=50, aggregation=aggregation, **options)
     result = sampled(policy, Judge(), (2, 4, 3))
     advantages = ADVANTAGES["maxrl_rare"](result.rewards, allow_missing=True)
     gradient = tiny.gradient(policy, result.rollouts, advantages)
 
     loss = divisor = 0.0
-    for g, prompt in enumerate(result.rollouts.prompts):
-        m = int(result.rewards[g].isfinite().sum())
-        own = result.rollouts
-        own = Rollouts(
-            [prompt],
-            *(values[g, None, :m] for values in (own.tokens, own.lengths, own.finished)),
-            None,
-        )
-        batch = tiny.whole(own)
-        log_probs, entropies = policy.module(batch, True)  # (1, m, L)
-        A = ADVANTAGES["maxrl_rare"](result.rewards[g : g + 1, :m])  # (1, m)
-        terms = A[..., None] * log_probs
-        if options:
-            with torch.no_grad():
-                reference, _ = policy.frozen(batch)
-            log_q = (reference - log_probs) * batch.mask
-            terms = terms - 0.2 * (log_q.exp() - 1 - log_q) + 0.1 * entropies
+    for g, rewards in enumerate(result.rewards):
+        group = result.rollouts.select(torch.arange(10) == g)
+        batch = tiny.whole(group)
+        m = int(rewards.isfinite().sum())
+        A = F.pad(ADVANTAGES["maxrl_rare"](rewards[None, :m]), (0, 4 - m))  # (1, N)
+        log_probs, entropies = policy.module(batch, True)  # (1, N, L)
+        terms = A[..., None] * log_probs + bonus * entropies
+        if beta:
+            terms = terms - beta * k3(log_probs, policy.frozen(batch)[0], batch.mask)
         loss = loss - (terms * batch.mask).sum() / m
-        counts = {"sequence": m, "token": int(own.lengths.sum()), "constant": m * 12}
+        counts = {"sequence": m, "token": int(group.lengths.sum()), "constant": m * 12}
         divisor += counts[aggregation] / m
     policy.model.zero_grad()
     (loss / divisor).backward()
@@ -266,13 +247,7 @@ def test_every_prompt_counts_once(aggregation, options):
 def test_groups_of_one_size_have_todays_loss_to_the_bit():
     policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=50)
     rollouts = tiny.rollouts(dtype=torch.float32)
-    advantages = torch.randn(4, 4, generator=seeded())
+    advantages = normal(4, 4).float()
     gradient = tiny.gradient(policy, rollouts, advantages)
     assert (rollouts.group_scale() == 1).all()
     assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], N=4), advantages))
-
-
-def test_an_order_beside_rounds_is_refused():
-    """The order of rounds is their sum."""
-    with pytest.raises(ValueError):
-        check_sizes(ADVANTAGES["maxrl_rare"], (2, 2), {"order": 3})

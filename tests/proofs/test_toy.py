@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensors import seeded
 
 from maxrl import plots, toy
 from maxrl.errors import UsageError
-
-SMALL = ("--prompts", "10", "--steps", "3")
 
 
 def test_sampled_follows_exact():
     """With small steps and many rollouts the sampled curves are the exact ones, at every step."""
     runs = toy.simulate(prompts=60, rollouts=32, steps=150, lr=0.05, seed=0)
     for name in toy.METHODS:
-        exact, sampled = (runs[key].mean(dim=1) for key in (name, f"{name}-sampled"))
+        exact = runs[name].mean(dim=1)
+        sampled = runs[f"{name}-sampled"].mean(dim=1)
         gain = (exact - exact[0]).abs().max()
         assert (exact - sampled).abs().max() < 0.1 * gain, name
         assert gain > 0.02
@@ -35,9 +35,9 @@ def test_exact_gradient_of_maxrl_without_rollouts_is_grad_log_p():
 @pytest.mark.parametrize("name", toy.METHODS)
 def test_sampled_gradient_has_the_exact_mean(name):
     """4,000 copies of a prompt: the mean gradient is w(p) grad p within 5 standard errors."""
-    logits = toy.initial_logits(3)[1:2].expand(4000, -1)
-    sampled = toy.sampled_gradient(logits, name, 8, torch.Generator().manual_seed(0))  # (4000, 8)
-    exact = toy.exact_gradient(logits[:1], name, rollouts=8, **toy.METHODS[name])  # (1, 8)
+    logits = toy.initial_logits(3)[1:2]
+    sampled = toy.sampled_gradient(logits.expand(4000, -1), name, 8, seeded())  # (4000, 8)
+    exact = toy.exact_gradient(logits, name, rollouts=8, **toy.METHODS[name])  # (1, 8)
     se = sampled.std(dim=0) / 4000**0.5
     assert ((sampled.mean(dim=0) - exact[0]).abs() < 5 * se + 1e-12).all()
     assert exact[0, 0] > 0
@@ -56,17 +56,24 @@ def test_the_users_own_estimator(capsys, monkeypatch, in_a_directory_of_its_own)
     Path("mine.py").write_text(
         "def mine(r):\n    m = r.mean(1, keepdim=True)\n    return (r - m) / m.clamp(1 / 16)\n"
     )
-    drawn, save = [], plots.save
-    monkeypatch.setattr(plots, "save", lambda *given: (drawn.extend(given), save(*given)))
-    toy.main(["--estimator", "maxrl,mine.py:mine", *SMALL, "--out", "new"])
+    figures = []
+    save = plots.save
+
+    def noted(figure, *given):
+        figures.append(figure)
+        return save(figure, *given)
+
+    monkeypatch.setattr(plots, "save", noted)
+    words = "--estimator maxrl,mine.py:mine --prompts 10 --steps 3 --out new"
+    toy.main(words.split())
     rows = [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:6]]
     assert rows[:2] == rows[2:]
     assert len(rows[0]) == 3
     assert Path("new/toy.png").read_bytes().startswith(b"\x89PNG")
-    names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    names = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert names[::2] == ["MaxRL", "mine.py:mine", toy.EXACT_ML]
     assert names[1] == "MaxRL, sampled"
-    for ax in drawn[0].axes:
+    for ax in figures[0].axes:
         ours, sampled, mine, *_ = ax.lines
         assert (ours.get_ydata() == mine.get_ydata()).all()
         assert len(sampled.get_ydata()) > 1

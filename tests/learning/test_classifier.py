@@ -12,7 +12,7 @@ import tiny
 import torch
 import torch.nn.functional as F
 from outcomes import any_options
-from tensors import close, seeded
+from tensors import F64, close, seeded
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import ClassifierPolicy, Draws, noise
@@ -27,37 +27,36 @@ class Table(torch.nn.Module):
     logits.
     """
 
-    def __init__(self, logits=LOGITS):
+    def __init__(self):
         super().__init__()
-        self.logits = torch.nn.Parameter(torch.tensor(logits, dtype=torch.float64))
+        self.logits = torch.nn.Parameter(torch.tensor(LOGITS, dtype=F64))
 
     def forward(self, images):
         return self.logits[images[:, 0, 0, 0].long()]
 
 
-class Plain(torch.nn.Module):
+def images_of(rows, labels):
+    """Images of which Table has the logits of these rows."""
+    images = torch.tensor(rows, dtype=torch.uint8)[:, None, None, None]
+    return ImageBatch(images.expand(-1, 3, 1, 1), torch.tensor(labels))
+
+
+class Plain(torch.nn.Sequential):
     """Without batch-norm: the images of a batch do not know each other."""
 
-    def __init__(self, classes=5, size=8):
-        super().__init__()
+    def __init__(self):
         torch.manual_seed(0)
-        hidden = torch.nn.Linear(3 * size * size, 16)
-        layers = torch.nn.Flatten(), hidden, torch.nn.Tanh(), torch.nn.Linear(16, classes)
-        self.net = torch.nn.Sequential(*layers).double()
+        linear = torch.nn.Linear
+        super().__init__(torch.nn.Flatten(), linear(192, 16), torch.nn.Tanh(), linear(16, 5))
+        self.double()
 
     def forward(self, images):
-        return self.net(images.double() / 128 - 1)
+        return super().forward(images.double() / 128 - 1)
 
 
-def batch(count, classes=5):
+def batch(count):
     pictures = torch.randint(256, (count, 3, 8, 8), generator=seeded(), dtype=torch.uint8)
-    return ImageBatch(pictures, torch.arange(count) % classes)
-
-
-def rows_of(labels):
-    """Images of which Table has the logits of row 0, 1, ..."""
-    images = torch.arange(len(labels), dtype=torch.uint8)[:, None, None, None]
-    return ImageBatch(images.expand(-1, 3, 1, 1), torch.tensor(labels))
+    return ImageBatch(pictures, torch.arange(count) % 5)
 
 
 # ------------------------------------------------- expectations
@@ -85,9 +84,10 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, N, image, label):
     options = any_options(name, 2)
     (grad_p,) = torch.autograd.grad(pi[label], model.logits)
     total = torch.zeros_like(grad_p)
-    example = ImageBatch(torch.full((1, 3, 1, 1), image, dtype=torch.uint8), torch.tensor([label]))
+    example = images_of([image], [label])
     for probability, drawn in outcomes(pi.tolist(), N):
-        rollouts = Draws(drawn[None], policy.logits(example.images), example.labels, policy.classes)
+        logits = policy.logits(example.images)
+        rollouts = Draws(drawn[None], logits, example.labels, policy.classes)
         model.zero_grad()
         policy.backward(rollouts, ADVANTAGES[name]((drawn[None] == label).double(), **options))
         total -= probability * model.logits.grad  # a loss goes down
@@ -95,7 +95,8 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, N, image, label):
 
 
 def test_supervised_is_cross_entropy():
-    examples, model = batch(7), Plain()
+    examples = batch(7)
+    model = Plain()
     policy = ClassifierPolicy(model, "abcde")
     advantages = ADVANTAGES["supervised"](torch.ones(7, 1))
     stats = policy.backward(policy.demonstrate(examples), advantages)
@@ -122,13 +123,13 @@ def test_maxrl_becomes_cross_entropy():
     """The gradient of a whole network over images of many pass rates: direction and length against
     cross-entropy's.
     """
-    model, examples = Plain(classes=5), batch(40)
+    model = Plain()
     with torch.no_grad():  # pass rates from 4e-4 to .99, as in the middle of training
-        model.net[-1].weight *= 12
-    exact = expected_gradient(model, examples, lambda p: 1 / p)
+        model[-1].weight *= 12
+    exact = expected_gradient(model, batch(40), lambda p: 1 / p)
 
     def against_exact(name, **options):
-        g = expected_gradient(model, examples, lambda p: weight(name, p, **options))
+        g = expected_gradient(model, batch(40), lambda p: weight(name, p, **options))
         return F.cosine_similarity(g, exact, dim=0).item(), (g.norm() / exact.norm()).item()
 
     assert against_exact("maxrl", order=10**7) == pytest.approx((1, 1), abs=1e-3)
@@ -143,36 +144,36 @@ def test_maxrl_becomes_cross_entropy():
 
 # ------------------------------------------------- draws
 def test_a_draw_depends_on_seed_step_place_and_logits_alone():
-    model, examples = Plain(), batch(6)
-    policy = ClassifierPolicy(model, "abcde", seed=5)
-    whole = policy.rollout(examples, 50, step=2, indices=range(10, 16)).drawn
+    examples = batch(6)
+    policy = ClassifierPolicy(Plain(), "abcde", seed=5)
+
+    def drawn(chosen=range(6), step=2, first=10, seed=None):
+        part = ImageBatch(examples.images[list(chosen)], examples.labels[list(chosen)])
+        places = [first + i for i in chosen]
+        return policy.rollout(part, 50, step=step, indices=places, seed=seed).drawn
+
+    whole = drawn()
     for chosen in ([3], [5, 0], [1, 2, 4]):
-        part = ImageBatch(examples.images[chosen], examples.labels[chosen])
-        drawn = policy.rollout(part, 50, step=2, indices=[10 + i for i in chosen]).drawn
-        assert torch.equal(drawn, whole[chosen])
-    for other in ({"step": 3}, {"indices": range(11, 17)}, {"seed": 6}):
-        given = {"step": 2, "indices": range(10, 16)} | other
-        assert not torch.equal(policy.rollout(examples, 50, **given).drawn, whole)
+        assert torch.equal(drawn(chosen), whole[chosen])
+    for other in ({"step": 3}, {"first": 11}, {"seed": 6}):
+        assert not torch.equal(drawn(**other), whole)
 
 
-def test_frequencies_equal_probabilities():
-    """Chi-square over 100,000 draws of each image, 5 standard deviations; a temperature changes
-    them as it should.
-    """
-    model = Table()
-    policy = ClassifierPolicy(model, "abc")
-    for temperature, given in ((1.0, {}), (2.0, {"temperature": 2.0})):
-        drawn = policy.rollout(rows_of([0, 0]), 100_000, **given).drawn
-        for row, logits in zip(drawn, model.logits.detach()):
-            want = (logits / temperature).softmax(0) * 100_000
-            assert ((row.bincount(minlength=3) - want) ** 2 / want).sum() < 2 + 5 * 2
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_frequencies_equal_probabilities(temperature):
+    """Chi-square over 100,000 draws of each image, 5 standard deviations."""
+    policy = ClassifierPolicy(Table(), "abc")
+    drawn = policy.rollout(images_of([0, 1], [0, 0]), 100_000, temperature=temperature).drawn
+    for row, logits in zip(drawn, policy.model.logits.detach()):
+        want = (logits / temperature).softmax(0) * 100_000
+        assert ((row.bincount(minlength=3) - want) ** 2 / want).sum() < 2 + 5 * 2
 
 
 def test_statistics_are_exact():
     """pass_rate does not depend on what was drawn; entropy in nats; a log-probability is that of
     the class that was drawn for the image."""
     model = Table()
-    rollouts = ClassifierPolicy(model, "abc").rollout(rows_of([2, 1]), 9)
+    rollouts = ClassifierPolicy(model, "abc").rollout(images_of([0, 1], [2, 1]), 9)
     pi = model.logits.detach().softmax(1)
     close(rollouts.mean_log_probs(), pi.log().gather(1, rollouts.drawn))
     expected = {
@@ -196,8 +197,7 @@ def test_exact_pass_at_k(set_of_glyphs):
     before = {k: v.clone() for k, v in model.state_dict().items()}
     result = policy.evaluate(task, len(task), (1, 3, 40))
     assert model.training
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name]), name
+    close(model.state_dict(), before, 0)
     model.eval()
     with torch.no_grad():
         pi = torch.cat([model(task.batch([i]).images) for i in range(300)]).double().softmax(1)
@@ -213,7 +213,7 @@ def test_exact_pass_at_k(set_of_glyphs):
 
 def test_noise_is_that_of_independent_draws():
     """Put in order, numbers of one rollout are uniform, those of two independent."""
-    rows = (noise(0, step, [1], 3) for step in range(20_000))
+    rows = [noise(0, step, [1], 3) for step in range(20_000)]
     drawn = torch.stack([uniforms[0, order] for uniforms, order in rows])
     # Chi-square with 19 and 24 degrees, 5 standard deviations.
     for column in drawn.T:

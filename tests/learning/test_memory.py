@@ -1,11 +1,10 @@
 """Memory limits change no gradient and no rollout, and --dry-run plans what is measured."""
 
-import json
-
 import pytest
 import tiny
 import torch
 from bench_memory import saved_bytes
+from runs import metrics
 
 from maxrl.models import transformer
 from maxrl.models.cache import Cache
@@ -14,39 +13,35 @@ from maxrl.run import dry_run
 from maxrl.sampling import sampler
 from maxrl.sampling.memory import cache_bytes
 from maxrl.sampling.sampler import LOGIT_BYTES
-from maxrl.tasks.base import Example
 
-FAMILIES = ("llama", "qwen2", "qwen3")
+every_family = pytest.mark.parametrize("family", ("llama", "qwen2", "qwen3"))
+shared_or_not = pytest.mark.parametrize("share", (True, False))
 GIB = 2**30
 
 
-@pytest.mark.parametrize("share", (True, False))
-@pytest.mark.parametrize("family", FAMILIES)
-def test_gradients_are_the_same(family, share):
-    """In float64, for prompts of several lengths, with several micro-batches and entropies."""
-    advantages = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for lengths in ((9, 5, 1, 7), (6, 6, 6, 6), (1, 1, 1, 1)):
-        rollouts, found = tiny.rollouts(lengths), []
-        for again in (False, True):
-            policy = tiny.policy(
-                tiny.model(model_type=family, head_dim=8),
-                share_prompt=share,
-                micro_batch_tokens=70,
-                entropy_bonus=0.1,
-                gradient_checkpointing=again,
-            )
-            found.append(tiny.gradient(policy, rollouts, advantages))
-        assert found[0].norm() > 0 and tiny.distance(found[1], found[0]) < 1e-12
+@pytest.fixture
+def checkpoints(monkeypatch):
+    """One entry for each layer that is run through torch's checkpoint."""
+    calls = []
+    real = transformer.checkpoint
+
+    def noted(*arguments, **options):
+        calls.append(1)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(transformer, "checkpoint", noted)
+    return calls
 
 
-def forward(
-    layers=3, *, family="qwen3", groups=2, share=True, again=False, low=False, rows=3, **sizes
-):
-    """Bytes that autograd saves for `rows` rows of 24 tokens after prompts of 8, without ids."""
-    model = tiny.model(torch.float32, model_type=family, num_hidden_layers=layers, **sizes)
+def forward(layers=3, groups=2, share=True, again=False, low=False, **sizes):
+    """A model, its hidden states of 3 rows of 24 tokens after each prompt of 8, and the bytes that
+    autograd saves for them, without ids.
+    """
+    model = tiny.model(torch.float32, num_hidden_layers=layers, **sizes)
     model.gradient_checkpointing = again
+    tokens = torch.ones(groups, 3, 24, dtype=torch.long)
     prefix = torch.ones(groups, 8, dtype=torch.long) if share else None
-    tokens, lengths = torch.ones(groups, rows, 24, dtype=torch.long), torch.full((groups,), 8)
+    lengths = torch.full((groups,), 8)
 
     def hidden():
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
@@ -56,74 +51,76 @@ def forward(
     return model, result, size - tokens.nbytes - (prefix.nbytes if share else 0)
 
 
-@pytest.mark.parametrize("share", (True, False))
-@pytest.mark.parametrize("family", FAMILIES)
+@shared_or_not
+@every_family
 def test_a_layer_keeps_its_input_alone(family, share):
     """The same holds for the prefix, whose keys and values are not saved either."""
-    few, many = (forward(n, family=family, share=share, again=True, head_dim=16)[2] for n in (3, 6))
+    given = {"model_type": family, "share": share, "head_dim": 16}
+    few = forward(3, again=True, **given)[2]
+    many = forward(6, again=True, **given)[2]
     tokens = 2 * 3 * 24 + 2 * 8 * share
     assert many - few == 3 * tokens * 32 * 4
-    assert many < forward(6, family=family, share=share, head_dim=16)[2] / 5
+    assert many < forward(6, **given)[2] / 5
 
 
 @pytest.mark.parametrize("again", (True, False))
 def test_the_last_layer_is_not_run_for_the_prefix(again):
-    model, runs = tiny.model(num_hidden_layers=3), []
+    model = tiny.model(num_hidden_layers=3)
     model.gradient_checkpointing = again
+    runs = []
     for i, layer in enumerate(model.model.layers):
         layer.mlp.register_forward_pre_hook(lambda *_, i=i: runs.append(i))
-    prefix, lengths = torch.ones(2, 8, dtype=torch.long), torch.full((2,), 8)
-    model(torch.ones(2, 3, 4, dtype=torch.long), prefix, lengths)
+    prefix = torch.ones(2, 8, dtype=torch.long)
+    model(torch.ones(2, 3, 4, dtype=torch.long), prefix, torch.full((2,), 8))
     assert runs == [0, 0, 1, 1, 2]
     model.encode(prefix)
     assert runs[5:] == [0, 1]
 
 
-def test_only_where_gradients_are_on(monkeypatch):
-    calls = []
-    real = transformer.checkpoint
-    monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: calls.append(1) or real(*a, **k))
-    policy = tiny.policy(tiny.model(), gradient_checkpointing=True)
+def test_only_where_gradients_are_on(checkpoints):
+    policy = tiny.policy(gradient_checkpointing=True)
     policy.record(tiny.rollouts())
-    policy.rollout([Example("UP DOWN", "")], 3)
-    assert not calls
+    policy.rollout(tiny.examples("UP DOWN"), 3)
+    assert not checkpoints
     layers = []
     policy.model.model.layers[0].register_forward_pre_hook(lambda *_: layers.append(1))
-    policy.backward(tiny.rollouts(), torch.ones(4, 4))
-    assert len(calls) == 2 and len(layers) == 2  # of each layer one checkpoint; its forward twice
-    policy = tiny.policy(policy.model)
-    policy.backward(tiny.rollouts(), torch.ones(4, 4))
-    assert len(calls) == 2 and len(layers) == 3
+    tiny.gradient(policy, tiny.rollouts(), torch.ones(4, 4))
+    assert len(checkpoints) == 2
+    assert len(layers) == 2
+    tiny.gradient(tiny.policy(policy.model), tiny.rollouts(), torch.ones(4, 4))
+    assert len(checkpoints) == 2
+    assert len(layers) == 3
 
 
-@pytest.mark.parametrize("share", (True, False))
+@shared_or_not
 def test_the_same_under_autocast(share):
     found = []
     for again in (False, True):
-        model, hidden, _ = forward(again=again, low=True, share=share, head_dim=16)
+        given = {"model_type": "qwen3", "head_dim": 16}
+        model, hidden, _ = forward(again=again, low=True, share=share, **given)
         hidden.float().square().sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in model.model.layers.parameters()]))
+        found.append(tiny.grads(model.model.layers))
     assert tiny.distance(found[1], found[0]) < 1e-6
 
 
-def rollouts_and_sizes(monkeypatch, stop=(2, 7, 31), **options):
+def rollouts_and_sizes(monkeypatch, **options):
     """Rollouts of five prompts x 4, and the largest size of the keys and values of each wave."""
-    sizes, caches = {}, []  # caches are kept, so that no id is used twice
+    caches = []
+    extend = Cache.extend
 
-    def extend(cache, real=Cache.extend):
-        real(cache)
-        caches.append(cache)
-        sizes[id(cache)] = max(sizes.get(id(cache), 0), sum(own.nbytes for own in cache.own))
+    def noted(cache):
+        extend(cache)
+        if not caches or caches[-1][0] is not cache:
+            caches.append((cache, []))
+        caches[-1][1].append(sum(own.nbytes for own in cache.own))
 
+    policy = tiny.policy(seed=3, max_tokens=18, **options)
+    policy.stop_tokens = (2, 7, 31)
+    examples = tiny.examples("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")
     with monkeypatch.context() as patched:
-        patched.setattr(Cache, "extend", extend)
-        policy = tiny.policy(tiny.model(), seed=3, max_tokens=18, **options)
-        policy.stop_tokens = stop
-        examples = [
-            Example(text, "")
-            for text in ("UP DOWN LEFT", "WALL", "PATH PATH", "GOAL START", "DONE UP")
-        ]
-        return policy.rollout(examples, 4, step=2, indices=[10, 3, 4, 0, 7]), list(sizes.values())
+        patched.setattr(Cache, "extend", noted)
+        rollouts = policy.rollout(examples, 4, step=2, indices=[10, 3, 4, 0, 7])
+    return rollouts, [max(sizes) for _, sizes in caches]
 
 
 def test_a_budget_changes_no_rollout(monkeypatch):
@@ -140,15 +137,15 @@ def test_a_budget_changes_no_rollout(monkeypatch):
         ours, sizes = rollouts_and_sizes(monkeypatch, kv_memory_gb=rows * row / GIB, wave_rows=1)
         assert max(sizes) <= max(rows, 1) * row
         waves.append(len(sizes))
-        assert torch.equal(ours.tokens, reference.tokens) and torch.equal(
-            ours.lengths, reference.lengths
-        )
-        torch.testing.assert_close(ours.log_probs, reference.log_probs, atol=1e-12, rtol=0)
-    assert waves[0] == 1 and waves == sorted(waves) and waves[-1] >= 20
+        tiny.same(ours, reference)
+    assert waves[0] == 1
+    assert waves == sorted(waves)
+    assert waves[-1] >= 20
 
 
 def test_a_full_budget_is_not_remembered(monkeypatch):
-    """A step that halved its waves does not make the next step begin with small ones."""
+    """A step that halved its waves does not make the next step begin with small ones. Without a
+    budget the rows count, in whole groups."""
     asked = []
 
     def noted(model, prompts, uniforms, *arguments, **options):
@@ -156,56 +153,52 @@ def test_a_full_budget_is_not_remembered(monkeypatch):
         return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
     monkeypatch.setattr("maxrl.policy.generate", noted)
-    policy = tiny.policy(tiny.model(), kv_memory_gb=1e-6)
-    for _ in range(2):
-        policy.rollout([Example("UP", ""), Example("DOWN LEFT", "")], 4)
-    half = len(asked) // 2
-    assert asked[:half] == asked[half:] and asked[:2] == [8, 4]
-    tiny.policy(tiny.model(), wave_rows=5).rollout([Example("UP", ""), Example("DOWN", "")], 3)
-    assert asked[2 * half :] == [3, 3], "without a budget the rows count, in whole groups"
+    policy = tiny.policy(kv_memory_gb=1e-6)
+    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
+    assert asked[:2] == [8, 4]
+    before = list(asked)
+    policy.rollout(tiny.examples("UP", "DOWN LEFT"), 4)
+    assert asked == before * 2
+    asked.clear()
+    tiny.policy(wave_rows=5).rollout(tiny.examples("UP", "DOWN"), 3)
+    assert asked == [3, 3]
 
 
-WIDE = dict(
-    hidden_size=64, intermediate_size=160, head_dim=16, num_attention_heads=4, num_key_value_heads=2
-)
+WIDE = dict(hidden_size=64, intermediate_size=160, head_dim=16)
+NARROW = dict(hidden_size=64, intermediate_size=16, head_dim=16, num_key_value_heads=4)
 
 
 @pytest.mark.parametrize("low", (False, True))
-@pytest.mark.parametrize("family", FAMILIES)
-def test_activations_as_measured(family, low):
+@every_family
+@shared_or_not
+@pytest.mark.parametrize("sizes", (WIDE, NARROW))
+def test_activations_as_measured(family, low, share, sizes):
     """Within 25 %; four groups minus two, so that what does not grow with the tokens drops out."""
-    for share in (True, False):
-        for changed in ({}, {"intermediate_size": 16, "num_key_value_heads": 4}):
+    sizes = sizes | {"model_type": family}
 
-            def grown(layers, again, share=share, sizes=WIDE | changed):
-                given = dict(family=family, low=low, again=again, share=share) | sizes
-                return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
+    def grown(layers, again=False):
+        given = {"low": low, "again": again, "share": share} | sizes
+        return forward(layers, groups=4, **given)[2] - forward(layers, groups=2, **given)[2]
 
-            config = TransformerConfig.from_hf(
-                tiny.SIZES | WIDE | changed | {"model_type": family, "num_hidden_layers": 4}
-            )
-            tokens, copied, plain = 2 * 3 * 24 + 2 * 8 * share, 2 * 3 * 8 * share, grown(4, False)
-            assert dry_run.activation_bytes(config, tokens, low, False, copied) == pytest.approx(
-                plain, rel=0.25
-            )
-            recomputed = (
-                grown(4, True) + plain - grown(3, False)
-            )  # and one layer while its backward runs
-            assert dry_run.activation_bytes(config, tokens, low, True, copied) == pytest.approx(
-                recomputed, rel=0.25
-            )
+    config = TransformerConfig.from_hf(tiny.SIZES | sizes | {"num_hidden_layers": 4})
+    tokens = 2 * 3 * 24 + 2 * 8 * share
+    copied = 2 * 3 * 8 * share
+    plain = grown(4)
+    found = dry_run.activation_bytes(config, tokens, low, False, copied)
+    assert found == pytest.approx(plain, rel=0.25)
+    one_layer = plain - grown(3)  # while its backward runs
+    found = dry_run.activation_bytes(config, tokens, low, True, copied)
+    assert found == pytest.approx(grown(4, again=True) + one_layer, rel=0.25)
 
 
-def test_a_recipe_trains_with_both(shell, mazes, tmp_path, monkeypatch):
-    calls, real, norms = [], transformer.checkpoint, []
-    monkeypatch.setattr(transformer, "checkpoint", lambda *a, **k: calls.append(1) or real(*a, **k))
-    options = ["--init", "", "--entropy-bonus", 0.1, "--steps", 1]
-    for name, more in (
-        ("plain", []),
-        ("both", ["--gradient-checkpointing", "--kv-memory-gb", "0.00005"]),
-    ):
-        assert not calls
-        code, said = shell("train.py", "tiny", *options, "--out", tmp_path / name, *more)
+def test_a_recipe_trains_with_both(shell, mazes, checkpoints):
+    norms = []
+    for name, *more in (("plain",), ("both", "--gradient-checkpointing", "--kv-memory-gb", 5e-5)):
+        assert not checkpoints
+        options = ["--init", "", "--entropy-bonus", 0.1, "--steps", 1, *more, "--out", name]
+        code, said = shell("train.py", "tiny", *options)
         assert code == 0, said
-        norms.append(json.loads((tmp_path / name / "metrics.jsonl").read_text())["grad_norm"])
-    assert calls and norms[0] > 0 and norms[1] == pytest.approx(norms[0], rel=1e-5)
+        norms.append(metrics(name)[0]["grad_norm"])
+    assert checkpoints
+    assert norms[0] > 0
+    assert norms[1] == pytest.approx(norms[0], rel=1e-5)

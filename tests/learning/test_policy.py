@@ -9,77 +9,68 @@ import tiny
 import torch
 import torch.nn.functional as F
 from questions import Questions
-from tensors import seeded
+from tensors import normal
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import judge_samples, pass_at_ks
+from maxrl.models.hf_config import FAMILIES
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 
 
-def some_advantages():
+@pytest.fixture
+def advantages():
     """(4, 4), one group of zeros among them."""
-    advantages = torch.randn(4, 4, dtype=torch.float64, generator=seeded(5))
-    advantages[1] = 0
-    return advantages
+    values = normal(4, 4, seed=5)
+    values[1] = 0
+    return values
 
 
-@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
-@pytest.mark.parametrize("share", [True, False])
-def test_micro_batches_change_nothing(share, aggregation):
-    """From one rollout per forward to everything in one, prompts shared or not; slices of a group
-    included (9 + 4 * 6 tokens do not fit into 20)."""
-    model, rollouts = tiny.model(), tiny.rollouts()
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("lengths", [(9, 5, 1, 7), (6, 6, 6, 6), (1, 1, 1, 1)])
+def test_the_gradient_is_that_of_plain_rows(family, lengths, advantages):
+    """From one rollout per forward to everything in one, slices of a group included (9 + 4 * 6
+    tokens do not fit into 20), prompts shared or not, layers run again in the backward or not."""
 
-    def gradient(budget, share):
-        options = {"aggregation": aggregation, "share_prompt": share}
-        policy = tiny.policy(model, micro_batch_tokens=budget, **options)
-        return tiny.gradient(policy, rollouts, some_advantages())
+    def gradient(budget, share, again, bonus):
+        model = tiny.model(model_type=family, head_dim=8)
+        options = {"gradient_checkpointing": again, "entropy_bonus": bonus}
+        policy = tiny.policy(model, share, micro_batch_tokens=budget, **options)
+        return tiny.gradient(policy, tiny.rollouts(lengths), advantages)
 
-    expected = gradient(10**6, False)
-    for budget in (1, 14, 20, 40, 75, 10**6):
-        assert tiny.distance(gradient(budget, share), expected) < 1e-12, budget
-
-
-def test_groups_without_advantages_are_counted():
-    """They are not run, yet part of the divisor: leaving them out of it would train harder the
-    fewer prompts are half solved.
-    """
-    policy, rollouts, advantages = tiny.policy(tiny.model()), tiny.rollouts(), some_advantages()
-    counted = tiny.gradient(policy, rollouts, advantages)
-    live = advantages.any(1)
-    uncounted = tiny.gradient(policy, rollouts.select(live), advantages[live])
-    share = int(rollouts.lengths[live].sum()) / int(rollouts.lengths.sum())
-    assert tiny.distance(uncounted * share, counted) < 1e-12
-    assert share < 0.9, "the wrong divisor"
+    for bonus in (0, 0.1):
+        expected = gradient(10**6, False, False, bonus)
+        for budget, share, again in (
+            (10**6, True, True),
+            (75, True, False),
+            (40, False, True),
+            (20, True, True),
+            (14, True, False),
+            (1, False, True),
+        ):
+            found = gradient(budget, share, again, bonus)
+            assert tiny.distance(found, expected) < 1e-12, (budget, share, again)
 
 
 def test_no_advantages_no_gradient():
     """Zero, but there: an optimizer that skips parameters without .grad would also skip their
     weight decay.
     """
-    policy = tiny.policy(tiny.model())
+    policy = tiny.policy()
     gradient = tiny.gradient(policy, tiny.rollouts(), torch.zeros(4, 4))
     assert not gradient.any()
     assert len(gradient) == sum(p.numel() for p in policy.model.parameters())
 
 
-def test_gradients_accumulate():
-    policy, rollouts, advantages = tiny.policy(tiny.model()), tiny.rollouts(), some_advantages()
-    once = tiny.gradient(policy, rollouts, advantages)
-    policy.backward(rollouts, advantages)
-    assert tiny.distance(tiny.grads(policy.model), 2 * once) < 1e-12
-
-
 @pytest.mark.parametrize("again", [False, True])
-def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
+def test_an_update_asks_the_device_nothing_on_the_way(again, advantages, monkeypatch):
     """Micro-batches are cut of lengths on the host.
 
     The one question of each is asked there too: are its prompts full?
     """
     options = {"beta": 0.3, "entropy_bonus": 0.2, "reference": tiny.model(seed=1)}
-    policy = tiny.policy(tiny.model(), micro_batch_tokens=40, **options)
-    rollouts, advantages = tiny.rollouts(), some_advantages()
+    policy = tiny.policy(micro_batch_tokens=40, **options)
+    rollouts = tiny.rollouts()
     if again:  # the second of several updates
         policy.record(rollouts)
     batches = policy.batches(rollouts, range(4), advantages)
@@ -101,9 +92,9 @@ def test_an_update_asks_the_device_nothing_on_the_way(again, monkeypatch):
 
 def test_who_watches_is_told_where_a_step_is():
     seen = []
-    policy = tiny.policy(tiny.model(), watch=seen.append, wave_rows=4, micro_batch_tokens=1)
-    drawn = policy.rollout([Example("<bos> UP LEFT", "")] * 3, 4)
-    assert {f"(prompt {i}/3)" for i in (1, 2, 3)} == {said[said.index("(") :] for said in seen}
+    policy = tiny.policy(watch=seen.append, wave_rows=4, micro_batch_tokens=1)
+    drawn = policy.rollout(tiny.examples(*["<bos> UP LEFT"] * 3), 4)
+    assert {said[said.index("(") :] for said in seen} == {f"(prompt {i}/3)" for i in (1, 2, 3)}
     assert f"token {sampler.CHECK_EVERY}/12" in seen[0]
     seen.clear()
     policy.backward(drawn, torch.ones(3, 4))
@@ -115,12 +106,11 @@ def test_statistics():
     """The difference between sampler and training forward is 0 where the stored log-probs are the
     model's, else what it is.
     """
-    policy = tiny.policy(tiny.model())
-    examples = [Example("UP DOWN LEFT", ""), Example("WALL", "")]
-    rollouts = policy.rollout(examples, 5, step=3)
+    policy = tiny.policy()
+    rollouts = policy.rollout(tiny.examples("UP DOWN LEFT", "WALL"), 5, step=3)
     stats = policy.backward(rollouts, torch.ones(2, 5))
-    assert stats["sampling/logprob_abs_diff/max"] < 1e-12
     tokens = int(rollouts.lengths.sum())
+    assert stats["sampling/logprob_abs_diff/max"] < 1e-12
     assert stats["tokens"] == tokens
     assert stats["loss"] == pytest.approx(-float(rollouts.log_probs.sum()) / tokens)
     expected = rollouts.log_probs.sum(-1) / rollouts.lengths
@@ -158,41 +148,35 @@ def test_what_is_read_of_a_response():
     assert rollouts.completion(1, 2) == "UP DONE"
 
 
-EXAMPLES = [
-    Example("<bos> GRID_START WALL", "UP UP DONE <eos>"),
-    Example("<bos>", "DONE <eos>"),
-    Example("<bos> PATH GOAL", "LEFT DOWN RIGHT UP DONE <eos>"),
-]
-
-
-def test_demonstrations_equal_cross_entropy():
+@pytest.mark.parametrize("aggregation, divisor", [("token", 12), ("sequence", 3), ("constant", 36)])
+def test_demonstrations_equal_cross_entropy(aggregation, divisor):
     """Advantage 1 on the answers is maximum likelihood; the divisor of "sequence" is the number of
     answers."""
+    examples = [
+        Example("<bos> GRID_START WALL", "UP UP DONE <eos>"),
+        Example("<bos>", "DONE <eos>"),
+        Example("<bos> PATH GOAL", "LEFT DOWN RIGHT UP DONE <eos>"),
+    ]
     model = tiny.model()
-    encode = tiny.policy(model).tokenizer.encode
-    total, tokens = 0.0, 0
-    for example in EXAMPLES:
-        prompt, answer = encode(example.prompt), encode(example.answer)
-        logits = model.lm_head(model(torch.tensor(prompt + answer)[None, None, :-1])[0, 0])
-        own = logits[len(prompt) - 1 :]
-        total = total + F.cross_entropy(own, torch.tensor(answer), reduction="sum")
-        tokens += len(answer)
-    gradients = torch.autograd.grad(total, list(model.parameters()))
-    expected = torch.cat([g.flatten() for g in gradients])
-    rollouts = tiny.policy(model).demonstrate(EXAMPLES)
+    policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=12)
+    rollouts = policy.demonstrate(examples)
     assert rollouts.lengths.tolist() == [[4], [2], [6]]
     assert rollouts.finished.all()
     assert rollouts.log_probs is None
-    for aggregation, divisor in (("token", tokens), ("sequence", 3), ("constant", 3 * 12)):
-        policy = tiny.policy(model, aggregation=aggregation, micro_batch_tokens=12)
-        gradient = tiny.gradient(policy, rollouts, ADVANTAGES["supervised"](torch.zeros(3, 1)))
-        assert tiny.distance(gradient * divisor, expected) < 1e-12
+    gradient = tiny.gradient(policy, rollouts, ADVANTAGES["supervised"](torch.zeros(3, 1)))
+    model.zero_grad()
+    for example in examples:
+        prompt = policy.tokenizer.encode(example.prompt)
+        answer = policy.tokenizer.encode(example.answer)
+        logits = tiny.row_logits(model, prompt, answer)
+        F.cross_entropy(logits, torch.tensor(answer), reduction="sum").backward()
+    assert tiny.distance(gradient * divisor, tiny.grads(model)) < 1e-12
 
 
 @pytest.mark.parametrize("stop, end", [([20, 2], 2), ([20, 7], 20), ([7, 20], 7)])
 def test_the_end_of_a_demonstration(stop, end):
     """<eos> if it is a stop token, or else the first one; an answer that has one gets no other."""
-    policy = tiny.policy(tiny.model())
+    policy = tiny.policy()
     policy.stop_tokens = stop
     up = policy.tokenizer.id("UP")
     last = policy.tokenizer.decode([stop[1]])
@@ -220,7 +204,9 @@ def test_judge_samples(rows):
     """Counts by hand from rollouts of the same noise, whatever the waves; the noise goes by the
     place in `indices`.
     """
-    policy, task, indices = tiny.policy(tiny.model(), wave_rows=rows), Parity(), [4, 0, 6, 2]
+    policy = tiny.policy(wave_rows=rows)
+    task = Parity()
+    indices = [4, 0, 6, 2]
     told = []
     counts, _, reward = judge_samples(policy, task, indices, 6, seed=9, progress=told.append)
     rollouts = policy.rollout([task[i] for i in indices], 6, seed=9)
@@ -230,20 +216,22 @@ def test_judge_samples(rows):
     assert sum(told) == 4
 
 
+class Faulty(Parity):
+    """Prompts of one or two words get a fault at their second rollout."""
+
+    def rewards(self, examples, rollouts):
+        rewards = torch.ones(rollouts.lengths.shape)
+        for example, row in zip(examples, rewards):
+            if len(example.prompt.split()) < 3:
+                row[1] = torch.nan
+        return rewards
+
+
 def test_what_has_no_verdict_is_not_wrong():
     """A fault under --reward-errors drop, or None: NaN, which counted as wrong answers in the
     evaluation.
     """
-
-    class Faulty(Parity):
-        def rewards(self, examples, rollouts):
-            rewards = torch.ones(rollouts.lengths.shape)
-            for example, row in zip(examples, rewards):
-                row[1] = torch.nan if example.prompt in gone else 1.0
-            return rewards
-
-    policy, gone = tiny.policy(tiny.model()), ("UP", "UP UP")
-    counts, _, reward = judge_samples(policy, Faulty(), range(4), 3)
+    counts, _, reward = judge_samples(tiny.policy(), Faulty(), range(4), 3)
     assert counts.tolist() == [-1, -1, 3, 3]
     assert reward == 1
     some = {"pass@1": 1, "pass@2": 1, "groups_left_out": 2}
@@ -254,17 +242,17 @@ def test_what_has_no_verdict_is_not_wrong():
 
 def test_a_policy_without_stop_tokens_is_refused():
     with pytest.raises(ValueError, match="no stop tokens"):
-        type(tiny.policy(tiny.model()))(tiny.model(), None, [], max_tokens=3)
+        type(tiny.policy())(tiny.model(), None, [], max_tokens=3)
 
 
-@pytest.mark.parametrize("room", [20, 9, 5, 3, 1])
+@pytest.mark.parametrize("room, halvings", [(20, 0), (9, 1), (5, 2), (3, 3), (1, 4)])
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")]
 )
-def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
-    """A device with room for so many rows: whole groups, then slices of a group."""
-    examples = [Example("UP " * n + "UP", "") for n in range(5)]
-    expected = tiny.policy(tiny.model(), wave_rows=8).rollout(examples, 4, step=3)
+def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, halvings, error):
+    """A device with room for so many rows: 20 of whole groups, 8, then 4, 2, 1 of a group."""
+    examples = tiny.examples(*["UP " * n + "UP" for n in range(5)])
+    expected = tiny.policy(wave_rows=8).rollout(examples, 4, step=3)
     asked = []
 
     def limited(model, prompts, uniforms, *arguments, **options):
@@ -274,25 +262,20 @@ def test_out_of_memory_in_sampling_changes_no_rollout(monkeypatch, room, error):
         return sampler.generate(model, prompts, uniforms, *arguments, **options)
 
     monkeypatch.setattr("maxrl.policy.generate", limited)
-    policy = tiny.policy(tiny.model(), wave_rows=20)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        rollouts = policy.rollout(examples, 4, step=3)
-    halvings = {20: 0, 9: 1, 5: 2, 3: 3, 1: 4}[room]  # 20, 8 (whole groups), 4, 2, 1 rows
+        rollouts = tiny.policy(wave_rows=20).rollout(examples, 4, step=3)
     assert ["out of memory" in str(warning.message) for warning in said] == [True] * halvings
     assert asked[-1] <= room
     tiny.same(rollouts, expected)
 
 
-def test_no_memory_for_a_single_row(monkeypatch):
-    policy, example = tiny.policy(tiny.model()), Example("UP", "")
-    full = mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
-    monkeypatch.setattr("maxrl.policy.generate", full)
-    with (
-        pytest.raises(torch.OutOfMemoryError),
-        pytest.warns(UserWarning, match="1 rollouts at once"),
-    ):
-        policy.rollout([example], 4)
-    full.side_effect = KeyError("another error")
-    with pytest.raises(KeyError):
-        policy.rollout([example], 4)
+@pytest.mark.filterwarnings("ignore:out of memory")
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), KeyError("x")])
+def test_errors_that_fewer_rows_do_not_mend(monkeypatch, error):
+    """No memory for a single row, or another error, which is not tried again."""
+    failing = mock.Mock(side_effect=error)
+    monkeypatch.setattr("maxrl.policy.generate", failing)
+    with pytest.raises(type(error)):
+        tiny.policy().rollout(tiny.examples("UP"), 4)
+    assert failing.call_count == (1 if isinstance(error, KeyError) else 3)

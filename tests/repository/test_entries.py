@@ -56,6 +56,7 @@ STARTED = {
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/helpers/busy.py": "--help",
+    "tests/learning/fake_cuda.py": "tests/learning/test_fake_cuda.py",
     "tests/ranks/worker.py": "tests/ranks/test_distributed.py",
     "tests/repository/machines.py": "tests/repository/test_entries.py",
     "tests/repository/mutations.py": "--help",

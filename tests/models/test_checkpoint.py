@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
+from tensors import close, normal
 from trained import TOKENIZER, trained
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
@@ -22,51 +23,58 @@ TEXT = (
     "<bos> GRID_START WALL PATH GOAL NEWLINE UP DOWN LEFT RIGHT START GRID_END "
     "PATH_START DONE <eos>"
 )
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
+HUGE = 10**30
 RESNET = {"model_type": "torchvision_resnet", "num_labels": 3, "block": "basic", "depths": [1, 1]}
 
 
-def save(path, model, optimizer=None):
-    state = {"step": 2}
-    checkpoint.save(
-        path, model, TOKENIZER, [7, 2], recipe={"recipe": "x"}, optimizer=optimizer, state=state
-    )
+def save(path, model=None, optimizer=None, **options):
+    model = model or tiny.model(torch.float32)
+    given = {"recipe": {"recipe": "x"}, "state": {"step": 2}} | options
+    checkpoint.save(path, model, TOKENIZER, [7, 2], optimizer=optimizer, **given)
     return path
 
 
-def meant(path):
-    """Of a checkpoint that is changed by hand."""
-    (path / checkpoint.CHECKSUMS).unlink(missing_ok=True)
+@pytest.fixture
+def path(tmp_path):
+    """A checkpoint of tiny.model()."""
+    return save(tmp_path / "a")
 
 
 def edit(file, **changes):
-    """Change keys of a JSON file."""
-    meant(file.parent)
+    """Change keys of a JSON file, as what is meant."""
+    (file.parent / checkpoint.CHECKSUMS).unlink(missing_ok=True)
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def rewrite(file, changes):
-    """Change tensors of a safetensors file; None removes one."""
-    meant(file.parent)
+def rewrite(path, changes):
+    """Change tensors of a checkpoint, as what is meant; None removes one."""
+    (path / checkpoint.CHECKSUMS).unlink(missing_ok=True)
+    file = path / "model.safetensors"
     tensors = load_file(file) | changes
     save_file({name: t.clone() for name, t in tensors.items() if t is not None}, file)
+
+
+def same_weights(one, other):
+    close(one.state_dict(), other.state_dict(), 0)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_round_trip(tmp_path, tied):
     """Model, tokenizer and stop tokens come back, and the next step is the same to the bit."""
     model, optimizer = trained(tie_word_embeddings=tied)
-    save(tmp_path / "a", model, optimizer)
-    again, tokenizer, stop = checkpoint.load_model(tmp_path / "a")
-    assert again.config == model.config and stop == [2, 7]
+    path = save(tmp_path / "a", model, optimizer)
+    again, tokenizer, stop = checkpoint.load_model(path)
+    assert again.config == model.config
+    assert stop == [2, 7]
     assert (again.lm_head.weight is again.model.embed_tokens.weight) == tied
     assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
     restored = torch.optim.AdamW(again.parameters(), lr=0.01)
-    checkpoint.load_optimizer(tmp_path / "a", again, restored)
+    checkpoint.load_optimizer(path, again, restored)
     for _ in range(2):
-        for (name, p), q in zip(model.state_dict().items(), again.state_dict().values()):
-            assert torch.equal(p, q), name
+        same_weights(model, again)
         for m, o in ((model, optimizer), (again, restored)):
             o.zero_grad()
             m.lm_head(m(torch.arange(6)[None, None])).square().sum().backward()
@@ -75,44 +83,37 @@ def test_round_trip(tmp_path, tied):
 
 def test_the_optimizer_is_plain_adam():
     """The fused kernel computes what the plain one does."""
-    cfg = Config(lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
-    models = [tiny.model(torch.float64) for _ in range(2)]
-    options = {"lr": cfg.lr, "betas": cfg.betas, "weight_decay": cfg.weight_decay}
-    optimizers = (
-        torch.optim.AdamW(models[0].parameters(), **options),
-        make_optimizer(cfg, models[1]),
-    )
+    options = {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1}
+    plain = tiny.model()
+    fused = tiny.model()
+    optimizers = [
+        (plain, torch.optim.AdamW(plain.parameters(), **options)),
+        (fused, make_optimizer(Config(**options), fused)),
+    ]
     for step in range(4):
-        for model, optimizer in zip(models, optimizers):
-            generator = torch.Generator().manual_seed(step)
+        for model, optimizer in optimizers:
             for p in model.parameters():
-                p.grad = torch.randn(p.shape, generator=generator).double()
+                p.grad = normal(*p.shape, seed=step)
             optimizer.step()
-    for plain, ours in zip(*(model.parameters() for model in models)):
-        torch.testing.assert_close(ours, plain, atol=1e-13, rtol=1e-13)
+    close(fused.state_dict(), plain.state_dict(), 1e-13)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_transformers_reads_ours(tmp_path, tied):
-    model = tiny.model(torch.float32, tie_word_embeddings=tied, rope_theta=5e3)
-    save(tmp_path / "a", model)
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "a")
-    tokens = torch.tensor([TOKENIZER.encode(TEXT)])
-    with torch.no_grad():
-        ours = model.lm_head(model(tokens[:, None]))[:, 0]
-        torch.testing.assert_close(ours, theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+def test_transformers_reads_the_rest(path):
+    """End tokens and tokenizer; for the weights see test_families.py."""
+    theirs = AutoModelForCausalLM.from_pretrained(path)
     assert sorted(theirs.generation_config.eos_token_id) == [2, 7]
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "a")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
     assert tokenizer(TEXT)["input_ids"] == TOKENIZER.encode(TEXT)
-    roles = tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id
-    assert roles == (0, 1, 2) and tokenizer.unk_token_id == 3
+    roles = [getattr(tokenizer, f"{role}_token_id") for role in ("pad", "bos", "eos", "unk")]
+    assert roles == [0, 1, 2, 3]
 
 
 def test_ids_of_the_vocabulary():
     """They are those of the published maze checkpoint, so that its directory loads as it is."""
     assert TOKENIZER.encode(TEXT) == [1, 4, 9, 8, 10, 12, 13, 14, 15, 16, 11, 5, 6, 7, 2]
     assert TOKENIZER.decode(TOKENIZER.encode(TEXT)) == TEXT
-    assert len(ID) == 32 == maze17().model["vocab_size"] and TOKENIZER.id("RESERVED_13") == 31
+    assert len(ID) == maze17().model["vocab_size"] == 32
+    assert TOKENIZER.id("RESERVED_13") == 31
     assert TOKENIZER.encode("UP sideways") == [13, 3]
     with pytest.raises(ValueError, match="no token 'sideways'"):
         TOKENIZER.id("sideways")
@@ -121,14 +122,14 @@ def test_ids_of_the_vocabulary():
 @pytest.mark.parametrize("umask, mode", [(0o022, 0o644), (0o077, 0o600)])
 def test_files(tmp_path, umask, mode):
     """Every file has the mode that the umask leaves; only the weights are in the index of vLLM."""
-    model, optimizer = trained()
     before = os.umask(umask)
     try:
-        path = save(tmp_path / "a", model, optimizer)
+        path = save(tmp_path / "a", *trained())
     finally:
         os.umask(before)
     weights = load_file(path / "model.safetensors")
-    assert EMBEDDING in weights and HEAD not in weights, "a tied head is held once"
+    assert EMBEDDING in weights
+    assert HEAD not in weights, "a tied head is held once"
     index = json.loads((path / "model.safetensors.index.json").read_text())
     assert index["weight_map"] == dict.fromkeys(weights, "model.safetensors")
     hub = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
@@ -155,31 +156,30 @@ def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken)
         save(tmp_path / "step-2", model, optimizer)
     assert not (tmp_path / "step-2").exists()
     assert checkpoint.find(tmp_path) == tmp_path / "step-1"
-    (tmp_path / "step-2.incomplete").mkdir()
-    (tmp_path / "step-2.incomplete" / "rubbish.safetensors").write_bytes(b"?")
-    save(tmp_path / "step-2", model, optimizer)
-    assert not (tmp_path / "step-2.incomplete").exists()
-    assert not (tmp_path / "step-2" / "rubbish.safetensors").exists()
-    checkpoint.load_model(tmp_path / "step-2")
+    left = tmp_path / "step-2.incomplete"
+    left.mkdir()  # nothing of it is left
+    (left / "rubbish.safetensors").write_bytes(b"?")
+    path = save(tmp_path / "step-2", model, optimizer)
+    assert not left.exists()
+    assert not (path / "rubbish.safetensors").exists()
+    checkpoint.load_model(path)
 
 
-def test_nothing_is_overwritten(tmp_path):
-    path = save(tmp_path / "a", tiny.model(torch.float32, seed=0))
+def test_nothing_is_overwritten(path):
     before = (path / "model.safetensors").read_bytes()
     with pytest.raises(OSError, match="not empty"):
         save(path, tiny.model(torch.float32, seed=1))
     assert (path / "model.safetensors").read_bytes() == before
 
 
-def test_find(tmp_path):
+def test_find(path, tmp_path):
     """A run directory stands for its newest checkpoint, and never for one outside of it."""
     run = tmp_path / "run"
-    model = tiny.model(torch.float32)
-    save(tmp_path / "outside", model)
-    save(run / "step-1", model)
+    save(run / "step-1")
     checkpoint.set_latest(run, "step-1")
-    assert checkpoint.find(run) == checkpoint.find(run / "step-1") == run / "step-1"
-    checkpoint.set_latest(run, "../outside")
+    assert checkpoint.find(run) == run / "step-1"
+    assert checkpoint.find(run / "step-1") == run / "step-1"
+    checkpoint.set_latest(run, f"../{path.name}")
     for nothing in (tmp_path, tmp_path / "elsewhere", run):
         with pytest.raises(FileNotFoundError, match="neither a checkpoint .* nor a run directory"):
             checkpoint.find(nothing)
@@ -187,69 +187,36 @@ def test_find(tmp_path):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(
-    "changes, words",
+    "tensors, config, words",
     [
-        ({NORM: None}, f"Missing key.*{NORM}"),
-        ({"extra": torch.ones(2)}, "Unexpected key.*extra"),
-        ({NORM: torch.ones(5)}, f"size mismatch for {NORM}"),
-        ({NORM: torch.ones(32).int()}, f"{NORM}.*floating point"),
+        ({NORM: None}, {}, f"Missing key.*{NORM}"),
+        ({"extra": torch.ones(2)}, {}, "Unexpected key.*extra"),
+        ({NORM: torch.ones(5)}, {}, f"size mismatch for {NORM}"),
+        ({NORM: torch.ones(32).int()}, {}, f"{NORM}.*floating point"),
+        # Terabytes that config.json asks for are compared with the files before they are taken.
+        ({}, {"vocab_size": 10**12}, "size mismatch"),
+        ({}, {"intermediate_size": 10**12}, "size mismatch"),
+        ({}, {"head_dim": 2**40}, "size mismatch"),
+        ({}, {"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
+        ({}, {"num_hidden_layers": HUGE}, "cannot be loaded"),
+        ({}, {"vocab_size": 10**400}, "cannot be loaded"),
+        ({}, {"vocab_size": "8"}, "cannot be loaded"),
+        ({}, {"num_attention_heads": 0}, "cannot be loaded"),
+        ({}, {"max_position_embeddings": [1]}, "cannot be loaded"),
+        ({}, {"rms_norm_eps": [1]}, "cannot be loaded"),
+        ({}, {"rope_theta": "a"}, "cannot be loaded"),
+        ({}, {"eos_token_id": ["a"]}, "eos_token_id"),
+        ({}, {"eos_token_id": HUGE}, "eos_token_id"),
     ],
 )
-def test_weights_must_fit(tmp_path, changes, words, tied):
-    """A missing, superfluous or wrong tensor is an error that names it."""
+def test_what_does_not_fit_is_an_error_that_names_it(tmp_path, tensors, config, words, tied):
     path = save(tmp_path / "a", tiny.model(torch.float32, tie_word_embeddings=tied))
-    rewrite(path / "model.safetensors", changes)
-    with pytest.raises(ValueError, match=f"{path} cannot be loaded: .*{words}") as caught:
+    (path / "generation_config.json").unlink()
+    rewrite(path, tensors)
+    edit(path / "config.json", **config)
+    with pytest.raises(ValueError, match=f"{path} .*{words}") as caught:
         checkpoint.load_model(path)
     assert "\n" not in str(caught.value)
-
-
-def test_both_names_of_a_tied_head(tmp_path):
-    """The file may have either or both, as for transformers, where the embedding counts."""
-    model = tiny.model(torch.float32)
-    file = save(tmp_path / "a", model) / "model.safetensors"
-    tensor = load_file(file)[EMBEDDING]
-    for changes in ({}, {HEAD: tensor + 1}):
-        rewrite(file, changes)
-        again = checkpoint.load_model(tmp_path / "a")[0]
-        assert again.lm_head.weight is again.model.embed_tokens.weight
-        assert torch.equal(again.lm_head.weight, model.lm_head.weight)
-    rewrite(file, {EMBEDDING: None, HEAD: tensor})
-    assert torch.equal(checkpoint.load_model(tmp_path / "a")[0].lm_head.weight, tensor)
-
-
-def test_rotary_tables_of_old_checkpoints(tmp_path):
-    path = save(tmp_path / "a", tiny.model(torch.float32))
-    table = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
-    rewrite(path / "model.safetensors", table)
-    checkpoint.load_model(path)
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"vocab_size": 10**12}, "size mismatch"),
-        ({"vocab_size": 10**400}, "cannot be loaded"),
-        ({"vocab_size": "8"}, "cannot be loaded"),
-        ({"intermediate_size": 10**12}, "size mismatch"),
-        ({"head_dim": 2**40}, "size mismatch"),
-        ({"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
-        ({"num_hidden_layers": 10**30}, "cannot be loaded"),
-        ({"num_attention_heads": 0}, "cannot be loaded"),
-        ({"max_position_embeddings": [1]}, "cannot be loaded"),
-        ({"rms_norm_eps": [1]}, "cannot be loaded"),
-        ({"rope_theta": "a"}, "cannot be loaded"),
-        ({"eos_token_id": ["a"]}, "eos_token_id"),
-        ({"eos_token_id": 10**30}, "eos_token_id"),
-    ],
-)
-def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
-    """Terabytes that config.json asks for are compared with the files before they are taken."""
-    path = save(tmp_path / "a", tiny.model(torch.float32))
-    edit(path / "config.json", **changes)
-    (path / "generation_config.json").unlink()
-    with pytest.raises(ValueError, match=words):
-        checkpoint.load_model(path)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +224,7 @@ def test_a_model_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
     [
         ({"num_labels": 10**12}, "size mismatch"),
         ({"width": 2**20}, "size mismatch"),
-        ({"depths": [10**30]}, "cannot be loaded"),
+        ({"depths": [HUGE]}, "cannot be loaded"),
     ],
 )
 def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
@@ -267,10 +234,24 @@ def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, wo
         checkpoint.load_model(tmp_path / "a")
 
 
-def test_what_is_no_safetensors_file(tmp_path):
+def test_both_names_of_a_tied_head(path):
+    """The file may have either or both, as for transformers, where the embedding counts."""
+    tensor = load_file(path / "model.safetensors")[EMBEDDING]
+    for changes in ({}, {HEAD: tensor + 1}, {EMBEDDING: None, HEAD: tensor}):
+        rewrite(path, changes)
+        again = checkpoint.load_model(path)[0]
+        assert again.lm_head.weight is again.model.embed_tokens.weight
+        assert torch.equal(again.lm_head.weight, tensor)
+
+
+def test_rotary_tables_of_old_checkpoints(path):
+    rewrite(path, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})
+    checkpoint.load_model(path)
+
+
+def test_what_is_no_safetensors_file(path):
     """A header that claims more than the file holds is damage; a pickle is not read."""
-    path = save(tmp_path / "a", tiny.model(torch.float32))
-    meant(path)
+    (path / checkpoint.CHECKSUMS).unlink()
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"{file} is damaged"):
@@ -281,32 +262,32 @@ def test_what_is_no_safetensors_file(tmp_path):
         checkpoint.load_model(path)
 
 
-def test_shards(tmp_path):
+def test_shards(path):
     """Those of the index are read, in this directory alone, and a missing one is noticed. What is
     left over from another model is none of them."""
-    path = save(tmp_path / "a", tiny.model(torch.float32))
+    model = checkpoint.load_model(path)[0]
     whole = load_file(path / "model.safetensors")
     save_file({name: value + 1 for name, value in whole.items()}, path / "model_old.safetensors")
-    expected = checkpoint.load_model(path)[0].state_dict()
-    assert all(expected[name].equal(whole[name]) for name in whole)
-    meant(path)
-    (path / "model.safetensors").rename(tmp_path / "whole.safetensors")
-    index = {"weight_map": dict.fromkeys(whole, "../whole.safetensors")}
-    checkpoint.write_json(path / "model.safetensors.index.json", index)
-    with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors"):
-        checkpoint.load_model(path)
-    for number, names in enumerate((list(whole)[::2], list(whole)[1::2]), 1):
-        shard = f"model-0000{number}-of-00002.safetensors"
-        save_file({name: whole[name] for name in names}, path / shard)
-        index["weight_map"] |= dict.fromkeys(names, shard)
-    checkpoint.write_json(path / "model.safetensors.index.json", index)
-    left = {name: torch.zeros_like(value) for name, value in whole.items()}
-    save_file(left, path / "model-00003-of-00003.safetensors")
-    found = checkpoint.load_model(path)[0].state_dict()
-    assert all(found[name].equal(expected[name]) for name in expected)
-    (path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors.index.json"):
-        checkpoint.load_model(path)
+    same_weights(checkpoint.load_model(path)[0], model)
+    (path / checkpoint.CHECKSUMS).unlink()
+    (path / "model.safetensors").rename(path.parent / "whole.safetensors")
+    index = path / "model.safetensors.index.json"
+
+    def missing():
+        with pytest.raises(FileNotFoundError, match=f"{path}/model.safetensors"):
+            checkpoint.load_model(path)
+
+    edit(index, weight_map=dict.fromkeys(whole, "../whole.safetensors"))
+    missing()
+    shards = {}
+    for number in (0, 1):
+        names = list(whole)[number::2]
+        shards |= dict.fromkeys(names, f"model-{number}.safetensors")
+        save_file({name: whole[name] for name in names}, path / f"model-{number}.safetensors")
+    edit(index, weight_map=shards)
+    same_weights(checkpoint.load_model(path)[0], model)
+    (path / "model-1.safetensors").unlink()
+    missing()
 
 
 @pytest.mark.parametrize(
@@ -319,9 +300,8 @@ def test_shards(tmp_path):
         ({}, None, []),
     ],
 )
-def test_all_end_tokens(tmp_path, own, config, stop):
+def test_all_end_tokens(path, own, config, stop):
     """generation_config.json comes first: config.json of an instruct model lacks <|im_end|>."""
-    path = save(tmp_path / "a", tiny.model(torch.float32))
     (path / "generation_config.json").unlink()
     if own is not None:
         checkpoint.write_json(path / "generation_config.json", own)
@@ -329,9 +309,8 @@ def test_all_end_tokens(tmp_path, own, config, stop):
     assert checkpoint.load_model(path)[2] == stop
 
 
-def test_padding_and_truncation_are_not_ours(tmp_path):
+def test_padding_and_truncation_are_not_ours(path):
     """A tokenizer.json that pads to 10^9 tokens and cuts after 5 does neither to a prompt."""
-    path = save(tmp_path / "a", tiny.model(torch.float32))
     padding = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None}
     padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}
     cut = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
@@ -339,9 +318,9 @@ def test_padding_and_truncation_are_not_ours(tmp_path):
     assert len(Tokenizer.load(path).encode("WALL " * 9)) == 9
 
 
+@pytest.fixture
 def foreign(path):
     """A directory with more in it than we use, as they are on the hub."""
-    save(path, tiny.model(torch.float32))
     unknown = {"use_cache": True, "transformers.js_config": {"a": [1]}}
     edit(path / "config.json", eos_token_id=2, torch_dtype="bfloat16", **unknown)
     edit(path / "tokenizer_config.json", chat_template="{{ 'é' }}", model_max_length=8192)
@@ -354,33 +333,38 @@ def foreign(path):
     return path
 
 
-def test_what_came_with_a_checkpoint_leaves_with_it(tmp_path):
+def test_what_came_with_a_checkpoint_leaves_with_it(foreign, tmp_path):
     """Tokenizer files keep their bytes and JSON its unknown keys, over two generations."""
-    before = foreign(tmp_path / "a")
-    names = {file.name for file in before.iterdir()}
+    changed = {
+        "config.json": {"torch_dtype": "float32", "eos_token_id": [2, 7]},
+        "generation_config.json": {"eos_token_id": [2, 7]},
+        "tokenizer_config.json": {},
+    }
+    written = {"model.safetensors", "recipe.json"}
+    before = foreign
     for generation in ("b", "c"):
         model, tokenizer, stop = checkpoint.load_model(before)
         assert sorted(stop) == [2, 7]
-        checkpoint.save(tmp_path / generation, model, tokenizer, stop, recipe={})
-        for name in names - {"model.safetensors", "recipe.json", "checksums.json"}:
-            old, new = ((folder / name).read_text() for folder in (before, tmp_path / generation))
-            if name in ("config.json", "generation_config.json", "tokenizer_config.json"):
-                change = {"torch_dtype": "float32"} if name == "config.json" else {}
-                if name != "tokenizer_config.json":
-                    change["eos_token_id"] = [2, 7]
-                assert json.loads(new) == json.loads(old) | change, name
-            else:
-                assert new == old, name
+        checkpoint.save(tmp_path / generation, model, tokenizer, stop)
         before = tmp_path / generation
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "c").generation_config
-    assert theirs.top_k == 20 and theirs.eos_token_id == [2, 7]
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "c")
-    assert tokenizer.chat_template == "{{ messages }}"
+    for file in foreign.iterdir():
+        if file.name in written:
+            continue
+        old = file.read_text()
+        new = (before / file.name).read_text()
+        if file.name in changed:
+            assert json.loads(new) == json.loads(old) | changed[file.name], file.name
+        else:
+            assert new == old, file.name
+    theirs = AutoModelForCausalLM.from_pretrained(before).generation_config
+    assert theirs.top_k == 20
+    assert theirs.eos_token_id == [2, 7]
+    assert PreTrainedTokenizerFast.from_pretrained(before).chat_template == "{{ messages }}"
 
 
-def test_other_end_tokens_are_written(tmp_path):
+def test_other_end_tokens_are_written(foreign, tmp_path):
     """The end tokens of the task stand in both files, and the loaded model's are unchanged."""
-    model, tokenizer, _ = checkpoint.load_model(foreign(tmp_path / "a"))
+    model, tokenizer, _ = checkpoint.load_model(foreign)
     checkpoint.save(tmp_path / "b", model, tokenizer, [9, 4])
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "b" / name).read_text())["eos_token_id"] == [4, 9]

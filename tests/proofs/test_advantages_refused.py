@@ -29,6 +29,7 @@ REWARDS = [
     ("maxrl_order", ONES, {"order": 2.0}, "2.0", "int"),
     ("maxrl_order", ONES, {"order": True}, "True", "int"),
     ("pkpo", ONES, {"k": 5}, "k=5", "N = 4"),
+    ("grpo", ONES, {"ddof": 2}, "ddof=2", "divisor N - 1"),
     ("maxrl", [[1, 0]], {}, "list", "torch.tensor"),
 ]
 for name in sorted(NEEDS_GROUP):

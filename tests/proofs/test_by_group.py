@@ -50,9 +50,10 @@ def test_a_rollout_without_a_verdict_does_not_count():
 
 @pytest.mark.parametrize("kind", [torch.from_numpy, list, lambda ids: [f"uid-{i}" for i in ids]])
 def test_ids_of_any_kind(kind):
+    """And the estimator itself in place of its name."""
     rewards, ids = shuffled(torch.int64)
     expected = by_group(rewards.float(), ids, "maxrl")
-    assert torch.equal(by_group(rewards.tolist(), kind(ids), "maxrl"), expected)
+    assert torch.equal(by_group(rewards.tolist(), kind(ids), ADVANTAGES["maxrl"]), expected)
     assert expected.dtype == torch.float32
     assert expected.any()
 

@@ -11,6 +11,7 @@ import torch
 from outcomes import binomial, every_count
 
 from maxrl.metrics import (
+    exact_pass_at_k,
     group_means,
     group_sums,
     majority_vote,
@@ -71,6 +72,10 @@ def test_pass_at_k_shapes_and_types():
 def test_pass_at_k_refusals(n, c, k):
     with pytest.raises(ValueError, match="pass_at_k needs whole 0 <= c <= n and 1 <= k <= n"):
         pass_at_k(n, c, k)
+
+
+def test_pass_at_k_of_known_rates():
+    assert exact_pass_at_k([0, 0.25, 1], 2).tolist() == pytest.approx([0, 0.4375, 1])
 
 
 def test_wrong_relatives_of_pass_at_k():

@@ -7,7 +7,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
-from tensors import close, normal
+from tensors import close
 from trained import TOKENIZER, trained
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
@@ -81,21 +81,11 @@ def test_round_trip(tmp_path, tied):
             o.step()
 
 
-def test_the_optimizer_is_plain_adam():
-    """The fused kernel computes what the plain one does."""
+def test_the_optimizer_has_the_options_of_the_recipe():
     options = {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1}
-    plain = tiny.model()
-    fused = tiny.model()
-    optimizers = [
-        (plain, torch.optim.AdamW(plain.parameters(), **options)),
-        (fused, make_optimizer(Config(**options), fused)),
-    ]
-    for step in range(4):
-        for model, optimizer in optimizers:
-            for p in model.parameters():
-                p.grad = normal(*p.shape, seed=step)
-            optimizer.step()
-    close(fused.state_dict(), plain.state_dict(), 1e-13)
+    optimizer = make_optimizer(Config(**options), tiny.model())
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert options.items() <= optimizer.defaults.items()
 
 
 def test_transformers_reads_the_rest(path):

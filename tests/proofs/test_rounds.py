@@ -17,7 +17,6 @@ from maxrl.config import Config
 from maxrl.losses import k3
 from maxrl.rollouts import joined
 from maxrl.rounds import way_of_sampling
-from maxrl.sampling.sampler import noise
 from maxrl.tasks import Example
 
 EXACT = ("maxrl_success", "maxrl_rare")
@@ -137,11 +136,6 @@ def sampled(policy, judge, sizes):
     cfg = Config(estimator="maxrl_rare", rollouts=sizes)
     sample = way_of_sampling(cfg, policy.rollout, judge.rewards, range(1, 21, 2))
     return sample(PROMPTS, 3)
-
-
-def test_noise_goes_on_where_it_was():
-    whole = noise(7, 3, [2, 5], 8, 6)
-    assert torch.equal(noise(7, 3, [2, 5], 3, 6, earlier=5), whole[:, 5:])
 
 
 @pytest.mark.parametrize("wave_rows", [1, 7, 1000])

@@ -15,6 +15,7 @@ import tiny  # noqa: E402
 from chats import tiny_chat  # noqa: E402, F401
 from glyph_sets import recipe, set_of_glyphs  # noqa: E402, F401
 from own_files import own  # noqa: E402, F401
+from recorded import recorded  # noqa: E402, F401
 
 from data.maze import prepare  # noqa: E402
 from maxrl import checkpoint  # noqa: E402

@@ -47,9 +47,12 @@ def test_mazes():
         assert picture.splitlines()[-1].startswith("right" if verdict else "wrong")
 
     fuzz()
-    for long in ("RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5):
-        for pair in ((OPEN, long), (f"GRID_START {long} GRID_END", "DONE")):
-            assert verify(*pair) in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("long", ["RIGHT " * 100_000, "x" * 10**6, "DONE" * 10**5], ids=len)
+def test_long_mazes(long):
+    assert verify(OPEN, long) == 0
+    assert verify(f"GRID_START {long} GRID_END", "DONE") == 0
 
 
 ODD = "--task.size --task. --estimator.order -- --- --= --model= --gpus -h --lr= x --a.b.c --top-p"
@@ -124,23 +127,30 @@ def test_recipe_json(tmp_path):
     "kind, value, expected",
     [
         (tuple[int, ...], [1, 2.0], (1, 2)),
-        (tuple[int, ...], (1, "2"), None),
         (tuple[int, ...], 1, (1,)),
-        (tuple[str, ...], "a", None),
         (float, 1, 1.0),
-        (float, "1", None),
         (int, 1.0, 1),
-        (int, True, None),
-        (str, None, None),
     ],
 )
 def test_types_of_options(kind, value, expected):
-    if expected is None:
-        with pytest.raises(TypeError):
-            fitted(kind, value)
-    else:
-        found = fitted(kind, value)
-        assert found == expected and type(found) is type(expected)
+    found = fitted(kind, value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (tuple[int, ...], (1, "2")),
+        (tuple[str, ...], "a"),
+        (float, "1"),
+        (int, True),
+        (str, None),
+    ],
+)
+def test_other_types(kind, value):
+    with pytest.raises(TypeError):
+        fitted(kind, value)
 
 
 # Parts of templates, some of which do harm.
@@ -189,52 +199,43 @@ joiner
 lipsum(10 ** 9)
 | join
 break"""
+PIECE = st.sampled_from(PIECES.split("\n"))
+TEMPLATES = st.one_of(
+    st.lists(PIECE, max_size=8).map(" ".join),
+    st.text(max_size=20),
+    PIECE.map("{{{{ messages {} }}}}".format),
+    PIECE.map("{{{{ {} }}}}".format),
+)
+CONTENTS = ["", "{{ 7 * 7 }}", "{% for %}", "{{ ''.__class__ }}", "\0", "a" * 9999, "\ud800"]
+
+
+def rendered(template, content):
+    messages = [{"role": "user", "content": content}]
+    return chat_template.render(
+        template, messages=messages, add_generation_prompt=True, bos_token="<s>"
+    )
 
 
 def test_chat_templates(monkeypatch):
     """Templates of pieces that do harm, for messages of any text: rendered or refused, within
     SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
-    secret = "root:"
-    options = {"add_generation_prompt": True, "bos_token": "<s>"}
 
     @many(250)
-    @given(
-        st.one_of(
-            st.lists(st.sampled_from(PIECES.split("\n")), max_size=8).map(" ".join),
-            st.text(max_size=20),
-            st.sampled_from(PIECES.split("\n")).map("{{{{ messages {} }}}}".format),
-            st.sampled_from(PIECES.split("\n")).map("{{{{ {} }}}}".format),
-        ),
-        st.sampled_from(["", "{{ 7 * 7 }}", "{% for %}", "\0", "a" * 9999, "</s>", "\ud800"]),
-    )
+    @given(TEMPLATES, st.sampled_from(CONTENTS))
     def fuzz(template, content):
-        messages = [{"role": "user", "content": content}]
-        text = sentence(
-            template,
-            lambda: chat_template.render(template, messages=messages, **options),
-            ValueError,
-        )
-        assert (
-            text is None
-            or isinstance(text, str)
-            and len(text) <= chat_template.CHARACTERS
-            and secret not in text
-        )
-        assert messages == [{"role": "user", "content": content}]
+        text = sentence(template, lambda: rendered(template, content), ValueError)
+        if text is not None:
+            assert len(text) <= chat_template.CHARACTERS
+            assert "root:" not in text, "the content of /etc/passwd"
 
     fuzz()
-    for content in (
-        "{{ 7 * 7 }}",
-        "{% endfor %}",
-        "{{ ''.__class__ }}",
-    ):  # data, also where it looks like jinja
-        assert (
-            chat_template.render(
-                "{{ messages[0].content }}", messages=[{"role": "user", "content": content}]
-            )
-            == content
-        )
+
+
+@pytest.mark.parametrize("content", CONTENTS[:-1])
+def test_messages_are_data(content):
+    """Also where they look like jinja."""
+    assert rendered("{{ messages[0].content }}", content) == content
 
 
 def test_estimators_options():

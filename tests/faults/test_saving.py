@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from runs import SHORT, at_call, metrics, refused, timeless, weights
+from runs import SHORT, at_call, metrics, refused, same_runs
 
 from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
@@ -26,80 +26,115 @@ def run(warm):
     return ("train.py", *SHORT, "--init", warm, "--save-every", 2)
 
 
-def test_other_data_is_refused(run, shell, tmp_path):
+@pytest.fixture
+def made(recorded, in_a_directory_of_its_own):
+    """The command that resumes ./run, a copy of the recorded run."""
+    shutil.copytree(recorded.path, "run")
+    return recorded.command
+
+
+@pytest.mark.parametrize("count, seed, code", [(50, 0, 0), (40, 0, 2), (50, 1, 2)])
+def test_other_data_is_refused(run, shell, tmp_path, count, seed, code):
     """Another number of examples, or other ones of the same name."""
     few = tmp_path / "few"
-    counts = "--size 7 --validation 4 --test 4 --workers 1 --overwrite --out"
-    own = (*run, "--out", "run", "--task.directory", few)
-    for options, code in (("50", 0), ("40", 2), ("50 --seed 1", 2), ("50", 0)):
-        prepare.main([*counts.split(), str(few), "--train", *options.split()])
-        found, said = shell(*own, "--resume", "auto")
-        assert found == code and (not code or "other data of the same name" in said), said
+    own = (*run, "--out", "run", "--steps", 2, "--task.directory", few, "--resume", "auto")
+    options = "--size 7 --validation 4 --test 4 --workers 1 --overwrite"
+    prepare.main([*options.split(), "--out", str(few), "--train", "50"])
+    assert shell(*own)[0] == 0
+    more = ["--train", str(count), "--seed", str(seed)]
+    prepare.main([*options.split(), "--out", str(few), *more])
+    found, said = shell(*own)
+    assert found == code
+    assert ("other data of the same name" in said) == bool(code)
 
 
-def flip(path, place=-1):
+def flip(path):
     data = bytearray(path.read_bytes())
-    data[place] ^= 1
+    data[-1] ^= 1
     path.write_bytes(data)
 
 
-def test_damaged_weights_are_not_evaluated_or_built_on(run, shell):
+def test_damaged_weights_are_not_evaluated_or_built_on(made, recorded, shell):
     """safetensors alone would read them. What only resuming needs may be damaged."""
-    shell(*run, "--out", "run")
-    shutil.copytree("run", "good")
-    flip(Path("run/step-000005/optimizer.safetensors"))
+    newest = Path("run/step-000005")
+    flip(newest / "optimizer.safetensors")
     ask = ("--samples", 1, "--k", 1, "--prompts", 1)
     assert shell("eval.py", "run", *ask)[0] == 0
-    flip(Path("run/step-000005/model.safetensors"))
+    flip(newest / "model.safetensors")
     for command in (
         ("eval.py", "run", *ask),
         # Before the work on the other one would be lost.
-        ("eval.py", "good", "run", *ask),
+        ("eval.py", recorded.path, "run", *ask),
         ("sample.py", "run"),
         ("train.py", *SHORT, "--init", "run", "--out", "new"),
     ):
-        refused(
-            shell(*command),
-            "run/step-000005/model.safetensors is damaged",
-            "remove run/step-000005/checksums.json",
-        )
-    Path("run/step-000005/checksums.json").unlink()
+        remedy = f"remove {newest}/checksums.json"
+        refused(shell(*command), f"{newest}/model.safetensors is damaged", remedy)
+    (newest / "checksums.json").unlink()
     assert shell("eval.py", "run", *ask)[0] == 0
 
 
-def test_no_checkpoint_is_intact(run, shell):
+def test_no_checkpoint_is_intact(made, shell):
     """Then no new run takes their place, and nothing is renamed."""
-    shell(*run, "--out", "run")
-    for step in (2, 4, 5):
-        Path(f"run/step-00000{step}/checksums.json").unlink()
+    for file in Path("run").glob("*/checksums.json"):
+        file.unlink()
     before = sorted(Path("run").rglob("*"))
     none = "run holds no intact checkpoint (run/step-000005/checksums.json is missing)"
     for resume, words in (("yes", none), ("auto", none), ("no", "already holds a run")):
-        refused(shell(*run, "--out", "run", "--resume", resume), words)
+        refused(shell(*made, "--resume", resume), words)
         assert sorted(Path("run").rglob("*")) == before
 
 
-def test_the_newest_checkpoint_counts_not_what_latest_says(run, shell):
-    shell(*run, "--out", "run")
-    for text in ("step-000002\n", "../../elsewhere", ""):
-        Path("run/latest").write_text(text)
-        assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
-        assert Path("run/latest").read_text() == "step-000005\n" and len(metrics("run")) == 5
+@pytest.mark.parametrize("text", ["step-000002\n", "../../elsewhere", ""])
+def test_the_newest_checkpoint_counts_not_what_latest_says(made, shell, text):
+    Path("run/latest").write_text(text)
+    assert shell(*made)[0] == 0
+    assert Path("run/latest").read_text() == "step-000005\n"
+    assert len(metrics("run")) == 5
 
 
-def test_metrics_come_back_from_the_checkpoint(run, shell):
+@pytest.mark.parametrize("left", ["nothing", "half a line", "another order", "noise", "no file"])
+def test_metrics_come_back_from_the_checkpoint(made, shell, left):
     """Whatever became of metrics.jsonl, a resumed run has every line once and in order."""
-    shell(*run, "--out", "run")
     file = Path("run/metrics.jsonl")
     whole = file.read_bytes()
     lines = whole.splitlines(keepends=True)
-    for left in (b"", lines[0] + lines[1][:20], b"".join(lines[::-1]), b"\0\xff\n" + whole):
-        file.write_bytes(left)
-        assert shell(*run, "--out", "run", "--resume", "auto")[0] == 0
-        assert file.read_bytes() == whole
+    spoilt = {
+        "nothing": b"",
+        "half a line": lines[0] + lines[1][:20],
+        "another order": b"".join(lines[::-1]),
+        "noise": b"\0\xff\n" + whole,
+    }
     file.unlink()
-    assert shell(*run, "--out", "run", "--resume", "auto")[0] == 0
+    if left in spoilt:
+        file.write_bytes(spoilt[left])
+    assert shell(*made)[0] == 0
     assert file.read_bytes() == whole
+
+
+def test_what_gets_its_name_is_on_the_disk(tmp_path, monkeypatch):
+    """A power failure takes what is not flushed: of a checkpoint or a file, it is before the
+    rename, and that is at the end."""
+    done = []
+
+    def flushed(descriptor):
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    def renamed(source, target):
+        done.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "weights").write_text("1")
+    files.publish(new, tmp_path / "step-000001")
+    assert sorted(done[:2]) == ["checksums.json", "weights"]
+    assert done[2:] == ["new", "renamed", tmp_path.name]
+    done.clear()
+    files.write_text(tmp_path / "latest", "step-000001")
+    assert done == ["latest.incomplete", "renamed", tmp_path.name]
 
 
 def test_the_directory_may_be_moved_during_a_run(run, shell, monkeypatch):
@@ -108,25 +143,27 @@ def test_the_directory_may_be_moved_during_a_run(run, shell, monkeypatch):
         patch.setattr(SequencePolicy, "backward", at_call(4, lambda _: os.rename("run", "moved")))
         assert shell(*run, "--out", "run")[0] == 0
     assert not files.first_problem("run/step-000005")
-    assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0 and len(metrics("run")) == 5
+    assert shell(*run, "--out", "run", "--resume", "yes")[0] == 0
+    assert len(metrics("run")) == 5
 
 
-def saved(run):
-    return sorted(path.name for path in Path(run).glob("step-*"))
+def saved():
+    return sorted(path.name for path in Path("run").glob("step-*"))
 
 
 def test_keep(run, shell):
     """The newest checkpoints stay; also if a killed run could not remove the others any more."""
-    run = (*run, "--save-every", 1)
-    assert shell(*run, "--out", "run", "--keep", 2)[0] == 0
-    assert saved("run") == ["step-000004", "step-000005"]
-    assert shell(*run, "--out", "all")[0] == 0 and len(saved("all")) == 5
-    assert shell(*run, "--out", "all", "--resume", "auto", "--keep", 3)[0] == 0
-    assert len(saved("all")) == 3
+    run = (*run, "--save-every", 1, "--out", "run", "--resume", "auto")
+    assert shell(*run, "--steps", 3)[0] == 0
+    assert saved() == ["step-000001", "step-000002", "step-000003"]
+    assert shell(*run, "--steps", 3, "--keep", 2)[0] == 0
+    assert saved() == ["step-000002", "step-000003"]
+    assert shell(*run, "--keep", 2)[0] == 0
+    assert saved() == ["step-000004", "step-000005"]
     # A copy that somebody has made is none of them.
-    shutil.copytree("all/step-000005", "all/step-000005-backup1")
-    assert shell(*run, "--out", "all", "--resume", "auto", "--keep", 1)[0] == 0
-    assert {"step-000005", "step-000005-backup1"} == {p.name for p in Path("all").glob("step*")}
+    shutil.copytree("run/step-000005", "run/step-000005-backup1")
+    assert shell(*run, "--keep", 1)[0] == 0
+    assert saved() == ["step-000005", "step-000005-backup1"]
 
 
 def test_checkpoints_by_the_clock(run, shell, monkeypatch):
@@ -141,7 +178,7 @@ def test_checkpoints_by_the_clock(run, shell, monkeypatch):
     monkeypatch.setattr(directory.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(SequencePolicy, "backward", slow)
     shell(*run, "--out", "run", "--save-every", 0, "--save-every-minutes", 1)
-    assert saved("run") == ["step-000002", "step-000004", "step-000005"]
+    assert saved() == ["step-000002", "step-000004", "step-000005"]
 
 
 def spoil(policy):
@@ -150,16 +187,16 @@ def spoil(policy):
 
 def test_an_update_that_is_not_finite_is_left_out(run, shell, monkeypatch):
     """Weights and Adam's state stay as they were, and the run goes on."""
-    with monkeypatch.context() as patch:
-        patch.setattr(SequencePolicy, "backward", at_call(2, spoil))
-        code, said = shell(*run, "--out", "run", "--save-every", 1)
-    assert code == 0 and "the gradient of step 1 is not finite" in said
+    monkeypatch.setattr(SequencePolicy, "backward", at_call(2, spoil))
+    code, said = shell(*run, "--steps", 3, "--out", "run", "--save-every", 1)
+    assert code == 0
+    assert "the gradient of step 1 is not finite" in said
     rows = metrics("run")
-    assert [row["skipped_updates"] for row in rows] == [0, 1, 0, 0, 0]
+    assert [row["skipped_updates"] for row in rows] == [0, 1, 0]
     assert rows[1]["grad_norm"] is None
-    one, two, three = (Path(f"run/step-00000{i}") for i in (1, 2, 3))
     for name in ("model.safetensors", "optimizer.safetensors"):
-        assert (one / name).read_bytes() == (two / name).read_bytes() != (three / name).read_bytes()
+        one, two, three = (Path(f"run/step-00000{i}", name).read_bytes() for i in (1, 2, 3))
+        assert one == two != three
 
 
 def test_the_count_of_such_steps_in_a_row_is_resumed(run, shell, monkeypatch):
@@ -172,18 +209,19 @@ def test_the_count_of_such_steps_in_a_row_is_resumed(run, shell, monkeypatch):
     monkeypatch.setattr(SequencePolicy, "backward", infinite)
     run = (*run, "--out", "run", "--max-skipped", 3)
     assert shell(*run, "--steps", 2)[0] == 0
-    code, said = shell(*run, "--resume", "auto")
-    assert code == 2 and "3 steps in a row, up to step 2" in said and len(metrics("run")) == 2
+    refused(shell(*run, "--resume", "auto"), "3 steps in a row, up to step 2")
+    assert len(metrics("run")) == 2
 
 
-def test_a_run_repeated_is_the_same_bit_for_bit(run, shell):
+@pytest.mark.parametrize("options", [(), ("--deterministic", "true")])
+def test_a_run_repeated_is_the_same_bit_for_bit(recorded, shell, options):
     """Also with --deterministic, which changes nothing on a CPU."""
-    for name, options in (("one", ()), ("two", ()), ("three", ("--deterministic", "true"))):
-        assert shell(*run, "--out", name, *options)[0] == 0
+    try:
+        assert shell(*recorded.command, *options)[0] == 0
         assert torch.are_deterministic_algorithms_enabled() == bool(options)
-    torch.use_deterministic_algorithms(False)
-    assert weights("one") == weights("two") == weights("three")
-    assert timeless("one") == timeless("two") == timeless("three")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    same_runs("run", recorded.path)
 
 
 @pytest.fixture
@@ -208,30 +246,31 @@ def test_save_model_takes_the_place_of_a_model(kinds):
         trainer.save_model(folder)
         assert has_lora(checkpoint.load_model(folder)[0]) == (trainer is kinds[0])
         assert checkpoint.load_tokenizer(folder).chat_template is None
-        assert Path("config.json").read_text() == "theirs" and not list(folder.glob("tmp*"))
+        assert Path("config.json").read_text() == "theirs"
+        assert not list(folder.glob("tmp*"))
         assert (folder / "notes.txt").read_text() == "mine"
     for name in ("config.json", "config.json/model"):
         with pytest.raises(UsageError, match=name):
             trainer.save_model(name)
 
 
-def test_save_model_that_is_killed(kinds, monkeypatch):
+@pytest.mark.parametrize("number", range(4))
+def test_save_model_that_is_killed(kinds, monkeypatch, number):
     """The folder holds the old model, or is refused."""
+    kinds[0].save_model("saved")
     replace = os.replace
-    for number in range(4):
-        kinds[0].save_model("saved")
-        calls = itertools.count()
+    calls = itertools.count()
 
-        def killed(source, target):
-            if Path(target).parent == Path("saved") and next(calls) == number:
-                raise tiny.Killed
-            replace(source, target)
+    def killed(source, target):
+        if Path(target).parent == Path("saved") and next(calls) == number:
+            raise tiny.Killed
+        replace(source, target)
 
-        with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-            patch.setattr(os, "replace", killed)
-            kinds[1].save_model("saved")
-        if number == 0:
-            assert has_lora(checkpoint.load_model("saved")[0])
-        else:
-            with pytest.raises((ValueError, FileNotFoundError)):
-                checkpoint.load_model("saved")
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(tiny.Killed):
+        kinds[1].save_model("saved")
+    if number == 0:
+        assert has_lora(checkpoint.load_model("saved")[0])
+    else:
+        with pytest.raises((ValueError, FileNotFoundError)):
+            checkpoint.load_model("saved")

@@ -3,42 +3,45 @@
     make torture           or: python tests/faults/torture.py [--kills 200] [--only sft,rl]
 
 Every scenario runs once without interruption. Then it runs again and again, killed at random
-moments and in random writes (see torture_child.py), each time followed by the same command with
---resume auto until the run is over. After every kill, the checkpoints that are there must be
-intact. At the end, the directory must have the files and bytes of the uninterrupted run, except
-for times in metrics.jsonl and for what recipe.json says about the starts of the run. The exit
-code is 1 if anything differs.
+moments and before random writes, each time followed by the same command with --resume auto until
+the run is over. After every kill, the checkpoints that are there must be intact. At the end, the
+directory must have the files and bytes of the uninterrupted run, except for times in metrics.jsonl
+and for what recipe.json says about the starts of the run. The exit code is 1 if anything differs.
+
+What a killed process leaves behind is what its system calls have done. A power failure takes more:
+what was written and not yet flushed by fsync (see test_saving.py).
 """
 
 import argparse
+import atexit
 import collections
+import contextlib
 import ctypes
 import itertools
 import json
 import os
 import random
+import runpy
 import shlex
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 # No pools of threads: a fork has one thread.
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-import torture_child  # noqa: E402
-
-torture_child.install()
 import torch  # noqa: E402
+from started import free_port  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from wholeness import differences, unsound  # noqa: E402
 
-import train  # noqa: E402, F401 (the forks start with it imported)
+import train  # noqa: E402 (the forks start with it imported)
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
@@ -48,7 +51,6 @@ torch.set_num_threads(1)
 tqdm.monitor_interval = 0  # no thread
 # The lock of tqdm is shared with all forks, and one that is killed would keep it for ever.
 tqdm.set_lock(threading.RLock())
-STEPWISE = ("before", "after", "half", "power")
 ALL = "--device cpu --precision float32 --out run --resume auto --keep 2"
 # 96 mazes are 6 batches, so every run of mazes enters a second epoch.
 MAZE = "--task.size 7 --task.directory ../data/7x7 --max-response 20 --prompts 16"
@@ -58,9 +60,9 @@ RL = f"maze9_laptop {MAZE} --init ../data/warm --rollouts 8 --steps 7"
 
 @dataclass
 class Kill:
-    """The end of a life: after `at` seconds, or around its write step number `at`."""
+    """The end of a life: after `at` seconds, or before its write number `at`, from 1."""
 
-    when: str  # "time", or one of STEPWISE
+    when: str  # "time" or "write"
     rank: int = 0
     at: float = 0
 
@@ -72,7 +74,7 @@ class Scenario:
     arguments: str
     ranks: int = 1
     seconds: float = 0.0
-    steps: list[list[str]] = field(default_factory=list)  # the write steps of each rank
+    writes: list[list[str]] = field(default_factory=list)  # of each rank
 
 
 SCENARIOS = {
@@ -90,9 +92,8 @@ SCENARIOS = {
         "--eval-prompts 20 --eval-k 1,4"
     ),
 }
-SCENARIOS |= {
-    f"{name}-2": Scenario(SCENARIOS[name].arguments, ranks=2) for name in ("sft", "rl", "images")
-}
+for name in ("sft", "rl", "images"):
+    SCENARIOS[f"{name}-2"] = Scenario(SCENARIOS[name].arguments, ranks=2)
 
 
 class Failed(Exception):
@@ -103,7 +104,9 @@ def live(scenario: Scenario, folder: Path, kill: Kill | None = None) -> bool:
     """One life of the run in folder/run, until it is over or killed; whether it was killed."""
     timed = kill is not None and kill.when == "time"
     limit = time.monotonic() + (kill.at if timed else 120 + 20 * scenario.seconds)
-    alive = begin(scenario, folder, kill)
+    port = free_port()
+    ranks = [fork(scenario, folder, rank, port, kill) for rank in range(scenario.ranks)]
+    alive = set(ranks)
     try:
         while alive:
             if time.monotonic() > limit:
@@ -120,47 +123,81 @@ def live(scenario: Scenario, folder: Path, kill: Kill | None = None) -> bool:
             time.sleep(0.002)
         return False
     finally:
-        end_all()
+        # With their workers, for which this process waits as if they were its own.
+        for pid in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
 
 
-def begin(scenario: Scenario, folder: Path, kill: Kill | None) -> set[int]:
-    """Fork the ranks of a life; their process ids."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    pids = set()
-    for rank in range(scenario.ranks):
-        group = {}
+def fork(scenario: Scenario, folder: Path, rank: int, port: int, kill: Kill | None) -> int:
+    """Start a rank of a life, in a process group of its own; its id.
+
+    Its writes are noted in folder/writes.RANK, and folder/said gets what it says.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        os.setpgid(child, child)
+        return child
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        atexit._clear()  # the exit functions of the parent
+        os.chdir(folder)
+        # Temporary files that a killed life leaves behind go with those of all trials.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder.parents[1])
+        said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
         if scenario.ranks > 1:
-            group = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(scenario.ranks),
-                "LOCAL_WORLD_SIZE": str(scenario.ranks),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            }
-        stepwise = kill is not None and kill.when in STEPWISE and kill.rank == rank
-        where = (kill.when, int(kill.at)) if stepwise else ("", 0)
-        arguments = shlex.split(f"{scenario.arguments} {ALL}")
-        pids.add(torture_child.fork(folder, arguments, group, *where))
-    return pids
+            world = str(scenario.ranks)
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": world}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        mine = kill is not None and kill.when == "write" and kill.rank == rank
+        watch_writes(f"writes.{rank}", int(kill.at) if mine else 0)
+        sys.argv = [train.__file__, *shlex.split(f"{scenario.arguments} {ALL}")]
+        runpy.run_path(train.__file__, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def end_all():
-    """Kill every process that descends from this one, which inherits orphans, and wait for it."""
-    while True:
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-                if parent == os.getpid():
-                    os.kill(int(stat.parent.name), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
+EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def watch_writes(file: str, last: int):
+    """Note in a file what Python is about to write below ./run, and send SIGKILL before the write
+    number `last`, if that is not 0.
+    """
+    notes = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    run = f"{Path.cwd()}/run/"
+    count = 0
+
+    def hook(event, arguments):
+        nonlocal count
+        if event not in EVENTS or event == "open" and not arguments[2] & WRITING:
             return
+        path = arguments[0]
+        # A descriptor is none of the package's own.
+        if isinstance(path, int) or not os.path.abspath(os.fsdecode(path)).startswith(run):
+            return
+        count += 1
+        os.write(notes, f"{event} {path}\n".encode())
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
 
 
 def tail(folder: Path) -> str:
@@ -187,9 +224,8 @@ def prepare(work: Path, names: list[str]):
         start = time.monotonic()
         live(scenario, folder)
         scenario.seconds = time.monotonic() - start
-        scenario.steps = [
-            (folder / f"steps.{rank}").read_text().splitlines() for rank in range(scenario.ranks)
-        ]
+        files = [folder / f"writes.{rank}" for rank in range(scenario.ranks)]
+        scenario.writes = [file.read_text().splitlines() for file in files]
         rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").open()]
         if not all(row["grad_norm"] > 0 for row in rows):
             raise Failed(f"{name}: a step without a gradient proves nothing")
@@ -204,12 +240,12 @@ def new(folder: Path) -> Path:
 
 
 def at_random(scenario: Scenario, rng: random.Random) -> Iterator[Kill]:
-    """Kills, one for each life: half of them at a random moment, half in a random write step."""
+    """Kills, one for each life: half of them at a random moment, half before a random write."""
     while True:
         rank = rng.randrange(scenario.ranks)
-        steps = len(scenario.steps[rank])
-        if steps and rng.random() < 0.5:
-            yield Kill(rng.choice(STEPWISE), rank, rng.randint(1, steps))
+        writes = len(scenario.writes[rank])
+        if writes and rng.random() < 0.5:
+            yield Kill("write", rank, rng.randint(1, writes))
         else:
             yield Kill("time", rank, scenario.seconds * rng.uniform(0, 1.05))
 
@@ -240,8 +276,7 @@ def torture(
         if left <= 0:
             break
         folder = new(work / name / f"trial-{number}")
-        planned = itertools.islice(at_random(SCENARIOS[name], rng), left)
-        hit, found = trial(name, folder, planned)
+        hit, found = trial(name, folder, itertools.islice(at_random(SCENARIOS[name], rng), left))
         counts.update((name, kill.when) for kill in hit)
         bar.update(len(hit))
         if found:

@@ -3,9 +3,7 @@ metrics, runs and checkpoints (gloo).
 """
 
 import json
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 import tiny
@@ -22,7 +20,6 @@ from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
-from maxrl.parallel import distributed
 from maxrl.run import setup
 
 EVERY = [("ddp", "tied", case) for case in CASES]
@@ -101,17 +98,19 @@ def test_gradient_equals_the_single_process(ranks, alone, kind, setting, case):
         assert float((short - clipped).norm()) <= 1e-12
 
 
-def test_the_gradient_depends_on_none_of_it(ranks, alone):
-    """72 ways to one gradient in float32: micro-batches, order of groups and rows, checkpointing,
-    shared prompt, ranks."""
-    exact = alone["tied"][CASES[0]][0]
-    whole = alone["ways"]["as they are", 10**6, False, False]
-    assert whole.dtype == torch.float32
-    assert tiny.distance(whole.double(), exact) < 1e-5
-    for found in (alone, *ranks):
-        assert len(found["ways"]) == 36
-        for way, gradient in found["ways"].items():
-            assert tiny.distance(gradient, whole) < 1e-5, way
+@pytest.mark.parametrize("budget", [1, 30, 10**6])
+def test_the_order_of_groups_and_rows_changes_nothing(budget):
+    generator = torch.Generator().manual_seed(7)
+    groups = torch.randperm(worker.P, generator=generator)
+    rows = torch.randperm(worker.N, generator=generator)
+    ours = worker.policy("tied", False, micro_batch_tokens=budget)
+    advantages = worker.advantages("mixed")
+    expected = tiny.gradient(ours, worker.stored(list(range(worker.P))), advantages)
+    rollouts = worker.stored(groups.tolist())
+    for name in ("tokens", "lengths", "log_probs"):
+        setattr(rollouts, name, getattr(rollouts, name)[:, rows])
+    found = tiny.gradient(ours, rollouts, advantages[groups][:, rows])
+    assert tiny.distance(found, expected) < 1e-12
 
 
 def test_old_log_probs_are_the_single_process(ranks, alone):
@@ -172,27 +171,10 @@ def test_metrics_equal_the_single_process(ranks, alone):
     log the larger one.
     """
     expected = alone["metrics"]
-    assert {
-        "kl",
-        "clip_ratio/low_mean",
-        "clip_ratio/high_mean",
-        "entropy",
-        "completions/clipped_ratio",
-        "reward_std",
-        "frac_reward_zero_mean",
-        "rewards/even/std",
-        "rewards/second_letter/mean",
-        "tokens",
-    } < set(expected)
-    zero = {name for name, value in expected.items() if value == 0}
-    assert zero <= {
-        "rewards/failed_calls",
-        "rewards/groups_left_out",
-        "rewards/rollouts_left_out",
-        "frac_reward_zero_mean",
-        "frac_reward_one_mean",
-        "frac_reward_zero_std",
-    }
+    trivial = {name for name, value in expected.items() if value == 0}
+    every = "kl clip_ratio/low_mean clip_ratio/high_mean entropy completions/clipped_ratio tokens "
+    every += "reward_std rewards/even/std rewards/second_letter/mean"
+    assert set(every.split()) <= set(expected) - trivial
     for rank in ranks:
         assert rank["metrics"] == pytest.approx(expected, abs=1e-12)
     (one, logged), (two, too) = (rank["memory"] for rank in ranks)
@@ -226,7 +208,7 @@ def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):
     expected = alone["three steps"]["weights"]
     for found in (rank["three steps"] for rank in ranks):
         first, *others = found["places"]
-        assert None not in first
+        assert all(first)
         assert len(others) >= 5
         assert others == [first] * len(others)
         assert len(found["buckets"]) < 4 < len(first)
@@ -278,13 +260,11 @@ def test_ranks_evaluate_with_the_averages_of_rank_0(ranks):
 
 def equal(ours, theirs, *, atol=1e-5):
     """Two checkpoints have the same files and, up to rounding, the same tensors in them."""
-    names, others = (
-        {str(f.relative_to(path)) for f in path.rglob("*") if f.is_file()}
-        for path in (ours, theirs)
-    )
-    assert names == others
-    for name in (name for name in names if name.endswith(".safetensors")):
-        a, b = load_file(ours / name), load_file(theirs / name)
+    names = sorted(file.name for file in ours.iterdir())
+    assert names == sorted(file.name for file in theirs.iterdir())
+    for name in [name for name in names if name.endswith(".safetensors")]:
+        a = load_file(ours / name)
+        b = load_file(theirs / name)
         assert a.keys() == b.keys()
         assert len(a) > 2
         for key in a:
@@ -336,91 +316,8 @@ def test_an_adapter(runs):
     assert (shard / "step-000001" / "adapter_model.safetensors").exists()
 
 
-def test_refusals(shell):
-    code, said = shell("train.py", "tiny", "--shard", "true", "--out", "none")
-    assert code == 2
-    assert "start with torchrun" in said
-    assert not Path("none").exists()
+def test_what_is_not_sharded():
     with pytest.raises(UsageError, match="--shard True means nothing to a classifier: leave it"):
         setup.check(Config(shard=True, prompts=2), worker.Dots(), 2)
     with pytest.raises(ValueError, match="a process group: start with torchrun"):
         tiny.policy(tiny.model(), shard=True)
-
-
-def test_peak_memory_of_a_gpu_is_the_steps(monkeypatch):
-    """GiB since it was asked last; a process alone knows its own."""
-    peaks, device = [3 * 2**30, 2**29], torch.device("cuda", 0)
-    monkeypatch.setattr(
-        torch.cuda, "max_memory_allocated", lambda where: peaks[0] if where == device else 0
-    )
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda where: peaks.pop(0))
-    assert [distributed.peak_memory(device)["memory/peak_gb"] for _ in range(2)] == [
-        3.0,
-        0.5,
-    ] and not peaks
-
-
-FLAGS = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-
-
-@pytest.mark.parametrize(
-    "has",
-    [(True, False), (False, True), (False, False), ()],
-)
-def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, monkeypatch):
-    """A torch that does not ask for a flag (the last case) takes float32.
-
-    What is asked for by name is never changed.
-    """
-    for name, value in zip(FLAGS, has or (None, None)):
-        monkeypatch.setattr(torch.cpu, name, lambda value=value: value, raising=False)
-        if not has:
-            monkeypatch.delattr(torch.cpu, name)
-    cpu = torch.device("cpu")
-    assert distributed.use_bfloat16("auto", cpu) == any(has)
-    assert distributed.use_bfloat16("bfloat16", cpu) and not distributed.use_bfloat16(
-        "float32", cpu
-    )
-
-
-def test_settings_of_a_gpu(monkeypatch):
-    """The allocator's comes before the first call of CUDA, and what the user has set stays."""
-    for name in (
-        "PYTORCH_ALLOC_CONF",
-        "PYTORCH_CUDA_ALLOC_CONF",
-        "CUBLAS_WORKSPACE_CONFIG",
-        "WORLD_SIZE",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    asked = []
-    monkeypatch.setattr(
-        torch.cuda,
-        "is_available",
-        lambda: asked.append(os.environ.get("PYTORCH_CUDA_ALLOC_CONF")) or True,
-    )
-    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    try:
-        for deterministic in (True, False):
-            torch.backends.cuda.enable_cudnn_sdp(True)
-            assert distributed.setup("auto", deterministic)[2].type == "cuda"
-            assert (
-                not torch.backends.cuda.cudnn_sdp_enabled()
-                and torch.backends.cuda.flash_sdp_enabled()
-            )
-            assert torch.backends.cudnn.benchmark is not deterministic
-        assert set(asked) == {"expandable_segments:True"}
-        monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
-        monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
-        distributed.setup("cuda")
-        assert asked[-1] is None
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-        torch.use_deterministic_algorithms(False)
-
-
-def test_one_process_needs_no_group():
-    assert (distributed.world_size(), distributed.rank()) == (1, 0)
-    assert distributed.all_reduce({"a": 2.0}, "max") == {"a": 2.0}
-    module = torch.nn.Linear(2, 2)
-    assert distributed.data_parallel(module) is module

@@ -2,7 +2,6 @@
 then trains.
 """
 
-import itertools
 import json
 import resource
 import sys
@@ -52,6 +51,7 @@ CASES = [
     ("few rows", "token", 30),
 ]
 TWO = [CASES[1], CASES[3]]  # of every setting but the first, which has all
+CHECKPOINTED = {"gradient_checkpointing": True}
 # name: (what differs from tiny.SIZES, options of the policy, rank of LoRA)
 SETTINGS = {
     "tied": ({}, {}, 0),
@@ -61,24 +61,21 @@ SETTINGS = {
         {},
         0,
     ),
-    "checkpointing": ({"model_type": "qwen3", "head_dim": 8}, {"gradient_checkpointing": True}, 0),
+    "checkpointing": ({"model_type": "qwen3", "head_dim": 8}, CHECKPOINTED, 0),
     "entropy bonus and beta": (
         {},
-        {"entropy_bonus": 0.1, "beta": 0.05, "share_prompt": False, "gradient_checkpointing": True},
+        CHECKPOINTED | {"entropy_bonus": 0.1, "beta": 0.05, "share_prompt": False},
         0,
     ),
     "second update": ({}, {"clip": (0.1, 0.3)}, 0),
     # A has one row: rank 1's slice has none.
-    "LoRA of rank 1": ({}, {"gradient_checkpointing": True}, 1),
+    "LoRA of rank 1": ({}, CHECKPOINTED, 1),
 }
 PRECISIONS = {
     "float64": ("tied", False),
     "bfloat16": ("tied", True),
     "LoRA, bfloat16": ("LoRA of rank 1", True),
 }
-# Order of groups and rows, tokens of a micro-batch, gradient checkpointing, shared prompt.
-ORDERS = ("as they are", "groups", "rows")
-WAYS = list(itertools.product(ORDERS, (1, 30, 10**6), (False, True), (False, True)))
 
 
 class Parity(Task):
@@ -151,9 +148,7 @@ def advantages(kind: str) -> torch.Tensor:
 
 
 def gradients(setting: str, shard: bool, mine: list[int]) -> dict:
-    """{case: (gradient, statistics, its norm, the clipped one)}, and before a second update the
-    log-probs that it compares with.
-    """
+    """{case: (gradient, statistics, its norm, the clipped one)}; log-probs of a first update."""
     results = {}
     for case in CASES if setting == "tied" else TWO:
         kind, aggregation, budget = case
@@ -197,9 +192,7 @@ def rounds(shard: bool, mine: list[int]) -> dict:
 
 
 def samples(shard: bool, mine: list[int]) -> dict:
-    """Rollouts in float64 and under autocast, before and after an update; counts of uneven
-    shares.
-    """
+    """Rollouts in float64 and under autocast, before and after an update; uneven counts."""
     results = {}
     for name, (setting, low) in PRECISIONS.items():
         dtype = torch.float32 if low else torch.float64
@@ -222,24 +215,6 @@ def samples(shard: bool, mine: list[int]) -> dict:
     return results
 
 
-def ways(rank: int, world: int) -> dict:
-    """{way: gradient in float32} of the same stored rollouts."""
-    results = {}
-    for way in WAYS:
-        order, budget, again, share = way
-        generator = torch.Generator().manual_seed(7)
-        groups = torch.randperm(P, generator=generator) if order == "groups" else torch.arange(P)
-        rows = torch.randperm(N, generator=generator) if order == "rows" else torch.arange(N)
-        mine = groups[rank::world].tolist()
-        rollouts = stored(mine)
-        for name in ("tokens", "lengths", "log_probs"):
-            setattr(rollouts, name, getattr(rollouts, name)[:, rows])
-        options = {"gradient_checkpointing": again, "share_prompt": share}
-        ours = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=budget, **options)
-        results[way] = tiny.gradient(ours, rollouts, advantages("mixed")[mine][:, rows].float())
-    return results
-
-
 def even(completions):
     return [float(len(text.split()) % 2 == 0) for text in completions]
 
@@ -250,9 +225,7 @@ def second_letter(completions):
 
 
 def metrics(mine: list[int]) -> dict:
-    """What a step logs of stored rollouts: some cut, with ratios far from 1, KL, entropy bonus and
-    two reward functions.
-    """
+    """What a step logs: some rollouts are cut, ratios far from 1; two reward functions."""
     rollouts = stored(mine)
     rollouts.finished = rollouts.lengths > 2
     generator = torch.Generator().manual_seed(3)
@@ -294,9 +267,11 @@ def three_steps(rank: int, world: int) -> dict:
     ours = tiny.policy(tiny.model(), micro_batch_tokens=30)
     parameters = list(ours.model.parameters())
     optimizer = make_optimizer(Config(), ours.model)
-    end = noted(
-        lambda: places.append([None if p.grad is None else p.grad.data_ptr() for p in parameters])
-    )
+
+    def place(p):
+        return p.grad is not None and p.grad.data_ptr()
+
+    end = noted(lambda: places.append(list(map(place, parameters))))
     for step in range(3):
         stats = ours.backward(stored(mine), advantages("mixed")[mine])
         storages = [p.grad.untyped_storage() for p in parameters]
@@ -361,30 +336,31 @@ def images(rank: int, world: int) -> dict:
     """Gradients of a classifier on seven images, four of them rank 0's; its draws; its pass rates
     on uneven batches.
     """
-    mine, results = range(rank, 7, world), {}
+    mine = range(rank, 7, world)
+    examples = Dots().batch(mine)
+    results = {}
     for name, make, training in (("plain", Pixels, True), ("residual, eval mode", residual, False)):
         for estimator in ("supervised", "maxrl", "nobody right"):
             torch.manual_seed(0)
-            ours = ClassifierPolicy(make().double().train(training), Dots.classes, seed=3)
-            examples = Dots().batch(mine)
+            ours = ClassifierPolicy(make().double(), Dots.classes, seed=3)
             ours.model.train(training)
             if estimator == "supervised":
                 rollouts = ours.demonstrate(examples)
+                advantage = ADVANTAGES["supervised"](Dots.right(rollouts, examples))
             else:
                 rollouts = ours.rollout(examples, 6, step=1, indices=mine)
-            rewards = Dots.right(rollouts, examples) * (estimator != "nobody right")
-            rule = ADVANTAGES["supervised" if estimator == "supervised" else "maxrl"]
-            stats = ours.backward(rollouts, rule(rewards))
-            gradient = torch.cat([p.grad.flatten() for p in ours.model.parameters()])
-            results[name, estimator] = gradient, stats | rollouts.statistics()
+                right = Dots.right(rollouts, examples) * (estimator == "maxrl")
+                advantage = ADVANTAGES["maxrl"](right)
+            stats = ours.backward(rollouts, advantage) | rollouts.statistics()
+            results[name, estimator] = whole_gradient(ours.model.parameters()), stats
         results[name, "draws"] = dict(zip(mine, rollouts.drawn.tolist()))
         results[name, "pass rates"] = [values.tolist() for values in ours.pass_rates(Dots(), 5)]
     ours.model.train()
     ours.rollout(examples, 2)  # every rank's own averages now
-    own = Dots().batch(range(7))
+    every = Dots().batch(range(7))
     with torch.no_grad():
-        log_probs = ours.model.eval()(own.images).log_softmax(1)
-    results["by this rank alone"] = log_probs.gather(1, own.labels[:, None])[:, 0].exp().tolist()
+        chances = ours.model.eval()(every.images).softmax(1)
+    results["by this rank alone"] = chances.gather(1, every.labels[:, None])[:, 0].tolist()
     results["pass rates after training"] = ours.pass_rates(Dots(), 7)[0].tolist()
     return results
 
@@ -402,7 +378,6 @@ def unwrapped(rank: int, world: int) -> dict:
     found = {"metrics": metrics(list(range(rank, P, world)))}
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     found["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
-    found["ways"] = ways(rank, world)
     found["votes"] = votes()
     found["three steps"] = three_steps(rank, world)
     return found | images(rank, world)

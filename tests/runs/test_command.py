@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
 from maxrl import __main__ as command
+from maxrl.run import cli
 
 
 @pytest.fixture
@@ -27,44 +27,60 @@ def becomes(monkeypatch):
     return run
 
 
-def test_the_command_becomes_the_program_that_is_asked_for(becomes, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
+@pytest.mark.parametrize("name", [*command.SCRIPTS, *command.MODULES])
+def test_the_command_becomes_the_program_that_is_asked_for(becomes, name):
+    known = [f"{ROOT}/{name}.py"] if name in command.SCRIPTS else ["-m", f"maxrl.{name}"]
+    assert becomes(name, "a", "--b=c d") == (
+        sys.executable,
+        [sys.executable, *known, "a", "--b=c d"],
+    )
+    folder = ROOT if name in command.SCRIPTS else ROOT / "maxrl"
+    assert (folder / f"{name}.py").exists()
+    assert f" {name} " in command.__doc__
+
+
+@pytest.mark.parametrize("words, code", [([], 0), (["--help"], 0), (["trian"], 2)])
+def test_help_and_a_mistake(becomes, capsys, words, code):
+    with pytest.raises(SystemExit) as end:
+        becomes(*words)
+    assert end.value.code == code
+    assert "maxrl train" in capsys.readouterr().out
+
+
+def test_the_entry_of_the_package():
     entry = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["maxrl"]
     assert entry == f"{command.__name__}:{command.main.__name__}"
-    for name in command.SCRIPTS:
-        assert becomes(name, "a", "--b=c d") == (
-            sys.executable,
-            [sys.executable, str(ROOT / f"{name}.py"), "a", "--b=c d"],
-        )
-    for name in command.MODULES:
-        assert becomes(name, "a") == (sys.executable, [sys.executable, "-m", f"maxrl.{name}", "a"])
-        assert (ROOT / f"maxrl/{name}.py").exists()
-    assert all(f" {name} " in command.__doc__ for name in (*command.SCRIPTS, *command.MODULES))
-    for words, code in (((), 0), (("--help",), 0), (("trian",), 2)):
-        with pytest.raises(SystemExit) as end:
-            becomes(*words)
-        assert end.value.code == code and "maxrl train" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The package as setuptools installs it, built from a copy of the repository."""
     pytest.importorskip("setuptools")
-    copy, target = tmp_path_factory.mktemp("copy") / "maxrl", tmp_path_factory.mktemp("site")
+    copy = tmp_path_factory.mktemp("copy") / "maxrl"
+    target = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "maxrl", copy / "maxrl", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "train.py", "eval.py", "sample.py"):
         shutil.copy(ROOT / name, copy)
-    build = [
-        sys.executable,
-        "-c",
-        "import setuptools; setuptools.setup()",
-        "-q",
-        "build_py",
-        "--build-lib",
-        str(target),
-    ]
-    subprocess.run(build, cwd=copy, check=True, capture_output=True)
+    build = "import setuptools; setuptools.setup()"
+    words = [sys.executable, "-c", build, "-q", "build_py", "--build-lib", str(target)]
+    subprocess.run(words, cwd=copy, check=True, capture_output=True)
     return target
+
+
+@pytest.fixture
+def run_installed(installed, tmp_path):
+    """run_installed("train", "maze17") -> that command of the installed package, ended."""
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "maxrl", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(installed)},
+        )
+
+    return run
 
 
 def test_an_installed_package_has_every_file(installed):
@@ -80,56 +96,35 @@ def test_an_installed_package_has_every_file(installed):
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "options, words",
     [
-        (
-            ["maze9_laptop", "--task", f"{ROOT}/results/texts/tasks.py:SubsetSum"],
-            "or make this one with the recipe maze9_laptop_sft\n",
-        ),
-        (
-            ["maze17"],
-            "in a clone of the repository, run python -m data.maze.prepare --size 17\n",
-        ),
+        (f"--task {ROOT}/results/texts/tasks.py:SubsetSum", "or make this one with the recipe"),
+        ("", "in a clone of the repository, run python -m data.maze.prepare --size 9"),
     ],
 )
-def test_an_installed_command_works_without_the_repository(installed, tmp_path, arguments, words):
-    run = subprocess.run(
-        [sys.executable, "-m", "maxrl", "train", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(installed)},
-    )
-    assert (
-        run.returncode == 2 and run.stderr.startswith("train.py: ") and run.stderr.endswith(words)
-    )
-    assert not list(Path(tmp_path).iterdir())
+def test_an_installed_command_works_without_the_repository(run_installed, tmp_path, options, words):
+    done = run_installed("train", "maze9_laptop", *options.split())
+    assert done.returncode == 2
+    assert done.stderr.startswith("train.py: ")
+    assert words in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
 
 
-def test_code_in_the_current_directory_is_not_run(installed, tmp_path):
+@pytest.mark.parametrize("name", ["report", "plots"])
+def test_code_in_the_current_directory_is_not_run(run_installed, tmp_path, name):
     """A run of somebody else's may hold a file that is called as a module is."""
-    for name in ("html", "matplotlib", "numpy"):
-        (tmp_path / f"{name}.py").write_text("open('mark', 'w')")
-    for name in ("report", "plots"):
-        subprocess.run(
-            [sys.executable, "-m", "maxrl", name, "."],
-            cwd=tmp_path,
-            capture_output=True,
-            env=os.environ | {"PYTHONPATH": str(installed)},
-        )
+    for module in ("html", "matplotlib", "numpy"):
+        (tmp_path / f"{module}.py").write_text("open('mark', 'w')")
+    run_installed(name, ".")
     assert not (tmp_path / "mark").exists()
 
 
-def test_hints_hold_where_a_run_was_started(tmp_path):
+@pytest.mark.parametrize("place", ["elsewhere", "clone"])
+def test_hints_hold_where_a_run_was_started(tmp_path, monkeypatch, place):
     """The next command, from a directory outside the clone and from the clone itself."""
-    code = "from maxrl.run import cli; print(' '.join(cli.module('maxrl.toy')))"
-    for folder in (tmp_path, ROOT):
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
-        )
-        command = done.stdout.strip().replace("python ", f"{sys.executable} ", 1)
-        bare = {"PATH": "/usr/bin:/bin"}
-        shown = subprocess.run(
-            f"{command} --help", shell=True, cwd=folder, env=bare, capture_output=True
-        )
-        assert shown.returncode == 0, shown
+    monkeypatch.chdir(ROOT if place == "clone" else tmp_path)
+    hint = " ".join(cli.module("maxrl.report"))
+    command = hint.replace("python ", f"{sys.executable} ", 1)
+    bare = {"PATH": "/usr/bin:/bin"}
+    shown = subprocess.run(f"{command} --help", shell=True, env=bare, capture_output=True)
+    assert shown.returncode == 0, shown

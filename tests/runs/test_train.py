@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from runs import SHORT, die, metrics, refused, timeless, weights
+from runs import SHORT, killed, metrics, refused, same_runs, weights
+from wholeness import differences
 
 import train
 from data.maze import prepare
@@ -19,7 +20,6 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_optimizer
 from maxrl.errors import UsageError
 from maxrl.models import from_config
-from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import Plan, batch_indices, shuffle
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
@@ -30,117 +30,96 @@ from maxrl.tasks import load_task, maze
 def test_warm_up_and_reinforcement_learn(warm, dice, shell):
     """The loss falls far below that of random moves, and what is rewarded is soon always done."""
     losses = [row["loss"] for row in metrics(warm)]
-    assert len(losses) == 150 and losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
+    assert len(losses) == 150
+    assert losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
     task = ("--init", dice, "--task", "tiny:Up", "--max-response", 6)
     code, said = shell("train.py", "tiny", *task, "--lr", 0.01, "--steps", 30, "--out", "rl")
     assert code == 0, said
     rewards = [row["reward"] for row in metrics("rl")]
-    assert len(rewards) == 30 and min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
+    assert len(rewards) == 30
+    assert min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
 
 
-def test_metrics_are_finite(warm, shell):
-    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--eval-every", 2, "--eval-prompts", 4)
-    rows = metrics("rl")
+def test_the_metrics_of_a_run(recorded):
+    """They are finite; the learning rate is that of a cosine after two steps of warm-up."""
+    rows = metrics(recorded.path)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     evaluated = {"eval/pass@1", "eval/pass@4", "eval/groups_left_out", "eval/reward"}
     for row in rows:
         assert evaluated & set(row) == (evaluated if row["step"] in (1, 3) else set())
         assert all(math.isfinite(value) for value in row.values())
-        assert row["sampling/logprob_abs_diff/max"] < 1e-4 and row["lr"] == 7e-4
+        assert row["sampling/logprob_abs_diff/max"] < 1e-4
+    assert [row["lr"] for row in rows] == pytest.approx([3.5e-4, 7e-4, 7e-4, 5.25e-4, 1.75e-4])
 
 
-def test_the_run_directory(warm, shell):
+def test_the_run_directory(recorded):
     """The recipe with its command, the metrics, and checkpoints that load."""
-    own = ("--estimator", "maxrl_order", "--estimator.order", 3)
-    shell("train.py", *SHORT, "--init", warm, "--out", "rl", "--save-every", 2, *own)
-    recipe = json.loads(Path("rl/recipe.json").read_text())
+    recipe = json.loads((recorded.path / "recipe.json").read_text())
     assert "train.py tiny --prompts 4" in recipe["command"]
-    assert recipe["command"].endswith("--estimator maxrl_order --estimator.order 3")
+    assert recipe["command"].endswith(f"--init {recorded.command[-1]}")
     assert recipe["config"]["estimator_options"] == {"order": 3}
-    checkpoints = {"step-000002", "step-000004", "step-000005"}
-    files = {file.name for file in Path("rl").iterdir()}
-    assert files == {"recipe.json", "metrics.jsonl", "latest"} | checkpoints
-    assert Path("rl/latest").read_text() == "step-000005\n"
-    assert checkpoint.load_model("rl")[2] == [2, 7]
+    files = {file.name for file in recorded.path.iterdir()}
+    files -= {"step-000002", "step-000004", "step-000005"}
+    assert files == {"recipe.json", "metrics.jsonl", "samples.jsonl", "tensorboard", "latest"}
+    assert (recorded.path / "latest").read_text() == "step-000005\n"
+    assert checkpoint.load_model(recorded.path)[2] == [2, 7]
 
 
-def test_an_existing_run_is_never_overwritten(warm, shell):
-    """Nor resumed as another run; without a checkpoint it is the same."""
-    run = ("train.py", *SHORT, "--init", warm)
-    shell(*run, "--out", "rl", "--steps", 1)
-    before = weights("rl"), metrics("rl")
-    refused(shell(*run, "--out", "rl"), "rl already holds a run", "--resume auto", "--out DIR")
-    refused(shell(*run, "--out", "new", "--resume", "yes"), "no checkpoint to resume from")
-    changes = (("--lr", 0.5), "lr = 0.0007, not 0.5"), (("--seed", 1), "seed = 0, not 1")
-    for change, words in changes:
-        resumed = shell(*run, "--out", "rl", "--resume", "auto", *change)
-        refused(resumed, "was started with " + words)
-    assert (weights("rl"), metrics("rl")) == before
-    shutil.rmtree("rl/step-000001")
-    refused(shell(*run, "--out", "rl", "--resume", "auto", "--lr", 0.5), "lr = 0.0007, not 0.5")
-    assert metrics("rl") == before[1]
+def test_what_a_run_shows_does_not_change_it(recorded, shell):
+    """Without samples and evaluations it has the same weights."""
+    bare = ("--show-every", 0, "--eval-every", 0)
+    code, said = shell(*recorded.command, *bare)
+    assert code == 0, said
+    assert not Path("run/samples.jsonl").exists()
+    assert weights("run") == weights(recorded.path)
 
 
 @pytest.mark.parametrize("at", [2, 4, 5])
-def test_interrupted_and_resumed_equals_uninterrupted(warm, shell, monkeypatch, at):
-    """The bytes of weights and Adam's state, and all metrics but times.
+def test_interrupted_and_resumed_equals_uninterrupted(recorded, shell, at):
+    """Every file of the directory, but for times: weights, Adam's state, metrics, samples.
 
     Killed before the first checkpoint, a run starts again; killed after one, it repeats the steps
-    since, whose lines leave metrics.jsonl.
+    since, whose lines leave metrics.jsonl and samples.jsonl, as half a line does.
     """
-    run = (*SHORT, "--init", warm, "--save-every", 2, "--schedule", "cosine", "--warmup-steps", 2)
-    assert shell("train.py", *run, "--out", "whole")[0] == 0
-    with monkeypatch.context() as patch, pytest.raises(tiny.Killed):
-        patch.setattr(SequencePolicy, "backward", die(at))
-        shell("train.py", *run, "--out", "cut")
-    assert len(metrics("cut")) == at - 1
+    shutil.copytree(recorded.path, "whole", ignore=shutil.ignore_patterns("tensorboard"))
+    with killed(at):
+        shell(*recorded.command)
+    assert len(metrics("run")) == at - 1
+    with open("run/samples.jsonl", "a") as file:
+        file.write('{"step": 7, "roll')
     # Twice: the second time, the run is over.
     for _ in range(2):
-        code, said = shell("train.py", *run, "--out", "cut", "--resume", "auto")
+        code, said = shell(*recorded.command)
         assert code == 0, said
-        assert weights("cut") == weights("whole") and timeless("cut") == timeless("whole")
-        cut, whole = (Path(run, "step-000005/optimizer.safetensors") for run in ("cut", "whole"))
-        assert cut.read_bytes() == whole.read_bytes()
+        shutil.rmtree("run/tensorboard", ignore_errors=True)
+        assert differences(Path("whole"), Path("run")) == []
+
+
+def test_an_existing_run_is_never_overwritten(recorded, shell):
+    """Nor resumed as another run; without a checkpoint it is the same."""
+    shutil.copytree(recorded.path, "run")
+    again = shell(*recorded.command, "--resume", "no")
+    refused(again, "run already holds a run", "--resume auto", "--out DIR")
+    for change, words in (
+        (("--lr", 0.5), "lr = 0.0007, not 0.5"),
+        (("--seed", 1), "seed = 0, not 1"),
+        # Five steps of a cosine resumed to ten would not be the run of ten steps at once.
+        (("--steps", 10), "steps = 5, not 10"),
+    ):
+        refused(shell(*recorded.command, *change), "was started with " + words)
+    assert differences(recorded.path, Path("run")) == []
+    for folder in Path("run").glob("step-*"):
+        shutil.rmtree(folder)
+    refused(shell(*recorded.command, "--lr", 0.5), "lr = 0.0007, not 0.5")
+    assert metrics("run") == metrics(recorded.path)
 
 
 def test_more_steps_after_the_end(warm, shell):
-    run = (*SHORT, "--init", warm)
-    shell("train.py", *run, "--out", "whole")
-    shell("train.py", *run, "--out", "longer", "--steps", 3)
-    assert shell("train.py", *run, "--out", "longer", "--resume")[0] == 0
-    assert weights("longer") == weights("whole") and timeless("longer") == timeless("whole")
-
-
-def test_a_cosine_cannot_be_made_longer(warm, shell):
-    """Five steps resumed to ten would not be the run of ten steps at once."""
-    run = ("train.py", *SHORT, "--init", warm, "--out", "rl", "--schedule", "cosine")
-    shell(*run)
-    refused(shell(*run, "--steps", 10, "--resume", "auto"), "steps = 5, not 10")
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ("nothing", ["no recipe is called 'nothing'", "maze17_sft"]),
-        ("tiny --promts 3", ["--promts is not an option", "--prompts"]),
-        ("tiny --temperature 0.7", ["--temperature is not an option"]),
-        ("tiny --top-k 5", ["--top-k is not an option"]),
-        ("tiny --estimator maxrl_order --estimator.order 99", ["order=99", "order <= N = 16"]),
-        ("tiny --estimator maxrl_order", ["maxrl_order needs order"]),
-        ("tiny --estimator grpo --rollouts 1", ["grpo", "at least 2 rollouts"]),
-        ("tiny --estimator maxrI", ["no estimator is called 'maxrI'", "maxrl"]),
-        ("tiny --estimator rloo --estimator.order 3", ["rloo takes no option 'order'"]),
-        ("tiny --estimator supervised --rollouts 4", ["use --rollouts 1"]),
-        ("tiny --task mazes", ["task 'mazes' is unknown"]),
-        ("tiny --task.size 8", ["odd number"]),
-        ("tiny --task.directory nowhere", ["python -m data.maze.prepare --size 7", "nowhere"]),
-        ("tiny --init nowhere", ["nowhere is neither a checkpoint"]),
-        ("tiny --max-response 100", ["prompt of 60 tokens and a response of up to 100 exceed"]),
-    ],
-)
-def test_refusals_come_before_any_work(shell, arguments, words):
-    refused(shell("train.py", *arguments.split(), "--out", "rl"), *words)
-    assert not Path("rl").exists()
+    run = ("train.py", *SHORT, "--init", warm)
+    shell(*run, "--out", "whole")
+    shell(*run, "--out", "longer", "--steps", 3)
+    assert shell(*run, "--out", "longer", "--resume")[0] == 0
+    same_runs("longer", "whole")
 
 
 def test_prompts_must_divide_by_the_ranks(warm):
@@ -156,20 +135,20 @@ def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
     counts = "--size 5 --train 2 --test 1 --validation 0 --workers 1"
     prepare.main([*counts.split(), "--out", str(out)])
     options = ("--task.size", 5, "--task.directory", out, "--out", "rl", "--steps", 1)
-    refused(
-        shell("train.py", "tiny", *options, "--eval-every", 1),
-        "no validation prompts are left",
-        "empty",
-    )
+    none = shell("train.py", "tiny", *options, "--eval-every", 1)
+    refused(none, "no validation prompts are left", "empty")
     assert not Path("rl").exists()
     assert shell("train.py", "tiny", *options)[0] == 0
 
 
 def test_help(shell):
     code, said = shell("train.py", "--help")
-    assert code == 0 and all(f"  {name} " in said for name in RECIPES)
+    assert code == 0
+    assert all(f"  {name} " in said for name in RECIPES)
     code, said = shell("train.py", "maze17", "--help")
-    assert code == 0 and "--micro-batch-tokens" in said and "20000" in said
+    assert code == 0
+    assert "--micro-batch-tokens" in said
+    assert "20000" in said
     assert shell("train.py")[0] == 0
 
 
@@ -177,7 +156,8 @@ def test_epochs():
     """Two passes over 96 prompts by 20 are 9.6 steps: ten, so that every prompt is seen twice."""
     cfg = replace(RECIPES["tiny"](), prompts=20, epochs=2.0)
     task = load_task("maze", "train", **cfg.task_options)
-    assert len(task) == 96 and setup.check(cfg, task, 1).steps == 10
+    assert len(task) == 96
+    assert setup.check(cfg, task, 1).steps == 10
     assert setup.check(replace(cfg, epochs=0.0), task, 1).steps == 60
 
 
@@ -188,7 +168,8 @@ def test_every_epoch_is_a_permutation(size, prompts):
     stream = np.concatenate(steps)
     epochs = stream[: len(stream) // size * size].reshape(-1, size)
     assert (np.sort(epochs, 1) == np.arange(size)).all()
-    assert len({tuple(epoch) for epoch in epochs}) > 1 and tuple(epochs[0]) != tuple(range(size))
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+    assert tuple(epochs[0]) != tuple(range(size))
     assert (batch_indices(size, prompts, 3, 5) == steps[3]).all()
     assert any((batch_indices(size, prompts, step, 6) != steps[step]).any() for step in range(5))
 
@@ -215,10 +196,14 @@ def test_an_update_of_nothing_leaves_all_as_it_is():
 
 def test_random_streams_do_not_collide(monkeypatch):
     """numpy pads seeds with zeros, so seeds must differ by more than zeros at their end."""
-    seeds, make = [], np.random.default_rng
-    monkeypatch.setattr(
-        np.random, "default_rng", lambda seed: seeds.append(tuple(seed)) or make(seed)
-    )
+    seeds = []
+    make = np.random.default_rng
+
+    def noted(seed):
+        seeds.append(tuple(seed))
+        return make(seed)
+
+    monkeypatch.setattr(np.random, "default_rng", noted)
     cfg = replace(RECIPES["tiny"](), minibatches=2, seed=0)
     shuffle.cache_clear()
     for step in range(6):
@@ -226,9 +211,9 @@ def test_random_streams_do_not_collide(monkeypatch):
         seeds += map(tuple, augmentation)
         noise(cfg.seed, step, range(4), 2, 3)
         list(train.minibatches(cfg, 4, step))
-    kinds = {len(seed) for seed in seeds}
-    filled = [seed + (0,) * (max(kinds) - len(seed)) for seed in seeds]
-    assert kinds == {3, 4, 5} and len(set(filled)) == len(filled)
+    assert {len(seed) for seed in seeds} == {3, 4, 5}
+    filled = [(*seed, 0, 0)[:5] for seed in seeds]
+    assert len(set(filled)) == len(filled)
 
 
 def test_rl_has_another_order_than_the_warm_up_before_it():
@@ -237,12 +222,11 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
     def first(**fields):
         return Plan(replace(RECIPES["tiny"](), **fields), 96)[0][0]
 
-    warm_up, tuned = (
-        first(estimator="supervised", rollouts=1),
-        first(estimator="supervised", rollouts=1, init="m"),
-    )
+    warm_up = first(estimator="supervised", rollouts=1)
+    tuned = first(estimator="supervised", rollouts=1, init="m")
     assert first(init="m") not in (warm_up, tuned)
-    assert first(init="m") == first(init="other", estimator="grpo") and first() == warm_up
+    assert first(init="m") == first(init="other", estimator="grpo")
+    assert first() == warm_up
 
 
 def test_learning_rate():
@@ -255,10 +239,12 @@ def test_learning_rate():
     assert rates() == [0.5, 1.0, 1.5, 2.0] + [2.0] * 11
     cosine = rates(schedule="cosine")
     assert cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
-    assert abs(cosine[9] - 1.0) < 1e-12 and abs(cosine[14]) < 1e-12
+    assert cosine[9] == pytest.approx(1)
+    assert cosine[14] == pytest.approx(0)
     assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
     half = rates(schedule="cosine", decay_ratio=0.5)
-    assert half[4:8] == [2.0] * 4 and half[14] < 1e-12
+    assert half[4:8] == [2.0] * 4
+    assert half[14] == pytest.approx(0)
     assert all(a > b for a, b in zip(half[7:], half[8:]))
 
 
@@ -310,6 +296,7 @@ def test_an_end_at_the_limit_is_not_cut():
     rollouts = policy.rollout([example], 3000)
     rewards = task.rewards([example], rollouts)
     solved = rewards == 1
-    assert solved.any() and (rollouts.lengths[solved] == 5).all()
+    assert solved.any()
+    assert (rollouts.lengths[solved] == 5).all()
     assert rollouts.finished[solved].all()
-    assert not rollouts.finished.all() and (rewards * rollouts.finished)[solved].all()
+    assert not rollouts.finished.all()

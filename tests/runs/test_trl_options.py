@@ -1,6 +1,7 @@
 """The options of TRL's GRPOConfig: each is taken, with what it means here, or refused."""
 
 import dataclasses
+import itertools
 import math
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
+yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
 
 
@@ -45,7 +47,9 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
     with pytest.raises(UsageError) as error:
         MaxRLConfig("x", **{name: "something"})
     said = str(error.value)
-    assert name in said and WHY_NOT[name] in said and "\n" not in said
+    assert name in said
+    assert WHY_NOT[name] in said
+    assert "\n" not in said
     args = MaxRLConfig("x")
     setattr(args, name, getattr(args, name))
     assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
@@ -72,7 +76,8 @@ def test_options_of_trl_lead_to_ours_on_the_command_line(name):
         with_overrides(Config(), [f"--{dashed(name)}", "1"])
     said = str(error.value)
     named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
-    assert named <= known and ("; " in said), said
+    assert named <= known
+    assert "; " in said
 
 
 def test_no_other_option_is_taken():
@@ -83,37 +88,37 @@ def test_no_other_option_is_taken():
 
 
 def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
+    """In a file and on the command line, beside TRL's own classes of options, and ours."""
     trl = pytest.importorskip("trl")
-    Path("file.yaml").write_text("num_generations: 4")
-    words = ["--config", "file.yaml", "--output_dir", "x", "--epsilon_high", "0.3"]
-    (args,) = trl.TrlParser(MaxRLConfig).parse_args_and_config(words)
-    assert (args.output_dir, args.num_generations, args.epsilon_high) == ("x", 4, 0.3)
-    assert args.temperature == 1 and args.further == {}, "what is not given keeps its default"
+    parser = trl.TrlParser((trl.ScriptArguments, MaxRLConfig, trl.ModelConfig))
+    file = Path("file.yaml")
 
+    def parsed(text, *words):
+        file.write_text(text)
+        usual = ("--config", "file.yaml", "--dataset_name", "x")
+        return parser.parse_args_and_config([*usual, *words])[1]
 
-def test_the_parser_of_trl_reads_our_options_and_refused_ones(in_a_directory_of_its_own):
-    """In a file and on the command line, beside TRL's own classes of options."""
-    trl = pytest.importorskip("trl")
-    classes = (trl.ScriptArguments, MaxRLConfig, trl.ModelConfig)
-    usual = ["--config", "file.yaml", "--dataset_name", "x"]
-    text = "micro_batch_tokens: 4096\nrollouts: 8,16\nclip: [0.1, 0.3]\nvllm_mode: colocate\n"
-    Path("file.yaml").write_text(text + "use_vllm: false\ntemperature: 1.0\n")
-    words = [*usual, "--eval_k", "1,8", "--allow_fractional", "--no_verdict", "rollout"]
-    args = trl.TrlParser(classes).parse_args_and_config(words)[1]
-    assert args.further == dict(
-        micro_batch_tokens=4096,
-        rollouts=(8, 16),
-        clip=(0.1, 0.3),
-        eval_k=(1, 8),
-        allow_fractional=True,
-        no_verdict="rollout",
-    )
+    text = "num_generations: 4\nmicro_batch_tokens: 4096\nrollouts: 8,16\nclip: [0.1, 0.3]\n"
+    text += "vllm_mode: colocate\nuse_vllm: false\ntemperature: 1.0\n"
+    words = "--output_dir x --epsilon_high 0.3 --eval_k 1,8 --allow_fractional --no_verdict rollout"
+    args = parsed(text, *words.split())
+    assert args.output_dir == "x"
+    assert args.num_generations == 4
+    assert args.epsilon_high == 0.3
+    assert args.learning_rate == MaxRLConfig("x").learning_rate
+    assert args.further == {
+        "micro_batch_tokens": 4096,
+        "rollouts": (8, 16),
+        "clip": (0.1, 0.3),
+        "eval_k": (1, 8),
+        "allow_fractional": True,
+        "no_verdict": "rollout",
+    }
     for given in ("use_vllm: true", "temperature: 0.7"):
-        Path("file.yaml").write_text(given)
         with pytest.raises(UsageError, match=given.split(":")[0]):
-            trl.TrlParser(classes).parse_args_and_config(usual)
+            parsed(given)
     with pytest.raises(UsageError, match="use_vllm"):
-        trl.TrlParser(classes).parse_args_and_config(["--dataset_name", "x", "--use_vllm"])
+        parsed("", "--use_vllm")
 
 
 @pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])
@@ -127,68 +132,76 @@ def test_the_page_has_every_option(name):
     assert said in row.replace("`", "")
 
 
-VALUES = [
-    (dict(num_generations=4.0), dict(rollouts=(4,))),
-    (dict(output_dir=Path("~/x")), dict(out=str(Path("~/x").expanduser()))),
-    (dict(clip=[0.1, 0.3]), dict(clip=(0.1, 0.3))),
-    (dict(scale_rewards="group"), dict(estimator="grpo")),
-    (dict(scale_rewards=False), dict(estimator="dr_grpo")),
-    (dict(loss_type="dr_grpo"), dict(aggregation="constant")),
-    (dict(epsilon=0.1, epsilon_high=0.3), dict(clip=(0.1, 0.3))),
-    (dict(lr_scheduler_type="constant", warmup_steps=5), dict(schedule="constant", warmup_steps=0)),
-    (dict(max_steps=40, warmup_steps=0.1), dict(steps=40, warmup_steps=4)),
-    (dict(max_steps=40, warmup_ratio=1.0), dict(warmup_steps=40)),
-    (dict(max_steps=40, save_steps=0.25), dict(save_every=10)),
-    (dict(save_strategy="epoch"), dict(save_every=64)),
-    (dict(eval_strategy="steps", eval_steps=7), dict(eval_every=7)),
-    (dict(num_generations_eval=2), dict(eval_samples=2, eval_k=(1, 2))),
-    (dict(report_to=["tensorboard", "none"]), dict(track=("tensorboard",))),
-    (dict(max_grad_norm=0.0), dict(max_grad_norm=1e9)),
-    (dict(bf16=True), dict(precision="bfloat16")),
-    (dict(optim="sgd"), dict(optimizer="sgd", momentum=0.0)),
-    (dict(seed=3, learning_rate=0.1, weight_decay=0.5), dict(seed=3, lr=0.1, weight_decay=0.5)),
-    (dict(steps_per_generation=4, num_iterations=2, max_steps=80), dict(steps=10, minibatches=4)),
-]
+# As in a file of TRL's: options of GRPOConfig, and what of our Config comes of them.
+VALUES = """
+num_generations: 4.0 | rollouts: [4]
+clip: [0.1, 0.3] | clip: [0.1, 0.3]
+scale_rewards: group | estimator: grpo
+scale_rewards: false | estimator: dr_grpo
+loss_type: dr_grpo | aggregation: constant
+epsilon: 0.1, epsilon_high: 0.3 | clip: [0.1, 0.3]
+lr_scheduler_type: constant, warmup_steps: 5 | schedule: constant, warmup_steps: 0
+max_steps: 40, warmup_steps: 0.1 | steps: 40, warmup_steps: 4
+max_steps: 40, warmup_ratio: 1.0 | warmup_steps: 40
+max_steps: 40, save_steps: 0.25 | save_every: 10
+save_strategy: epoch | save_every: 64
+eval_strategy: steps, eval_steps: 7 | eval_every: 7
+num_generations_eval: 2 | eval_samples: 2, eval_k: [1, 2]
+report_to: [tensorboard, none] | track: [tensorboard]
+max_grad_norm: 0.0 | max_grad_norm: 1000000000.0
+bf16: true | precision: bfloat16
+optim: sgd | optimizer: sgd, momentum: 0.0
+seed: 3, learning_rate: 0.1, weight_decay: 0.5 | seed: 3, lr: 0.1, weight_decay: 0.5
+steps_per_generation: 4, num_iterations: 2, max_steps: 80 | steps: 10, minibatches: 4
+"""
+# What is not here. The last three the trainer says.
+REFUSED = """
+scale_rewards: batch
+loss_type: cispo
+lr_scheduler_type: polynomial
+optim: adafactor
+report_to: mlflow
+save_strategy: best
+num_generations: 1
+num_generations: 7
+num_generations: "4"
+max_steps: 2.7
+logging_steps: -1
+full_determinism: 1
+seed: 1000000000000000000000000000000
+generation_batch_size: -8
+per_device_train_batch_size: 0
+num_iterations: 0
+learning_rate: "1e-5"
+num_train_epochs: 0
+generation_batch_size: 8, steps_per_generation: 1
+steps_per_generation: 3, gradient_accumulation_steps: 2
+init: another
+out: another
+resume: auto
+"""
 
 
-@pytest.mark.parametrize("given, expected", VALUES)
-def test_values(given, expected):
-    cfg = recipe(MaxRLConfig(**given), 1, 64, 8)
-    assert {name: getattr(cfg, name) for name in expected} == expected
+def read(options: str) -> dict:
+    return yaml.safe_load(f"{{{options}}}")
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        dict(scale_rewards="batch"),
-        dict(loss_type="cispo"),
-        dict(lr_scheduler_type="polynomial"),
-        dict(optim="adafactor"),
-        dict(report_to="mlflow"),
-        dict(save_strategy="best"),
-        dict(num_generations=1),
-        dict(num_generations=7),
-        dict(num_generations="4"),
-        dict(max_steps=2.7),
-        dict(logging_steps=-1),
-        dict(full_determinism=1),
-        dict(seed=10**30),
-        dict(generation_batch_size=-8),
-        dict(per_device_train_batch_size=0),
-        dict(num_iterations=0),
-        dict(learning_rate="1e-5"),
-        dict(num_train_epochs=0),
-        dict(generation_batch_size=8, steps_per_generation=1),
-        dict(steps_per_generation=3, gradient_accumulation_steps=2),
-        # The trainer says these.
-        dict(init="another"),
-        dict(out="another"),
-        dict(resume="auto"),
-    ],
-)
-def test_values_that_are_not_here(given):
+@pytest.mark.parametrize("line", VALUES.strip().splitlines())
+def test_values(line):
+    given, expected = map(read, line.split(" | "))
+    cfg = recipe(MaxRLConfig(**given), 1, 64, 8).to_dict()
+    assert {name: cfg[name] for name in expected} == expected
+
+
+def test_the_directory():
+    args = MaxRLConfig(output_dir=Path("~/x"))
+    assert recipe(args, 1, 64, 8).out == str(Path("~/x").expanduser())
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_values_that_are_not_here(line):
     with pytest.raises(UsageError):
-        recipe(MaxRLConfig("x", **given), 1, 64, 0, init="model")
+        recipe(MaxRLConfig("x", **read(line)), 1, 64, 0, init="model")
 
 
 ODD = [
@@ -212,18 +225,29 @@ def test_every_option_with_odd_values():
             history([{"step": 0}], cfg, args.logging_steps, 64)
 
 
+# What is left out here is refused: groups that would be divided among updates or ranks.
 GRID = [
     (N, rows, each, parts, passes, world)
-    for N in (2, 4, 8)
-    for rows in (4, 8, 16)
-    for each in (1, 2)
-    for parts in (None, 1, 2, 4)
-    for passes in (1, 2)
-    for world in (1, 2)
-    # What is left out here is refused: groups that would be divided among updates or ranks.
+    for N, rows, each, parts, passes, world in itertools.product(
+        (2, 4, 8), (4, 8, 16), (1, 2), (None, 1, 2, 4), (1, 2), (1, 2)
+    )
     if rows * each % N == 0 and rows * (parts or each) % N == 0
     if (parts or each) >= each or passes == 1
 ]
+
+
+def updates_of_transformers(args, turns: int) -> int:
+    """The updates of its Trainer, which counts turns of the loader."""
+    transformers = pytest.importorskip("transformers")
+    trainer = SimpleNamespace(
+        get_total_train_batch_size=lambda args: 1,
+        get_sp_size=lambda: 1,
+        num_examples=lambda loader: 1,
+    )
+    counted = transformers.Trainer.set_initial_training_values(trainer, args, range(turns))
+    updates = math.ceil(2 * max(1, math.ceil(turns / args.gradient_accumulation_steps)))
+    assert updates in counted
+    return updates
 
 
 def test_the_batch_is_trls(monkeypatch):
@@ -246,26 +270,16 @@ def test_the_batch_is_trls(monkeypatch):
         )
         theirs = trl.GRPOConfig("x", bf16=False, use_cpu=True, report_to="none", **given)
         parts = theirs.steps_per_generation
-        sampler = RepeatSampler(range(101), N, theirs.generation_batch_size // N, passes * parts)
-        seen = list(sampler)
+        batch = theirs.generation_batch_size
+        seen = list(RepeatSampler(range(101), N, batch // N, passes * parts))
         # One turn of the loader is one micro-step on every rank.
-        loader = range(len(seen) // (rows * parts * world))
-        counted = transformers.Trainer.set_initial_training_values(
-            SimpleNamespace(
-                get_total_train_batch_size=lambda args: 1,
-                get_sp_size=lambda: 1,
-                num_examples=lambda loader: 1,
-            ),
-            theirs,
-            loader,
-        )
-        updates = math.ceil(2 * max(1, math.ceil(len(loader) / each)))
+        updates = updates_of_transformers(theirs, len(seen) // (rows * parts * world))
         ours = Arithmetic.of(MaxRLConfig("x", **given), world, 101)
-        generated = set(seen[: theirs.generation_batch_size])
-        assert ours.prompts == len(generated) * max(1, each // parts), given
-        assert ours.updates == updates in counted, given
-        assert ours.minibatches * ours.passes == max(1, parts * passes // each), given
-        assert ours.after(ours.updates) == math.ceil(updates / (ours.minibatches * ours.passes))
+        several = max(1, parts * passes // each)
+        assert ours.prompts == len(set(seen[:batch])) * max(1, each // parts), given
+        assert ours.updates == updates, given
+        assert ours.minibatches * ours.passes == several, given
+        assert ours.after(ours.updates) == math.ceil(updates / several), given
         cfg = recipe(MaxRLConfig("x", **given), world, 101, 0)
         assert cfg.prompts * cfg.rollouts[0] // cfg.minibatches == rows * world * each, given
 
@@ -284,4 +298,5 @@ def test_learning_rates_are_those_of_transformers(schedule):
         optimizer.step()
         scheduler.step()
     ours = [learning_rate(cfg, step) for step in range(20)]
-    assert ours[4:] == pytest.approx(theirs[4:]) and ours[:4] == pytest.approx(theirs[1:5])
+    assert ours[4:] == pytest.approx(theirs[4:])
+    assert ours[:4] == pytest.approx(theirs[1:5])

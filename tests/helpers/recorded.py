@@ -1,0 +1,42 @@
+"""One run that many tests read: with evaluations, samples, checkpoints and TensorBoard."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from runs import SHORT
+
+import train
+
+OPTIONS = (
+    "--save-every 2 --show-every 1 --eval-every 2 --eval-prompts 4 --schedule cosine "
+    "--warmup-steps 2 --estimator maxrl_order --estimator.order 3 --track tensorboard "
+    "--out run --resume auto"
+)
+
+
+@dataclass
+class Recorded:
+    """A command, and the directory of the run that it made."""
+
+    command: tuple
+    path: Path
+
+
+@pytest.fixture(scope="session")
+def recorded(warm, tmp_path_factory):
+    """A run that nothing has disturbed. The command makes another one, the same, in ./run."""
+    pytest.importorskip("tensorboard")
+    folder = tmp_path_factory.mktemp("recorded")
+    command = ("train.py", *SHORT, *OPTIONS.split(), "--init", warm)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with mock.patch.object(sys, "argv", [*map(str, command)]):
+            train.main(sys.argv[1:])
+    finally:
+        os.chdir(before)
+    return Recorded(command, folder / "run")

@@ -71,7 +71,7 @@ test: $(test)  ## the proofs and oracles, in two processes, at most four minutes
 test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy"; long
 	$(py) tests/repository/machines.py $(ROWS)
 
-torture: $(test)  ## 200 SIGKILLs at random moments and in writes, each run resumed and compared; ten minutes
+torture: $(test)  ## 200 SIGKILLs at random moments and before writes, each run resumed and compared; ten minutes
 	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/speed/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four

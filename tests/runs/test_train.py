@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from runs import SHORT, killed, metrics, refused, same_runs, weights
+from runs import killed, metrics, refused, weights
 from wholeness import differences
 
 import train
@@ -112,14 +112,6 @@ def test_an_existing_run_is_never_overwritten(recorded, shell):
         shutil.rmtree(folder)
     refused(shell(*recorded.command, "--lr", 0.5), "lr = 0.0007, not 0.5")
     assert metrics("run") == metrics(recorded.path)
-
-
-def test_more_steps_after_the_end(warm, shell):
-    run = ("train.py", *SHORT, "--init", warm)
-    shell(*run, "--out", "whole")
-    shell(*run, "--out", "longer", "--steps", 3)
-    assert shell(*run, "--out", "longer", "--resume")[0] == 0
-    same_runs("longer", "whole")
 
 
 def test_prompts_must_divide_by_the_ranks(warm):

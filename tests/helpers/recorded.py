@@ -35,7 +35,7 @@ def recorded(warm, tmp_path_factory):
     before = Path.cwd()
     os.chdir(folder)
     try:
-        with mock.patch.object(sys, "argv", [*map(str, command)]):
+        with mock.patch.object(sys, "argv", [train.__file__, *map(str, command[1:])]):
             train.main(sys.argv[1:])
     finally:
         os.chdir(before)

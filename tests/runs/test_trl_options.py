@@ -90,11 +90,10 @@ def test_no_other_option_is_taken():
 def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
     """In a file and on the command line, beside TRL's own classes of options, and ours."""
     trl = pytest.importorskip("trl")
-    parser = trl.TrlParser((trl.ScriptArguments, MaxRLConfig, trl.ModelConfig))
-    file = Path("file.yaml")
 
     def parsed(text, *words):
-        file.write_text(text)
+        Path("file.yaml").write_text(text)
+        parser = trl.TrlParser((trl.ScriptArguments, MaxRLConfig, trl.ModelConfig))
         usual = ("--config", "file.yaml", "--dataset_name", "x")
         return parser.parse_args_and_config([*usual, *words])[1]
 

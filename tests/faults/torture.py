@@ -127,9 +127,9 @@ def live(scenario: Scenario, folder: Path, kill: Kill | None = None) -> bool:
         for pid in ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-pid, 0)
 
 
 def fork(scenario: Scenario, folder: Path, rank: int, port: int, kill: Kill | None) -> int:

@@ -117,7 +117,7 @@ def test_the_parser_of_trl_reads_it(in_a_directory_of_its_own):
         with pytest.raises(UsageError, match=given.split(":")[0]):
             parsed(given)
     with pytest.raises(UsageError, match="use_vllm"):
-        parsed("", "--use_vllm")
+        parsed("num_generations: 4", "--use_vllm")
 
 
 @pytest.mark.parametrize("name", [*FIELDS, *WHY_NOT])

@@ -4,26 +4,12 @@ and of results/README.md."""
 import numpy as np
 
 from maxrl.run.table import coverage
-from results.lab.data import tested
-from results.lab.tables import lead_cells, table
-from results.price import study as price
-from results.texts import study as texts
+from results.lab.data import by_seed, tested
+from results.lab.tables import leads
 
 KS = [1, 64]
-FILES = {
-    "weak base, 1,000 steps": ("mazes/weak-test.json", 0),
-    "strong base, 1,000 steps": ("mazes/strong-test.json", 0),
-    "128 mazes, 60 epochs": ("fixed_set/test.json", 0),
-    "weak base, 400 steps": ("mazes/demo-test.json", 0),
-    "strong base, 160 steps, own rates": ("mazes/short-test.json", 0),
-    "weak base, other mazes": None,
-    "weak base, fresh seeds": ("mazes/fresh-weak-test.json", 4),
-    "strong base, fresh seeds, own rates": ("mazes/fresh-strong-test.json", 3),
-    "word problems": ("texts/words-test.json", 0),
-    "subset sums": "subset_sum",
-    "reversed texts": "reverse_text",
-}
-# A row's name here, and the settings whose seeds it has; a seed that two of them have is averaged.
+COLUMNS = [f"pass@{k}, 95 %" for k in KS]
+# A row's name, and the settings whose seeds it has; a seed that two of them have is averaged.
 MERGED = {
     "9x9 mazes, weak base, merged by seed": (
         "weak base, 1,000 steps",
@@ -40,36 +26,48 @@ MERGED = {
 }
 
 
-def leads(setting: str) -> dict[int, np.ndarray]:
-    """{seed: MaxRL minus GRPO, (ks,)}."""
-    source = FILES[setting]
-    first = 0
-    if source is None:
-        arms = price.tests(KS)
-        ours, grpo = arms["maxrl-16x32"], arms["grpo-16x32"]
-        return {seed: ours[seed] - grpo[seed] for seed in ours if seed in grpo}
-    if isinstance(source, str):
-        found = texts.small_task(source, KS)
-    else:
-        file, first = source
-        found = coverage(tested(file), KS)
+def in_file(name: str, first: int = 0) -> dict[int, np.ndarray]:
+    """{seed: MaxRL minus GRPO, (ks,)} of a test of all seeds, which count from `first`."""
+    found = coverage(tested(name), KS)
     return dict(enumerate((found["maxrl"] - found["grpo"]).mean(1), first))
 
 
-def merged(settings) -> np.ndarray:
+def in_files(study: str, name: str, arm: str = "") -> dict[int, np.ndarray]:
+    """The same of a file a seed, of the seeds that have both methods."""
+    found = by_seed(study, name, KS)
+    ours, grpo = found[f"maxrl{arm}"], found[f"grpo{arm}"]
+    return {seed: (ours[seed] - grpo[seed]).mean(0) for seed in ours if seed in grpo}
+
+
+def settings() -> dict[str, dict[int, np.ndarray]]:
+    """The difference of every seed in every setting."""
+    return {
+        "weak base, 1,000 steps": in_file("mazes/weak-test.json"),
+        "strong base, 1,000 steps": in_file("mazes/strong-test.json"),
+        "128 mazes, 60 epochs": in_file("fixed_set/test.json"),
+        "weak base, 400 steps": in_file("mazes/demo-test.json"),
+        "strong base, 160 steps, own rates": in_file("mazes/short-test.json"),
+        "weak base, other mazes": in_files("price", "test", "-16x32"),
+        "weak base, fresh seeds": in_file("mazes/fresh-weak-test.json", 4),
+        "strong base, fresh seeds, own rates": in_file("mazes/fresh-strong-test.json", 3),
+        "word problems": in_file("texts/words-test.json"),
+        "subset sums": in_files("texts", "subset_sum-test"),
+        "reversed texts": in_files("texts", "reverse_text-test"),
+    }
+
+
+def merged(some: list[dict[int, np.ndarray]]) -> np.ndarray:
     """The mean of every seed over these settings, (ks, seeds)."""
     seeds: dict[int, list] = {}
-    for setting in settings:
-        for seed, lead in leads(setting).items():
+    for setting in some:
+        for seed, lead in setting.items():
             seeds.setdefault(seed, []).append(lead)
-    return np.array([np.mean(some, 0) for some in seeds.values()]).T
+    return np.array([np.mean(each, 0) for each in seeds.values()]).T
 
 
 def tables():
-    columns = [cell for k in KS for cell in (f"pass@{k}, 95 %", "ahead on")]
-    for title, rows in (
-        ("MaxRL minus GRPO", MERGED),
-        ("MaxRL minus GRPO, test", {setting: (setting,) for setting in FILES}),
-    ):
-        cells = ([name, *lead_cells(merged(settings))] for name, settings in rows.items())
-        table([title, *columns], cells)
+    found = settings()
+    rows = {row: merged([found[name] for name in names]) for row, names in MERGED.items()}
+    leads("MaxRL minus GRPO", COLUMNS, rows)
+    rows = {name: merged([setting]) for name, setting in found.items()}
+    leads("MaxRL minus GRPO, test", COLUMNS, rows)

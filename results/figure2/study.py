@@ -2,22 +2,17 @@
 
 import numpy as np
 
-from results.lab.data import class_means, class_runs, read_json
+from results.lab.data import class_means, class_runs, image_rates
 from results.lab.figures import panel, seed_curves, seeds_said
 from results.lab.intervals import interval
-from results.lab.runs import evaluation, product
-from results.lab.tables import class_levels, lost, table
+from results.lab.runs import evaluation, product, seed_models
+from results.lab.tables import behind, class_levels, lost, summary, table
 
-IMAGES = "train.py images_laptop --rollouts"
 # MaxRL's expected gradient of the order of 1,024 draws.
 EXPECTED = "results/figure2/expected.py images_laptop --estimator supervised --rollouts 1"
-METHODS = {
-    "supervised": f"{IMAGES} 1 --estimator supervised",
-    "maxrl-1024": f"{IMAGES} 1024",
-    "maxrl-4096": f"{IMAGES} 4096",
-    "maxrl-16384": f"{IMAGES} 16384",
-    "expected-1023": EXPECTED,
-}
+IMAGES = "train.py images_laptop --rollouts"
+METHODS = {f"maxrl-{draws}": f"{IMAGES} {draws}" for draws in (1024, 4096, 16384)}
+METHODS |= {"supervised": f"{IMAGES} 1 --estimator supervised", "expected-1023": EXPECTED}
 LENGTH = "--steps {steps} --warmup-steps {warm_up} --eval-every 100"
 HOW = "--task.directory glyphs/1000x32 --eval-prompts 2500 --eval-k 1,128"
 NAME = "seed{seed}/{method[0]}-lr{rate}"
@@ -51,28 +46,41 @@ RUNS = {
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)
 
+HOW_TESTED = "--split test --k 1,128"
 TESTED = {name: f"figure2/seed{{seed}}/{name}-lr{rate}" for name, rate in OWN.items()}
-TESTS = {"own-test.json": evaluation("--split test --k 1,128", TESTED, seed=SEEDS)}
 # Cross-entropy has this rate of its own.
-EQUAL = {name: f"figure2/seed{{seed}}/{name}-lr3.0" for name in ("maxrl-1024", "expected-1023")}
-TESTS["same-test.json"] = evaluation("--split test --k 1,128", EQUAL, seed=SEEDS)
+EQUAL = seed_models("figure2", ("maxrl-1024", "expected-1023"), "-lr3.0")
+TESTS = {
+    "own-test.json": evaluation(HOW_TESTED, TESTED, seed=SEEDS),
+    "same-test.json": evaluation(HOW_TESTED, EQUAL, seed=SEEDS),
+}
 NAMES = {
     "supervised": "cross-entropy, rate 3",
     "maxrl-4096": "MaxRL 4,096, rate 1",
     "expected-1023": "expected gradient of order 1,023, rate .3",
     "maxrl-1024": "MaxRL 1,024, rate .3",
 }
+OTHERS = list(NAMES)[1:]
+
+
+def where_met(file: str):
+    """Where an image is not lost, is the model as good as cross-entropy on the same image?"""
+    p = image_rates(file)
+    rows = {}
+    for name in OTHERS:
+        seeds = zip(p[name], p["supervised"])
+        gaps = [(ours - theirs)[ours >= 0.001].mean() for ours, theirs in seeds]
+        rows[NAMES[name]] = [gaps]
+    title = "pass@1 minus cross-entropy's on the images above .001"
+    summary(title, ["mean, 95 % over seeds"], rows, "+")
 
 
 def equal_rates(reference: np.ndarray):
     """Cross-entropy minus each at a rate of 3."""
-    found = class_means("figure2/same-test.json", (1, 128))
     rows = []
-    for name, values in found.items():
-        title = NAMES[name].partition(", rate")[0]
-        rows.append(
-            [title, interval(values[0]), *(interval(gap, "+") for gap in reference - values)]
-        )
+    for name, values in class_means("figure2/same-test.json", (1, 128)).items():
+        cells = [interval(gap, "+") for gap in reference - values]
+        rows.append([NAMES[name].partition(", rate")[0], interval(values[0]), *cells])
     columns = ("its pass@1", "pass@1", "pass@128", "top-1")
     table(["cross-entropy minus, all at rate 3, 95 % over seeds", *columns], rows)
 
@@ -80,28 +88,10 @@ def equal_rates(reference: np.ndarray):
 def tables():
     file = "figure2/own-test.json"
     found = class_means(file, (1, 128))
-    class_levels(found, NAMES, 128, "1,000 classes, own rates, test", NAMES.get)
-    rows = []
-    for name in list(NAMES)[1:]:
-        gaps = found["supervised"] - found[name]
-        rows.append([NAMES[name], *(interval(gap, "+") for gap in gaps)])
-    table(["cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1"], rows)
+    class_levels("1,000 classes, own rates, test", found, NAMES, 128, NAMES.get)
+    behind("cross-entropy minus, 95 % over seeds", found, OTHERS, 128, NAMES.get)
     lost(file, NAMES, NAMES.get)
-    # Where an image is not lost, is the model as good as cross-entropy on the same image?
-    p = {
-        name: np.array(
-            [row["pass_rates"] for row in read_json(file)["checkpoints"] if row["name"] == name]
-        )
-        for name in NAMES
-    }
-    rows = []
-    for name in list(NAMES)[1:]:
-        alive = p[name] >= 0.001
-        gaps = [
-            (ours - theirs)[on].mean() for ours, theirs, on in zip(p[name], p["supervised"], alive)
-        ]
-        rows.append([NAMES[name], interval(gaps, "+")])
-    table(["pass@1 minus cross-entropy's on the images above .001", "mean, 95 % over seeds"], rows)
+    where_met(file)
     equal_rates(found["supervised"])
 
 

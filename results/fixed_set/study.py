@@ -4,20 +4,18 @@ Validation is 128 mazes x 64 samples every five epochs; training pass@1 is the m
 five epochs before, on the fixed mazes themselves.
 """
 
-import statistics
-
 import numpy as np
 
 from maxrl.run.table import coverage
-from results.lab.data import paired, paper, runs, tested
+from results.lab.data import evaluations, paired, paper, runs, tested
 from results.lab.figures import pair, seed_curves, seeds_said
 from results.lab.intervals import interval
-from results.lab.runs import evaluation, product
-from results.lab.tables import METHODS, clipped, differences, levels, over_blocks, table
+from results.lab.runs import evaluation, product, seed_models
+from results.lab.tables import METHODS, differences, levels, over_blocks, summary, table
 
 KS = (1, 8, 64)
-# Epochs between evaluations, and the steps of an epoch.
-EVERY, EPOCH = 5, 8
+# Epochs between evaluations, the steps of an epoch, and those of a kept row.
+EVERY, EPOCH, KEPT = 5, 8, 5
 SEEDS = range(3)
 VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
 RL = (
@@ -34,14 +32,11 @@ RUNS = {
     "fresh": product("fresh/seed{seed}/{method}", f"{RL} --steps 480", seed=SEEDS, method=METHODS),
 }
 PLANNED = {"fresh": "the same on mazes that never repeat: 1.8"}
-MODELS = {"base": "mazes/strong/seed{seed}/base"}
+BASES = seed_models("mazes/strong", ["base"])
+MODELS = BASES | seed_models("fixed_set", METHODS)
 TESTS = {
-    "bases.json": evaluation("--split validation --prompts 128 --samples 64", MODELS, seed=SEEDS),
-    "test.json": evaluation(
-        "--prompts 256 --samples 256",
-        MODELS | {name: f"fixed_set/seed{{seed}}/{name}" for name in METHODS},
-        seed=SEEDS,
-    ),
+    "bases.json": evaluation("--split validation --prompts 128 --samples 64", BASES, seed=SEEDS),
+    "test.json": evaluation("--prompts 256 --samples 256", MODELS, seed=SEEDS),
 }
 
 
@@ -54,10 +49,7 @@ def validation(found: dict, k: int) -> dict[str, np.ndarray]:
     curves = {}
     bases = coverage(tested("fixed_set/bases.json"), [k])["base"].mean(1)  # (seeds, 1)
     for method, seeds in found.items():
-        passed = [
-            [row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row]
-            for rows in seeds.values()
-        ]
+        passed = [evaluations(rows, k) for rows in seeds.values()]
         curves[method] = np.concatenate([bases[list(seeds)], passed], 1)
     return curves
 
@@ -86,43 +78,30 @@ def memory(training: dict, held_out: dict):
     table(["epochs", *names], rows)
 
 
-def best_and_last(found: dict, ones: dict, many: dict):
+def best_epochs(curves: dict):
+    """When each run was best at one try, and what it lost since."""
     rows = []
-    for seed in found["maxrl"]:
+    for seed in SEEDS:
         for method, name in METHODS.items():
-            one, wide = ones[method][seed], many[method][seed]
-            cells = [f"{one.max():.3f}", EVERY * one.argmax(), f"{one[-1]:.3f}"]
-            cells += [f"{one.max() - one[-1]:.3f}", f"{wide[0]:.3f}", f"{wide.max():.3f}"]
-            cells += [EVERY * wide.argmax(), f"{wide[-1]:.3f}", clipped(found[method][seed])]
+            ones = curves[method][seed]
+            cells = [f"{ones.max():.3f}", EVERY * ones.argmax(), f"{ones[-1]:.3f}"]
             rows.append([f"seed {seed} {name}", *cells])
-    of_one = ("best pass@1", "epoch", "last", "lost since")
-    of_many = ("pass@64: base", "best", "epoch", "last", "steps clipped")
-    table(["run", *of_one, *of_many], rows)
+    table(["run", "best pass@1, validation", "epoch", "last"], rows)
 
 
 def never_repeated(ones: dict):
-    """The runs of mazes from the same bases at the same steps: mazes that never repeat."""
-    found = runs("mazes", "strong/", "-lr1e-4", 480)
-    there, here, rows = [], [], []
-    for seed in SEEDS:
-        rewards = []
-        for method in METHODS:
-            late = [row["reward"] for row in found[method][seed] if 400 <= row["step"] < 480]
-            rewards.append(statistics.mean(late))
-        there.append(rewards)
-        here.append([statistics.mean(ones[method][seed][-3:]) for method in METHODS])
-        rows.append([seed, *(f"{value:.3f}" for value in rewards + here[-1])])
-    names = [f"{name}: steps 400-480 on fresh mazes" for name in METHODS.values()]
-    names += [f"{name}: validation here, epochs 50-60" for name in METHODS.values()]
-    table(["seed", *names], rows)
-    rows = []
-    means = np.array(there)  # (seeds, methods)
-    for what, values in (("fresh mazes", means), ("fresh minus here", means - here)):
-        maxrl, grpo, rloo = values.T
-        gaps = [interval(gap, "+") for gap in (grpo - maxrl, grpo - rloo)]
-        rows.append([what, *map(interval, values.T), *gaps])
-    gaps = ("GRPO minus MaxRL", "GRPO minus RLOO")
-    table(["mean over seeds, 95 %", *METHODS.values(), *gaps], rows)
+    """The runs of mazes from the same bases at the same steps, whose mazes never repeat, minus
+    validation here: steps 400 to 480, epochs 50 to 60."""
+    fresh = runs("mazes", "strong/", "-lr1e-4", 480)
+    gaps = {}
+    for method in METHODS:
+        late = [fresh[method][seed][400 // KEPT : 480 // KEPT] for seed in SEEDS]
+        there = np.array([[row["reward"] for row in rows] for rows in late]).mean(1)
+        gaps[method] = there - ones[method][:, -3:].mean(1)
+    gaps["GRPO minus MaxRL"] = gaps["grpo"] - gaps["maxrl"]
+    gaps["GRPO minus RLOO"] = gaps["grpo"] - gaps["rloo"]
+    columns = [METHODS.get(name, name) for name in gaps]
+    summary("mean over seeds, 95 %", columns, {"fresh minus here": gaps.values()}, "+")
 
 
 def tables():
@@ -131,7 +110,7 @@ def tables():
     for k, curves in held_out.items():
         epochs = range(0, EVERY * curves["maxrl"].shape[1], EVERY)
         over_blocks(f"epoch, validation pass@{k}", curves, epochs)
-    best_and_last(found, held_out[1], held_out[64])
+    best_epochs(held_out[1])
     memory(in_training(found), held_out[1])
     never_repeated(held_out[1])
     ks = [1, 8, 64, 256]

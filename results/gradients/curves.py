@@ -1,4 +1,4 @@
-"""The figures of the"""
+"""The figures of the study: exact gradients, and norms of language models."""
 
 import numpy as np
 
@@ -6,21 +6,20 @@ from maxrl.advantages import weight
 from results.gradients import oracle
 from results.lab.data import paper, read_json
 from results.lab.figures import curve, panel, seed_curves, theirs
-from results.lab.tables import METHODS
 
-# The estimators of MaxRL as functions of N.
-FORMS = {
-    "Algorithm 1": lambda N: ("maxrl", {}),
-    "order N - 1": lambda N: ("maxrl_order", {"order": N - 1}),
-    "order N": lambda N: ("maxrl_order", {"order": N}),
-    "Eq. (9), successes only": lambda N: ("maxrl_success", {}),
-    "Eq. (10), centred": lambda N: ("maxrl_centered", {}),
-}
-RARE = {  # baseline -> estimator: all of order N - 1 but the last
-    "Algorithm 1": FORMS["Algorithm 1"],
-    "mean of the others": FORMS["order N - 1"],
-    "majority of the others": lambda N: ("maxrl_rare", {"order": N - 1}),
-    "none, Eq. (9)": FORMS["Eq. (9), successes only"],
+ROLLOUTS = [2**i for i in range(1, 12)]
+SCATTERS = (1, 10, 100)
+NAMES = {
+    "reinforce": "REINFORCE, no baseline",
+    "reinforce_mean": "REINFORCE, mean as baseline; Dr. GRPO",
+    "rloo": "RLOO",
+    "grpo": "GRPO",
+    "pkpo-8": "PKPO, k = 8",
+    "maxrl_order-4": "MaxRL, order 4",
+    "maxrl": "MaxRL, Algorithm 1",
+    "maxrl_success": "MaxRL, Eq. (9)",
+    "maxrl_centered": "MaxRL, Eq. (10)",
+    "maxrl_rare": "MaxRL, rare side",
 }
 NORMS = {
     "maze_strong": "mazes, strong base",
@@ -30,50 +29,23 @@ NORMS = {
 UP_TO = (0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1 - 1e-9, 1)
 
 
-def numbers(row: dict) -> dict[str, np.ndarray]:
-    """What follows from a row's cosine, length and noise, (policies,) each."""
-    cosine, length, noise = (np.array(row[key]) for key in ("cosine", "length", "noise"))
-    signal = cosine * length  # along grad log p
-    return {
-        "cosine": cosine,
-        "length": length,
-        # So many rollouts a prompt, in groups of N, until the noise is as long as the signal.
-        "needed": row["rollouts"] * noise**2 / signal**2,
-        "error": error(row),
-    }
+def gradient(method: str, N: int, order: int = 0, scatter: int = 1) -> dict[str, np.ndarray]:
+    """oracle.exact() and what follows from it, (policies,) each."""
+    found = oracle.exact(method, N, order, scatter)
+    signal = found["cosine"] * found["length"]  # along grad log p
+    # So many rollouts a prompt, in groups of N, until the noise is as long as the signal.
+    needed = N * found["noise"] ** 2 / signal**2
+    return found | {"needed": needed, "error": error(found, N, N)}
 
 
-def error(row: dict, budget: int | None = None, best_step: bool = True) -> np.ndarray:
-    """Mean squared distance of the gradient to M, (policies,), in units of M's squared length.
+def error(found: dict, N: int, budget: int) -> np.ndarray:
+    """Mean squared distance of the gradient to M, (policies,), in units of M's squared length,
+    after the constant factor that makes it smallest, as a learning rate can.
 
-    budget     rollouts of a prompt, in groups of N whose mean is taken; N without it
-    best_step  times the constant factor that makes it smallest, as a learning rate can
+    budget  rollouts of a prompt, in groups of N whose mean is taken
     """
-    cosine, length, noise = (np.array(row[key]) for key in ("cosine", "length", "noise"))
-    square = noise**2 * row["rollouts"] / (budget or row["rollouts"])
-    if best_step:
-        return 1 - (cosine * length) ** 2 / (length**2 + square)
-    return 1 - 2 * cosine * length + length**2 + square
-
-
-def of(rows: list[dict], **about) -> list[dict]:
-    """The rows of which this is true."""
-    return [row for row in rows if all(row.get(key, 1) == value for key, value in about.items())]
-
-
-def rare_side(policies: list[dict], N: int = 32) -> dict[str, tuple]:
-    """With each baseline: the variance of one prompt's gradient, relative to Algorithm 1's, and the
-    share of its rollouts that have an advantage; (P,) each, means over the policies."""
-    found = {}
-    reference = None
-    for name, rule in RARE.items():
-        method, options = rule(N)
-        traces = [oracle.moments(method, options, N, **policy)[1] for policy in policies]
-        shares = [oracle.live(method, options, N, policy["p"]) for policy in policies]
-        variance = np.stack(traces)
-        reference = variance if reference is None else reference
-        found[name] = (variance / reference).mean(0), np.stack(shares).mean(0)
-    return found
+    square = found["noise"] ** 2 * N / budget
+    return 1 - (found["cosine"] * found["length"]) ** 2 / (found["length"] ** 2 + square)
 
 
 def bins(study: str) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
@@ -147,33 +119,30 @@ def figure6() -> dict:
     }
 
 
-def of_policies(rows: list[dict], name: str, x: str, key: str) -> dict:
-    """A number of an estimator's rows against their N or order: each of five policies and
-    their mean."""
-    values = np.stack([numbers(row)[key] for row in rows], 1)
-    return seed_curves(name, [row[x] for row in rows], values)
+def exact_curve(name: str, key: str, N: int | None = None) -> dict:
+    """A number of a row against its N, or of maxrl_order against the order: each of five policies
+    and their mean."""
+    x = ROLLOUTS if N is None else [2**i for i in range(N.bit_length())]
+    found = [gradient(name, n) if N is None else gradient(name, N, n) for n in x]
+    return seed_curves(name, x, np.stack([one[key] for one in found], 1))
 
 
 def oracle_rollouts() -> dict:
     """Direction, noise and error of each estimator's gradient as N grows."""
-    results = read_json("gradients/oracle.json")
     panels = []
     for key, title, ylabel, top in (
         ("cosine", "direction of the expected gradient", "cosine with grad log p", 1.02),
         ("needed", "rollouts until noise = signal", "rollouts a prompt", None),
         ("error", "squared distance to grad log p, best step", "error", 1.02),
     ):
-        lines = []
-        for name in ("rloo", "grpo", "pkpo-8", "maxrl_order-4", "maxrl"):
-            rows = of(results["rows"], method=name)
-            lines.append(of_policies(rows, name, "rollouts", key))
+        names = ("rloo", "grpo", "pkpo-8", "maxrl_order-4", "maxrl")
+        lines = [exact_curve(name, key) for name in names]
         labels = (title, "rollouts N of a prompt", ylabel)
         panels.append(panel(*labels, lines, xscale="log", ylim=(0, top)))
     lines = []
-    for name in METHODS:
-        rows = of(results["noisier"], method=name, factor=100)
-        errors = [error(row, 16384).mean() for row in rows]
-        lines.append(curve(name, [row["rollouts"] for row in rows], errors))
+    for name in ("maxrl", "grpo", "rloo"):
+        found = [error(gradient(name, N, scatter=100), N, 16384).mean() for N in ROLLOUTS]
+        lines.append(curve(name, ROLLOUTS, found))
     title = "the same, scores with 100 times the scatter"
     label = "16,384 rollouts of a prompt in groups of N"
     panels.append(panel(title, label, "error", lines, xscale="log", ylim=(0, 1.02)))
@@ -189,7 +158,6 @@ def oracle_rollouts() -> dict:
 
 def oracle_orders() -> dict:
     """Order T with the same rollouts, between RLOO and Algorithm 1."""
-    results = read_json("gradients/oracle.json")
     panels = []
     for N, key, ylabel, top in (
         (256, "cosine", "cosine with grad log p", 1.02),
@@ -197,11 +165,9 @@ def oracle_orders() -> dict:
         (16, "error", "error", 1.02),
         (256, "error", "error", 1.02),
     ):
-        rows = of(results["orders"], rollouts=N)
-        lines = [of_policies(rows, "maxrl_order", "order", key)]
+        lines = [exact_curve("maxrl_order", key, N)]
         for name in ("rloo", "maxrl"):
-            (row,) = of(results["rows"], method=name, rollouts=N)
-            lines.append(curve(name, [1, N], [numbers(row)[key].mean()] * 2))
+            lines.append(curve(name, [1, N], [gradient(name, N)[key].mean()] * 2))
         labels = (f"{N} rollouts a prompt", "order T", ylabel)
         panels.append(panel(*labels, lines, xscale="log", ylim=(0, top)))
     return {
@@ -213,19 +179,21 @@ def oracle_orders() -> dict:
     }
 
 
-def oracle_rare() -> dict:
+def oracle_rare(N: int = 32) -> dict:
     """What the majority of the others as baseline saves in rows and costs in noise."""
-    policies = map(oracle.tensors, read_json("gradients/oracle.json")["policies"])
-    found = rare_side(list(policies))
-    called = {"maxrl": "Algorithm 1", "maxrl_rare": "majority of the others"}
+    facts = oracle.kept_facts()
+    noises, shares = [], []
+    reference = oracle.moments("maxrl", {}, N, **facts)[1]
+    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
+        variance = oracle.moments(name, options, N, **facts)[1]
+        share = oracle.live(name, options, N, facts["p"])
+        noises.append(curve(name, oracle.TARGETS, (variance / reference).mean(0).numpy()))
+        shares.append(curve(name, oracle.TARGETS, share.mean(0).numpy()))
     panels = []
-    for i, (title, ylabel) in enumerate(
-        (
-            ("noise of a prompt's gradient", "variance, relative to MaxRL's"),
-            ("rollouts with an advantage", "share of the rollouts"),
-        )
+    for title, ylabel, lines in (
+        ("noise of a prompt's gradient", "variance, relative to MaxRL's", noises),
+        ("rollouts with an advantage", "share of the rollouts", shares),
     ):
-        lines = [curve(name, oracle.TARGETS, found[rule][i]) for name, rule in called.items()]
         panels.append(panel(title, "pass rate p", ylabel, lines, xscale="log", ylim=(0, None)))
     return {
         "title": "The rare side trains on few rows of a hard prompt, without more noise there",

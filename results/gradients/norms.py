@@ -44,7 +44,7 @@ def gradient_norms(
     rollouts: int | None = None,
     *,
     judge: Callable | None = None,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = lambda count: None,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Pass rates (prompts,) of a task's first prompts, and {estimator: gradient norms (prompts,)}.
 
@@ -62,8 +62,7 @@ def gradient_norms(
             rows.append(_exact(policy, task, i))
         else:
             rows.append(_sampled(policy, task, judge or task.rewards, i, names, rollouts))
-        if progress:
-            progress(1)
+        progress(1)
     policy.model.zero_grad()
     rates, *norms = torch.tensor(rows, dtype=torch.float64).T.contiguous()  # (prompts,) each
     if task.classes:
@@ -96,26 +95,19 @@ def _sampled(policy, task, judge, i: int, names, rollouts: int | None) -> list[f
     drawn = policy.rollout(examples, rollouts, indices=[i])
     rewards = judge(examples, drawn).double()  # (1, N)
     row = [rewards.mean().item()]
-    first, norm = None, 0.0
     for name in names:
+        policy.model.zero_grad()
         advantages = ADVANTAGES[name](rewards, **ESTIMATORS.get(name, {}))
-        if not advantages.any():
-            row.append(0.0)
-            continue
-        # Centred rewards differ by a factor alone, and so do their gradients: one backward.
-        if first is None or not torch.allclose(
-            advantages / advantages.norm(), first / first.norm()
-        ):
-            policy.model.zero_grad()
+        # Where all of them are 0, so is the gradient.
+        if advantages.any():
             policy.backward(drawn, advantages)
-            first, norm = advantages, _norm(policy.model)
-        row.append(norm * (advantages.norm() / first.norm()).item())
+        row.append(_norm(policy.model))
     return row
 
 
 def _norm(model: torch.nn.Module) -> float:
     squares = [p.grad.double().square().sum() for p in model.parameters() if p.grad is not None]
-    return torch.stack(squares).sum().sqrt().item()
+    return sum(squares, torch.zeros(())).sqrt().item()
 
 
 def read_arguments(arguments: list[str]):
@@ -153,25 +145,21 @@ def measure(args, asked) -> dict:
     for name, path in args.checkpoints:
         policy = setup.start_policy(asked.of(path), task, None, None, device)
         with tqdm(total=prompts, desc=name, unit=" prompts", leave=False) as bar:
-            given = (policy, task, prompts, names, rollouts)
-            p, norms = gradient_norms(*given, judge=judge, progress=bar.update)
+            p, norms = gradient_norms(
+                policy, task, prompts, names, rollouts, judge=judge, progress=bar.update
+            )
         row = {"name": name, "path": str(path), "pass_rates": digits(p.tolist(), 6)}
-        rows.append(
-            row | {"norms": {name: digits(values.tolist(), 6) for name, values in norms.items()}}
-        )
+        row["norms"] = {name: digits(values.tolist(), 6) for name, values in norms.items()}
+        rows.append(row)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
         "task": asked.cfg.task,
-        "task_options": asked.cfg.task_options,
         "split": asked.split,
-        "reward": asked.cfg.reward,
         "prompts": prompts,
         "samples": args.samples,
         "rollouts": args.rollouts,
         "seed": asked.cfg.seed,
-        "of": len(task),
-        "source": task.source,
         "classes": len(task.classes),
         "checkpoints": rows,
     }

@@ -9,8 +9,8 @@ float64. What an estimator of N rollouts does with them is then a sum over the n
 K, which is binomial: given K, its successes are independent draws among the right responses, and
 its failures among the wrong ones.
 
-The file holds the facts of five policies, and for each estimator and N three numbers from which
-the tables follow:
+The file holds the facts of five policies. From these follows the gradient of any estimator, as
+three numbers:
 
     cosine  between the expected gradient of the twelve prompts and M, the gradient of their mean
             log p
@@ -19,6 +19,7 @@ the tables follow:
             rollouts a prompt
 """
 
+import functools
 import itertools
 import json
 import platform
@@ -26,14 +27,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import SequencePolicy
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example
+from results.lab.data import read_json
 from results.lab.successes import by_successes
 
 VOCABULARY = ("a", "b", "c", "d", "end")
@@ -55,7 +57,6 @@ SIZES = {
     "rope_theta": 1e4,
 }
 
-ROLLOUTS = [2**i for i in range(1, 12)]
 # A row's name -> the estimator and its options, which are lowered to N where they are above it.
 METHODS = {
     "reinforce": ("reinforce", {}),
@@ -69,11 +70,6 @@ METHODS = {
     "maxrl_centered": ("maxrl_centered", {}),
     "maxrl_rare": ("maxrl_rare", {}),  # not in the protocol, added later
 }
-ORDERS = {N: [2**i for i in range(N.bit_length())] for N in (16, 64, 256)}
-# Not in the protocol, added after its run: the scores scatter so many times as much, their means
-# stay.
-NOISIER = {"factors": (10, 100), "methods": ("rloo", "grpo", "maxrl")}
-CONTROL = {"rollouts": 16, "batches": 2000, "methods": ("rloo", "grpo", "maxrl")}
 
 
 # the policy and its responses
@@ -179,149 +175,11 @@ def facts(seed: int) -> dict:
     return result
 
 
-# what an estimator makes of it
-def moments(name: str, options: dict, N: int, p, gram, success, failure):
-    """The weight w (P,) and the trace (P,) of the covariance of one prompt's gradient from N
-    rollouts, exact.
-
-    The expected gradient of a prompt is w grad p.
-    """
-    of_success, of_failure = by_successes(name, N, **options)
-    K = torch.arange(N + 1, dtype=torch.float64)
-    p = p[:, None]  # (P, 1)
-    chance = torch.distributions.Binomial(N, p).log_prob(K).exp()  # (P, N + 1)
-    # Given K the gradient is, in expectation, this multiple of grad p ...
-    multiple = (K * of_success / p - (N - K) * of_failure / (1 - p)) / N
-    w = (chance * multiple).sum(1)
-    # ... and around that its K successes and N - K failures scatter on their own.
-    around = (
-        K * of_success.square() * success[:, None]
-        + (N - K) * of_failure.square() * failure[:, None]
-    ) / N**2
-    between = (
-        (chance * (multiple - w[:, None]).square()).sum(1) * p[:, 0].square() * gram.diagonal()
-    )
-    return w, (chance * around).sum(1) + between
-
-
-def live(name: str, options: dict, N: int, p):
-    """(P,), the expected share of a group's rollouts that have an advantage: no others are trained
-    on."""
-    of_success, of_failure = by_successes(name, N, **options)
-    K = torch.arange(N + 1, dtype=torch.float64)
-    chance = torch.distributions.Binomial(N, p[:, None]).log_prob(K).exp()  # (P, N + 1)
-    return (chance * (K * (of_success != 0) + (N - K) * (of_failure != 0))).sum(1) / N
-
-
-def batch(w, trace, p, gram) -> dict:
-    """cosine, length and noise of the mean gradient of all prompts."""
-    P = len(p)
-    of_log = torch.ones(P, dtype=torch.float64)
-    expected = w * p  # grad p = p grad log p
-    target = (of_log @ gram @ of_log).sqrt()
-    length = (expected @ gram @ expected).sqrt()
-    return {
-        "cosine": (expected @ gram @ of_log / (length * target)).item(),
-        "length": (length / target).item(),
-        "noise": (trace.sum().sqrt() / target).item(),
-    }
-
-
-def row(method: str, name: str, options: dict, N: int, policies: list[dict]) -> dict:
-    """An estimator's numbers, a list over the policies for each."""
-    options = {key: min(value, N) for key, value in options.items()}
-    found = []
-    for policy in policies:
-        p, gram = policy["p"], policy["gram"]
-        w, trace = moments(name, options, N, p, gram, policy["success"], policy["failure"])
-        found.append(batch(w, trace, p, gram))
-    lists = {key: [rounded(one[key]) for one in found] for key in found[0]}
-    return {"method": method, "rollouts": N} | options | lists
-
-
-def tensors(policy: dict) -> dict:
-    return {key: torch.tensor(values, dtype=torch.float64) for key, values in policy.items()}
-
-
-def noisier(policy: dict, factor: float) -> dict:
-    """The facts of a policy with longer responses: tokens that decide nothing add scatter to each
-    score, and no mean."""
-    return policy | {"success": factor * policy["success"], "failure": factor * policy["failure"]}
-
-
-def noisier_rows(policies: list[dict]) -> list[dict]:
-    found = []
-    for factor in NOISIER["factors"]:
-        changed = [noisier(policy, factor) for policy in policies]
-        for method in NOISIER["methods"]:
-            rows = [row(method, *METHODS[method], N, changed) for N in ROLLOUTS]
-            found += [{"factor": factor} | one for one in rows]
-    return found
-
-
-# sampled, as a control
-def control(seed: int, policy: dict) -> list[dict]:
-    """The same moments from sampled batches: rollouts of SequencePolicy, their scores by
-    enumeration.
-
-    signal is the gradient along M, square the gradient's squared length, both in lengths of M:
-    mean, standard error, exact.
-    """
-    N, batches = CONTROL["rollouts"], CONTROL["batches"]
-    sampler = make_policy(seed)
-    examples = [Example(prompt, "") for prompt in prompts()]
-    drawn = sampler.rollout(examples, N * batches)
-    place = {row: i for i, row in enumerate(responses())}
-    gradients = dict.fromkeys(CONTROL["methods"], 0.0)
-    target = 0.0
-    for i, (prompt, goal) in enumerate(zip(prompts(), TARGETS)):
-        probabilities, scores = enumerated(sampler, prompt)
-        right = right_ones(probabilities, goal, 100 * seed + i)
-        outcomes = torch.tensor([place[tuple(drawn.response(i, j))] for j in range(N * batches)])
-        outcomes = outcomes.view(batches, N)
-        rewards = right[outcomes].double()
-        target = target + spread(probabilities[right], scores[right])[0]
-        for name in gradients:
-            weights = torch.zeros(batches, len(right), dtype=torch.float64)
-            weights.scatter_add_(1, outcomes, ADVANTAGES[name](rewards) / N)
-            gradients[name] = gradients[name] + weights @ scores  # (batches, parameters)
-    return [compared(name, gradient, target, policy) for name, gradient in gradients.items()]
-
-
-def compared(name: str, gradients, target, policy: dict) -> dict:
-    """A method's sampled moments beside the exact ones."""
-    size = target.norm()
-    values = {"signal": gradients @ target / size**2, "square": (gradients / size).square().sum(1)}
-    w, trace = moments(name, {}, CONTROL["rollouts"], **policy)
-    exact = batch(w, trace, policy["p"], policy["gram"])
-    expected = {
-        "signal": exact["length"] * exact["cosine"],
-        "square": exact["length"] ** 2 + exact["noise"] ** 2,
-    }
-    result = {"method": name}
-    for key, sample in values.items():
-        se = sample.std() / len(sample) ** 0.5
-        result[key] = rounded([sample.mean(), se, expected[key]])
-    return result
-
-
 def main(file: str):
     began = time.monotonic()
-    exact = [facts(seed) for seed in SEEDS]
-    policies = [tensors(policy) for policy in exact]
-    rows = [row(method, *rule, N, policies) for method, rule in METHODS.items() for N in ROLLOUTS]
-    orders = [
-        row("maxrl_order", "maxrl_order", {"order": T}, N, policies)
-        for N, some in ORDERS.items()
-        for T in some
-    ]
     result = {
         "command": f"python results/gradients/oracle.py --json {file}",
-        "policies": [{key: rounded(values) for key, values in policy.items()} for policy in exact],
-        "rows": rows,
-        "orders": orders,
-        "noisier": noisier_rows(policies),
-        "control": control(0, policies[0]),
+        "policies": [facts(seed) for seed in SEEDS],
         "torch": torch.__version__,
         "python": platform.python_version(),
         "seconds": round(time.monotonic() - began),
@@ -330,11 +188,82 @@ def main(file: str):
     print(f"wrote {file} in {result['seconds']} s")
 
 
-def rounded(values):
-    """Nine significant digits."""
-    if isinstance(values, list):
-        return [rounded(value) for value in values]
-    return float(f"{values:.9g}")
+# what an estimator makes of it; S policies at once
+def chances(p, N: int) -> torch.Tensor:
+    """How likely 0 to N successes are, (S, P, N + 1)."""
+    K = torch.arange(N + 1, dtype=torch.float64)
+    return torch.distributions.Binomial(N, p[..., None]).log_prob(K).exp()
+
+
+def moments(name: str, options: dict, N: int, p, gram, success, failure):
+    """The weight w (S, P) and the trace (S, P) of the covariance of one prompt's gradient from N
+    rollouts, exact.
+
+    The expected gradient of a prompt is w grad p.
+    """
+    of_success, of_failure = by_successes(name, N, **options)
+    K = torch.arange(N + 1, dtype=torch.float64)
+    chance = chances(p, N)
+    # Given K the gradient is, in expectation, this multiple of grad p ...
+    gained = K * of_success / p[..., None]
+    lost = (N - K) * of_failure / (1 - p[..., None])
+    multiple = (gained - lost) / N
+    w = (chance * multiple).sum(-1)
+    # ... and around that its K successes and N - K failures scatter on their own.
+    scatter = K * of_success.square() * success[..., None]
+    scatter = scatter + (N - K) * of_failure.square() * failure[..., None]
+    within = (chance * scatter).sum(-1) / N**2
+    between = (chance * (multiple - w[..., None]).square()).sum(-1)
+    squares = gram.diagonal(dim1=-2, dim2=-1)  # |grad log p|^2
+    return w, within + between * p.square() * squares
+
+
+def live(name: str, options: dict, N: int, p):
+    """(S, P), the expected share of a group's rollouts that have an advantage: no others are
+    trained on."""
+    of_success, of_failure = by_successes(name, N, **options)
+    K = torch.arange(N + 1, dtype=torch.float64)
+    rows = K * (of_success != 0) + (N - K) * (of_failure != 0)
+    return (chances(p, N) * rows).sum(-1) / N
+
+
+def batch(w, trace, p, gram) -> dict:
+    """cosine, length and noise of the mean gradient of all prompts, (S,) each."""
+    expected = w * p  # grad p = p grad log p
+    target = gram.sum((-2, -1)).sqrt()
+    length = torch.einsum("...i,...ij,...j", expected, gram, expected).sqrt()
+    along = (expected[..., None] * gram).sum((-2, -1))
+    return {
+        "cosine": along / (length * target),
+        "length": length / target,
+        "noise": trace.sum(-1).sqrt() / target,
+    }
+
+
+@functools.cache
+def kept_facts() -> dict[str, torch.Tensor]:
+    """The facts of the kept policies: p, success and failure (S, P), gram (S, P, P)."""
+    policies = read_json("gradients/oracle.json")["policies"]
+    return {
+        key: torch.tensor([policy[key] for policy in policies], dtype=torch.float64)
+        for key in policies[0]
+    }
+
+
+@functools.cache
+def exact(method: str, N: int, order: int = 0, scatter: int = 1) -> dict[str, np.ndarray]:
+    """cosine, length and noise of a row of METHODS or of maxrl_order, (S,) each.
+
+    scatter  so many times the variance of each score, and the same mean: longer responses, with
+             tokens that decide nothing
+    """
+    name, options = ("maxrl_order", {"order": order}) if order else METHODS[method]
+    lowered = {key: min(value, N) for key, value in options.items()}
+    facts = dict(kept_facts())
+    for key in ("success", "failure"):
+        facts[key] = scatter * facts[key]
+    found = batch(*moments(name, lowered, N, **facts), facts["p"], facts["gram"])
+    return {key: values.numpy() for key, values in found.items()}
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """Figures 2, 8 and 9 on drawn images: 200 and 1,000 classes."""
 
-import statistics
 from pathlib import Path
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k
 from maxrl.plots import called
 from results.lab.data import class_means, class_runs, paper, read_json
 from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
-from results.lab.intervals import interval, with_error
-from results.lab.runs import evaluation, product
-from results.lab.tables import class_levels, lost, pass_columns, table
+from results.lab.intervals import interval
+from results.lab.runs import evaluation, product, seed_models, sized
+from results.lab.tables import behind, class_levels, lost, table
 
 FEW = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
 METHODS = (
@@ -24,9 +22,8 @@ METHODS = (
     "reinforce_mean-1024",
 )
 SEEDS = range(3)
-RATES = (0.1, 0.3, 1.0, 3.0, 10.0)  # of cross-entropy on 1,000 classes
-KS = (1, 2, 8, 32, 128, 512)
-COLUMNS = ("pass@1", "pass@25", "top-1")
+# Tried on seed 100; the best of cross-entropy is that of all methods.
+RATES = {"200": (0.01, 0.03, 0.1, 0.3, 1.0), "1000": (0.1, 0.3, 1.0, 3.0, 10.0)}
 BINS = (0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1)  # Figure 8's
 IMAGENET = "paper: ImageNet, 1,000 classes, ResNet-50"
 CLASSES1000 = "ours: 1,000 drawn classes (reduced scale)"
@@ -35,109 +32,88 @@ LONG = f"{LARGE} --steps 2000 --warmup-steps 100 --eval-every 100 --save-every 1
 LONGER = f"{LARGE} --steps 8000 --warmup-steps 400 --eval-every 400 --lr 3.0"
 
 
-def glyph_runs(name: str, methods, more: str, **values) -> dict:
-    """Runs of METHOD-ROLLOUTS."""
+def glyph_runs(folder: str, methods, more: str, seeds, rates) -> dict:
+    """Runs of METHOD-ROLLOUTS at these rates."""
     made = {}
     for method in methods:
-        estimator, _, rollouts = method.partition("-")
-        words = f"train.py images_laptop --seed {{seed}} --estimator {estimator}"
-        words += f" --rollouts {rollouts or 1} {more}"
-        made |= product(name.replace("METHOD", method), words, **values)
+        name = f"{folder}/seed{{seed}}/{method}-lr{{rate}}"
+        words = f"train.py images_laptop --seed {{seed}} {sized(method)} {more} --lr {{rate}}"
+        made |= product(name, words, seed=seeds, rate=rates)
     return made
 
 
-def runs200(seeds, rates) -> dict:
-    name = "200/seed{seed}/METHOD-lr{rate}"
-    return glyph_runs(name, FEW, "--lr {rate}", seed=seeds, rate=rates)
+def plain_runs(folder: str, methods: dict[str, str], more: str) -> dict:
+    """Runs {name: METHOD-ROLLOUTS} at the recipe's rate."""
+    made = {}
+    for name, method in methods.items():
+        words = f"train.py images_laptop --seed {{seed}} {sized(method)} {more}"
+        made |= product(f"{folder}/seed{{seed}}/{name}", words, seed=SEEDS)
+    return made
 
 
-def runs1000(methods, seeds, rates) -> dict:
-    name = "1000/seed{seed}/METHOD-lr{rate}"
-    return glyph_runs(name, methods, f"{LONG} --lr {{rate}}", seed=seeds, rate=rates)
-
-
+RATIO = ("maxrl-205", "maxrl-26", "maxrl-3")
 RUNS = {
-    "200-rates": runs200([100], (0.01, 0.03, 0.1, 0.3, 1.0)),
-    "200": runs200(SEEDS, (1.0, 0.1)),
-    "200-ratio": glyph_runs(
-        "200/seed{seed}/METHOD", ("maxrl-205", "maxrl-26", "maxrl-3"), "", seed=SEEDS
-    ),
-    "1000-rates": runs1000(["supervised"], [100], RATES),
-    "1000": runs1000(METHODS, SEEDS, [3.0]),
-    "1000-lower": runs1000(["maxrl-1024", "maxrl-128"], [0], [1.0]),
-    "longer": glyph_runs("longer/seed{seed}/supervised", ["supervised"], LONGER, seed=SEEDS)
-    | glyph_runs("longer/seed{seed}/maxrl", ["maxrl-1024"], LONGER, seed=SEEDS),
+    "200-rates": glyph_runs("200", FEW, "", [100], RATES["200"]),
+    "200": glyph_runs("200", FEW, "", SEEDS, (1.0, 0.1)),
+    "200-ratio": plain_runs("200", dict(zip(RATIO, RATIO)), ""),
+    "1000-rates": glyph_runs("1000", ["supervised"], LONG, [100], RATES["1000"]),
+    "1000": glyph_runs("1000", METHODS, LONG, SEEDS, [3.0]),
+    "1000-lower": glyph_runs("1000", ["maxrl-1024", "maxrl-128"], LONG, [0], [1.0]),
+    "longer": plain_runs("longer", {"supervised": "supervised", "maxrl": "maxrl-1024"}, LONGER),
 }
 SPLIT = "--split test --against supervised --k"
-
-
-def classes_test(folder: str, methods, after: str, how: str) -> list[str]:
-    models = {name: f"{folder}/seed{{seed}}/{name}{after}" for name in methods}
-    return evaluation(how, models, seed=SEEDS)
-
-
-TESTS = {
-    "200-rates.json": evaluation(
-        "--split validation --k 1,25",
-        {name: f"images/200/seed100/{name}-lr{{rate}}" for name in FEW},
-        rate=(0.01, 0.03, 0.1, 0.3, 1.0),
-    ),
-    "200-test.json": classes_test("images/200", FEW, "-lr1.0", f"{SPLIT} 1,25"),
-    "200-test-lr0.1.json": classes_test("images/200", FEW, "-lr0.1", f"{SPLIT} 1,25"),
-    "1000-test.json": classes_test("images/1000", METHODS, "-lr3.0", f"{SPLIT} 1,2,8,32,128,512"),
-    "longer-test.json": classes_test(
-        "images/longer", ("supervised", "maxrl"), "", f"{SPLIT} 1,128"
-    ),
-}
 # With runs of the study of orders.
-RATIO = {name: f"order/seed{{seed}}/{name}" for name in ("supervised", "maxrl-1024")}
-RATIO |= {name: f"images/200/seed{{seed}}/{name}" for name in ("maxrl-205", "maxrl-26", "maxrl-3")}
-TESTS["200-ratio-test.json"] = evaluation(f"{SPLIT} 1,25", RATIO, seed=SEEDS)
+PAIRED = seed_models("order", ("supervised", "maxrl-1024")) | seed_models("images/200", RATIO)
+TESTED = {
+    "200-test.json": (seed_models("images/200", FEW, "-lr1.0"), "1,25"),
+    "200-test-lr0.1.json": (seed_models("images/200", FEW, "-lr0.1"), "1,25"),
+    "200-ratio-test.json": (PAIRED, "1,25"),
+    "1000-test.json": (seed_models("images/1000", METHODS, "-lr3.0"), "1,2,8,32,128,512"),
+    "longer-test.json": (seed_models("images/longer", ("supervised", "maxrl")), "1,128"),
+}
+TESTS = {
+    file: evaluation(f"{SPLIT} {ks}", models, seed=SEEDS) for file, (models, ks) in TESTED.items()
+}
+TESTS["200-rates.json"] = evaluation(
+    "--split validation --k 1,25",
+    {name: f"images/200/seed100/{name}-lr{{rate}}" for name in FEW},
+    rate=RATES["200"],
+)
 MEANS = {"200-ratio-test.json"}
-for step in ("001000", "002000"):
-    for rollouts in ("1024", "128", "16"):
-        # An estimator's exact weight belongs to one number of rollouts: a command for each.
-        some = [name for name in METHODS if name.endswith(f"-{rollouts}")]
-        some += ["supervised"] * (rollouts == "1024")
-        how = f"--split validation --rollouts {rollouts} --prompts 1000"
-        words = classes_test("images/1000", some, f"-lr3.0/step-{step}", how)
-        TESTS[f"norms-{step}-{rollouts}.json"] = ["results/gradients/norms.py", *words[1:]]
+NORMS = {}
+for rollouts in ("1024", "128", "16"):
+    # An estimator's exact weight belongs to one number of rollouts: a command for each.
+    some = [name for name in METHODS if name.endswith(f"-{rollouts}")]
+    some += ["supervised"] * (rollouts == "1024")
+    how = f"--split validation --rollouts {rollouts} --prompts 1000"
+    models = seed_models("images/1000", some, "-lr3.0/step-001000")
+    words = evaluation(how, models, seed=SEEDS)
+    NORMS[f"norms-001000-{rollouts}.json"] = ["results/gradients/norms.py", *words[1:]]
+TESTS |= NORMS
 
 
-def last(run: dict) -> list[str]:
-    return [f"{run[key][-1]:.3f}" for key in ("pass@1", "pass@128", "top1")]
+def rates1000():
+    """pass@1 of cross-entropy after the last step, at every rate."""
+    found = class_runs("images", "1000/seed100/supervised-lr")
+    ends = [f"{found[str(rate)]['pass@1'][-1]:.3f}" for rate in RATES["1000"]]
+    rows = [["cross-entropy", *ends]]
+    table(["1,000 classes, seed 100, validation pass@1 at rate", *RATES["1000"]], rows)
 
 
-def chosen_rate(found: dict) -> float:
-    """The learning rate with the highest pass@1 on seed 100."""
-    tried = [run for name, run in found.items() if name.startswith("seed100/")]
-    return max((run["pass@1"][-1], run["lr"]) for run in tried)[1]
-
-
-def on_validation(found: dict, chosen: float):
-    """The rates of cross-entropy, and every method after the last step."""
-    tried = {run["lr"]: run for name, run in found.items() if name.startswith("seed100/supervised")}
-    rates = sorted(tried)
-    names = ("pass@1", "pass@128", "top-1")
-    columns = zip(*(last(tried[rate]) for rate in rates))
-    title = "cross-entropy, seed 100, validation, rate"
-    table([title, *(f"{rate:g}" for rate in rates)], ([n, *c] for n, c in zip(names, columns)))
-    for i, name in enumerate(names):
-        rows = []
-        for method in METHODS:
-            runs = [found[f"seed{seed}/{method}-lr{chosen}"] for seed in SEEDS]
-            rows.append([called(method), *(last(run)[i] for run in runs)])
-        table([f"validation, {name}", *(f"seed {seed}" for seed in SEEDS)], rows)
-
-
-def comparison():
-    found = class_means("images/1000-test.json", (1, 128))
-    class_levels(found, METHODS, 128, "1,000 classes, test")
+def rates200():
+    """pass@1 of every method after the last step, at every rate."""
+    found: dict[str, dict] = {}
+    for row in read_json("images/200-rates.json")["checkpoints"]:
+        method, _, rate = Path(row["path"]).parts[-2].rpartition("-lr")
+        found.setdefault(method, {})[float(rate)] = f"{np.mean(row['pass_rates']):.3f}"
     rows = []
-    for name in METHODS[1:]:
-        gaps = found["supervised"] - found[name]
-        rows.append([called(name), *(interval(gap, "+") for gap in gaps)])
-    table(["cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1"], rows)
+    for method, tried in found.items():
+        rows.append([called(method), *(tried[rate] for rate in RATES["200"])])
+    table(["200 classes, seed 100, validation pass@1 at rate", *RATES["200"]], rows)
+
+
+def against_the_paper(found: dict):
+    """What each method reaches of cross-entropy's pass@1, here and in the paper."""
     published = {name: y[-1] for name, (_, y) in both("pass@1").items()}
     rows = []
     for name in METHODS[1:]:
@@ -145,41 +121,13 @@ def comparison():
         method = "reinforce-1024" if name.startswith("reinforce") else name
         rows.append([called(name), ours, f"{published[method] / published['supervised']:.3f}"])
     table(["share of cross-entropy's pass@1", "ours", "the paper's"], rows)
-    wide = class_means("images/1000-test.json", KS)
-    rows = ([called(name), *map(interval, wide[name][:-1])] for name in METHODS)
-    table(["test", *pass_columns(KS)], rows)
 
 
-def longer():
-    """Cross-entropy and MaxRL with 1,024 rollouts after 8,000 steps."""
-    methods = ("supervised", "maxrl")
-    found = class_means("images/longer-test.json", (1, 128))
-    class_levels(found, methods, 128, "8,000 steps, test")
-    gaps = found["supervised"] - found["maxrl"]
-    columns = ["8,000 steps: cross-entropy minus, 95 % over seeds", "pass@1", "pass@128", "top-1"]
-    table(columns, [["MaxRL, 1024", *(interval(gap, "+") for gap in gaps)]])
-    lost("images/longer-test.json", methods)
-
-
-def lower_and_seconds(found: dict, chosen: float):
-    """MaxRL with a third of the rate, next to the runs of the same machine; seconds of all."""
-    rows = []
-    for method in ("maxrl-1024", "maxrl-128"):
-        for name in (f"earlier/seed0/{method}-lr3.0", f"seed0/{method}-lr1.0"):
-            rows.append([called(method), f"{found[name]['lr']:g}", *last(found[name])])
-    table(["seed 0, validation", "rate", "pass@1", "pass@128", "top-1"], rows)
-    cells = []
-    for name in METHODS:
-        times = [found[f"seed{seed}/{name}-lr{chosen}"]["seconds"] for seed in SEEDS]
-        cells.append(f"{statistics.mean(times):.0f}")
-    table(["seconds of 2,000 steps", *map(called, METHODS)], [["mean over seeds", *cells]])
-
-
-def norms(step: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{method: pass rates and gradient norms (images of all seeds,)} after a step."""
+def norms() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """{method: pass rates and gradient norms (images of all seeds,)} after 1,000 steps."""
     rows: dict[str, list] = {}
-    for rollouts in (1024, 128, 16):
-        for row in read_json(f"images/norms-{step}-{rollouts}.json")["checkpoints"]:
+    for file in NORMS:
+        for row in read_json(f"images/{file}")["checkpoints"]:
             rows.setdefault(row["name"], []).append(row)
     return {
         name: tuple(np.concatenate([row[key] for row in seeds]) for key in ("pass_rates", "norms"))
@@ -187,10 +135,10 @@ def norms(step: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def norm_table(step: str):
+def norm_table():
     """Medians of the gradient norms in bins of the pass rate, each model's under its own objective,
     and the paper's."""
-    ours = norms(step)
+    ours = norms()
     published = {name: paper(8)["medians"][name] for name in ("supervised", "maxrl", "grpo")}
     rows = []
     for low, high in zip(BINS, BINS[1:]):
@@ -204,125 +152,71 @@ def norm_table(step: str):
             cells.append(f"{y[inside][0]:.3g}" if inside.sum() else "")
         rows.append([f"{high:g}", *cells])
     names = [*map(called, METHODS), *(f"paper: {called(name)}" for name in published)]
-    table([f"step {int(step):,}: pass rate up to", *names], rows)
-
-
-def of_image(row: dict) -> np.ndarray:
-    """The COLUMNS of every image, (3, images)."""
-    p = row["pass_rates"]
-    return np.array([p, exact_pass_at_k(p, 25), [int(one) for one in row["top1"]]])
-
-
-def rates200():
-    """Every learning rate that was tried on seed 100."""
-    found: dict[str, dict] = {}
-    for row in read_json("images/200-rates.json")["checkpoints"]:
-        method, _, rate = Path(row["path"]).parts[-2].rpartition("-lr")
-        found.setdefault(method, {})[float(rate)] = list(map(statistics.mean, of_image(row)))
-    rows = []
-    for method, tried in found.items():
-        cells = [" / ".join(f"{mean:.3f}" for mean in tried[rate]) for rate in sorted(tried)]
-        best = max(tried, key=lambda rate: tried[rate][0])
-        rows.append([called(method), *cells, f"{best:g}"])
-    rates = [f"{rate:g}" for rate in sorted(found["supervised"])]
-    table(["pass@1 / pass@25 / top-1, seed 100, validation", *rates, "best"], rows)
-
-
-def test200(file: str, rate: str):
-    seeds: dict[str, list] = {}
-    for row in read_json(f"images/{file}")["checkpoints"]:
-        seeds.setdefault(row["name"], []).append(of_image(row))
-    means = ([called(name), *map(interval, np.mean(one, 2).T)] for name, one in seeds.items())
-    table([f"{rate}, 3 seeds, 95 %", *COLUMNS], means)
-    each, gaps = [], []
-    for name, found in seeds.items():
-        for seed, columns in enumerate(found):
-            each.append([called(name), seed, *map(with_error, columns)])
-            if name != "supervised":
-                gap = seeds["supervised"][seed] - columns
-                gaps.append([called(name), seed, *(with_error(column, "+") for column in gap)])
-    table([f"{rate}, standard error over images", "seed", *COLUMNS], each)
-    table([f"{rate}, cross-entropy minus", "seed", *COLUMNS], gaps)
+    table(["step 1,000: pass rate up to", *names], rows)
 
 
 def tables():
-    found = class_runs("images", "1000/")
-    chosen = chosen_rate(found)
-    on_validation(found, chosen)
-    comparison()
-    lost("images/1000-test.json", METHODS)
-    longer()
-    lower_and_seconds(found, chosen)
-    few = ("supervised", "maxrl-1024", "maxrl-205", "maxrl-26", "maxrl-3")
-    class_levels(class_means("images/200-ratio-test.json", (1, 25)), few, 25, "200 classes, test")
-    norm_table("001000")
-    norm_table("002000")
+    rates1000()
     rates200()
-    test200("200-test.json", "rate 1.0")
-    test200("200-test-lr0.1.json", "rate 0.1")
-
-
-def over_training(found: dict, keys, ours: str, published) -> list[dict]:
-    """pass@k of the runs {method: a run a seed} over training, the paper's panel beside each."""
-    panels = []
-    for theirs_k, ours_k in keys:
-        lines = []
-        for name, seeds in found.items():
-            method = name.replace("reinforce_mean", "reinforce")
-            lines.append(seed_curves(method, seeds[0]["steps"], [run[ours_k] for run in seeds]))
-        panels += pair((IMAGENET, theirs_k, published(theirs_k)), (ours, ours_k, lines), "step")
-    return panels
+    minus = "cross-entropy minus, 95 % over seeds"
+    found = class_means("images/1000-test.json", (1, 128))
+    class_levels("1,000 classes, test", found, METHODS, 128)
+    behind(minus, found, METHODS[1:], 128)
+    against_the_paper(found)
+    lost("images/1000-test.json", METHODS)
+    longer = class_means("images/longer-test.json", (1, 128))
+    class_levels("8,000 steps, test", longer, longer, 128)
+    behind(f"8,000 steps: {minus}", longer, ["maxrl"], 128)
+    lost("images/longer-test.json", longer)
+    for title, file in (
+        ("200 classes, test", "200-ratio-test.json"),
+        ("200 classes, rate 1.0, test", "200-test.json"),
+        ("200 classes, rate 0.1, test", "200-test-lr0.1.json"),
+    ):
+        few = class_means(f"images/{file}", (1, 25))
+        class_levels(title, few, few, 25)
+    norm_table()
 
 
 def both(key: str) -> dict:
     return paper(9)[key] | paper(2).get(key, {})
 
 
-def of_seeds(before: str, names: dict) -> dict[str, list]:
-    """{method: its run of each seed}, of names with a field for the seed."""
-    found = class_runs("images", before)
-    return {method: [found[name.format(seed)] for seed in SEEDS] for method, name in names.items()}
+def over_training(
+    folder: str, names: dict[str, str], title: str, about: str, wide: int = 128
+) -> dict:
+    """pass@1 and pass@k over training, drawn classes beside ImageNet.
 
-
-def figure2_small(rate: str, title: str) -> dict:
-    """Images: pass@1 and pass@k over training, 200 drawn classes beside ImageNet."""
-    found = of_seeds("200/", {name: f"seed{{}}/{name}-lr{rate}" for name in FEW})
-    keys = (("pass@1", "pass@1"), ("pass@128", "pass@25"))
+    names  {method: a run's name after FOLDER/seedSEED/}
+    about  what the caption says of our runs
+    wide   our k for the paper's pass@128
+    """
+    runs = class_runs("images", f"{folder}/")
+    classes = "200" if folder == "200" else "1,000"
+    ours = f"ours: {classes} drawn classes (reduced scale)"
+    panels = []
+    for theirs_k, ours_k in (("pass@1", "pass@1"), ("pass@128", f"pass@{wide}")):
+        lines = []
+        for method, name in names.items():
+            seeds = [runs[f"seed{seed}/{name}"] for seed in SEEDS]
+            values = [run[ours_k] for run in seeds]
+            method = method.replace("reinforce_mean", "reinforce")
+            lines.append(seed_curves(method, seeds[0]["steps"], values))
+        panels += pair((IMAGENET, theirs_k, both(theirs_k)), (ours, ours_k, lines), "step")
     return {
         "title": title,
-        "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image (GRPO, "
-        f"128: the paper alone). Ours: .09M parameters, rate {rate} for all; 1,024 rollouts are 5 "
-        "a class (paper: 1), pass@25 of 200 classes as pass@128 of 1,000. Solid: ours, "
-        f"{seeds_said(3)}; dashed: the paper's",
-        "panels": over_training(found, keys, "ours: 200 drawn classes (reduced scale)", both),
+        "caption": f"Figures 2 and 9, validation images; numbers are rollouts of an image{about}. "
+        f"Solid: ours, {seeds_said(3)}; dashed: the paper's",
+        "panels": panels,
     }
 
 
-def figure2() -> dict:
-    """Images at the paper's rollouts per class: pass@k over training."""
-    rate = chosen_rate(class_runs("images", "1000/"))
-    names = {name: f"seed{{}}/{name}-lr{rate}" for name in sorted(METHODS)}
-    keys = [(key, key) for key in ("pass@1", "pass@128")]
-    return {
-        "title": "With one rollout a class MaxRL is not at cross-entropy after 2,000 steps",
-        "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image. Ours: "
-        ".14M parameters, rate 3 for all, chosen by cross-entropy; MaxRL 16, GRPO 128 and "
-        f"REINFORCE lie together at the bottom. Solid: ours, {seeds_said(3)}; dashed: the paper's",
-        "panels": over_training(of_seeds("1000/", names), keys, CLASSES1000, both),
-    }
-
-
-def figure2_longer() -> dict:
-    """Cross-entropy and MaxRL on the same images for four times the steps."""
-    names = {"supervised": "seed{}/supervised", "maxrl-1024": "seed{}/maxrl"}
-    keys = [(key, key) for key in ("pass@1", "pass@128")]
-    return {
-        "title": "After 8,000 steps too MaxRL with one rollout a class is not at cross-entropy",
-        "caption": "Figures 2 and 9, validation images; numbers are rollouts of an image. Ours: "
-        f".14M parameters, rate 3 for both, 8,000 steps. Solid: ours, {seeds_said(3)}; dashed: "
-        "the paper's",
-        "panels": over_training(of_seeds("longer/", names), keys, CLASSES1000, both),
-    }
+def small_figure(rate: str, title: str) -> dict:
+    about = (
+        f" (GRPO, 128: the paper alone). Ours: .09M parameters, rate {rate} for all; 1,024 "
+        "rollouts are 5 a class (paper: 1), pass@25 of 200 classes as pass@128 of 1,000"
+    )
+    return over_training("200", {name: f"{name}-lr{rate}" for name in FEW}, title, about, 25)
 
 
 def medians(pass_rates, norms) -> tuple[list, list]:
@@ -349,7 +243,7 @@ def broken(x, y) -> tuple[list, list]:
 
 def figure8() -> dict:
     """Medians of gradient norms, each under the objective of its own model."""
-    found = norms("001000")
+    found = norms()
     shown = ("supervised", "maxrl-1024", "maxrl-128", "grpo-1024")
     ours = [curve(name, *broken(*medians(*found[name]))) for name in shown]
     labels = ("pass rate of the image", "gradient norm of an image")
@@ -371,13 +265,24 @@ def figure8() -> dict:
 
 
 FIGURES = {
-    "figure2_200_classes": lambda: figure2_small(
+    "figure2_200_classes": lambda: small_figure(
         "1.0", "With five rollouts a class MaxRL ends where cross-entropy does (200 classes)"
     ),
-    "figure2_200_classes_lr0.1": lambda: figure2_small(
+    "figure2_200_classes_lr0.1": lambda: small_figure(
         "0.1", "At the paper's rate, .1, MaxRL nearly reaches cross-entropy, and GRPO hardly starts"
     ),
-    "figure2_1000_classes": figure2,
-    "figure2_8000_steps": figure2_longer,
+    "figure2_1000_classes": lambda: over_training(
+        "1000",
+        {name: f"{name}-lr3.0" for name in sorted(METHODS)},
+        "With one rollout a class MaxRL is not at cross-entropy after 2,000 steps",
+        ". Ours: .14M parameters, rate 3 for all, chosen by cross-entropy; MaxRL 16, GRPO 128 and "
+        "REINFORCE lie together at the bottom",
+    ),
+    "figure2_8000_steps": lambda: over_training(
+        "longer",
+        {"supervised": "supervised", "maxrl-1024": "maxrl"},
+        "After 8,000 steps too MaxRL with one rollout a class is not at cross-entropy",
+        ". Ours: .14M parameters, rate 3 for both, 8,000 steps",
+    ),
     "figure8": figure8,
 }

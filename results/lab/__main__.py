@@ -28,7 +28,7 @@ from maxrl.run import grid
 from results.lab.data import RESULTS
 from results.lab.figures import write
 from results.lab.keep import keep
-from results.lab.runs import in_order
+from results.lab.runs import in_order, with_bases
 
 ONE_CORE = {"OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
 STUDIES = [file.parent.name for file in sorted(RESULTS.glob("*/study.py"))] + ["comparison"]
@@ -58,21 +58,25 @@ def tables_of(study: str) -> str:
     )
 
 
-def chosen(module, args) -> dict[str, list[str]]:
-    """The runs that a command asks for: of a stage, or of all that are not planned only."""
+def chosen(study: str, args) -> dict[str, list[str]]:
+    """The runs that a command asks for, of a stage or of all that are not planned only, and those
+    that they start from."""
+    module = load(study)
     runs, planned = getattr(module, "RUNS", {}), getattr(module, "PLANNED", {})
     if args.stage and args.stage not in runs:
         raise UsageError(f"no stage {args.stage}: --stage is one of {', '.join(runs)}")
-    stages = [args.stage] if args.stage else [name for name in runs if name not in planned]
-    found: dict[str, list[str]] = {}
-    for stage in stages:
-        found |= runs[stage]
-    return {name: words for name, words in found.items() if args.only in name}
+    every: dict[str, list[str]] = {}
+    found = {}
+    for stage, some in runs.items():
+        every |= some
+        if stage == args.stage or not args.stage and stage not in planned:
+            found |= {name: words for name, words in some.items() if args.only in name}
+    return with_bases(found, every, f"runs/{study}")
 
 
 def make(study: str, args) -> int:
     """Make the runs, those first that others start from; the exit code of the grid."""
-    made = chosen(load(study), args)
+    made = chosen(study, args)
     folder = Path("runs", study)
     if args.dry_run:
         for name, words in made.items():
@@ -90,9 +94,11 @@ def test(study: str, args) -> int:
     for name, words in getattr(load(study), "TESTS", {}).items():
         file = Path("runs", study, name)
         command = [*words, "--json", str(file)]
+        if args.only not in name:
+            continue
         if args.dry_run:
             print(shlex.join(["python", *command]))
-        elif args.only in name and (file.suffix == ".jsonl" or not file.exists()):
+        elif file.suffix == ".jsonl" or not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             done = subprocess.run([sys.executable, *command], env=os.environ | ONE_CORE)
             if done.returncode:

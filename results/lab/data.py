@@ -43,6 +43,11 @@ def rows_of(run: dict) -> list[dict]:
     return rows
 
 
+def evaluations(rows: list[dict], k: int) -> list[float]:
+    """pass@k of a run, each time that it was evaluated."""
+    return [row[f"eval/pass@{k}"] for row in rows if f"eval/pass@{k}" in row]
+
+
 def runs(study: str, before: str = "", after: str = "", steps: int = 1) -> dict:
     """{method: {seed: rows}} of the kept runs of `steps` steps or more, the seeds in order.
 
@@ -99,6 +104,14 @@ def class_runs(study: str, before: str = "") -> dict[str, dict]:
     """{name: kept run} of a study of classifiers, of those that begin with `before`, without it."""
     kept = read_json(f"{study}/runs.json")["runs"]
     return {name.removeprefix(before): run for name, run in kept.items() if name.startswith(before)}
+
+
+def image_rates(name: str) -> dict[str, np.ndarray]:
+    """{row: pass rates (seeds, images)} of a test of classifiers."""
+    found: dict[str, list] = {}
+    for row in read_json(name)["checkpoints"]:
+        found.setdefault(row["name"], []).append(row["pass_rates"])
+    return {name: np.array(seeds) for name, seeds in found.items()}
 
 
 def class_means(name: str, ks) -> dict[str, np.ndarray]:

@@ -1,52 +1,25 @@
-"""Figure 5 with intervals: how many times fewer samples one method needs than another."""
-
-from typing import Any
+"""Figure 5: how many times fewer samples one method needs than another."""
 
 import numpy as np
 
 from maxrl.metrics import samples_to_match
 from maxrl.run.table import coverage, powers
 from results.lab.data import paper, tested
-from results.lab.figures import MAZE9, curve, pair, panel, seed_curves, seeds_said
+from results.lab.figures import MAZE9, coverage_curves, curve, pair, panel, seeds_said
 
 # Several methods have the same bound: their triangles stand beside each other.
 BESIDE = {"base": 0.87, "rloo": 1, "grpo": 1.15}
 
 
-def times_fewer(
-    ks: Any, coverage_a: Any, coverage_b: Any, draws: int = 1000, seed: int = 0
-) -> np.ndarray:
-    """How many times fewer samples method b needs for the pass@k of a, with a bootstrap interval.
+def times_fewer(ks: list[int], ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """How many times fewer samples `theirs` needs for the pass@k of `ours`, (ks,).
 
-    ks (M,)                 increasing
-    coverage_a, coverage_b  pass@k (seeds, P, M) of every seed and prompt; the prompts are the
-                            same, the numbers of seeds may differ
-    returns (3, M)          k / samples_to_match(...) of the means, and the ends of the 95 %
-                            interval; 0 where b never gets there
-
-    Each draw takes P prompts with replacement, the same ones for a and b, and as many seeds as
-    there are, also with replacement: the same ones, as pairs, where a and b have equally many.
-    The ends are the 2.5 % and 97.5 % quantiles. An interval over three seeds says little about a
-    fourth one.
+    Both are pass@k (..., ks), of which the means count. 0 where `theirs` never gets there.
     """
-    ks, a, b = map(np.asarray, (ks, coverage_a, coverage_b))
-    rng = np.random.default_rng(seed)
-    seeds, prompts, _ = a.shape
-
-    def ratio(times: np.ndarray, of_a: Any, of_b: Any) -> np.ndarray:
-        # Dividing a sum once makes equal means equal.
-        mean_a = (times @ a)[of_a].sum(0) / (len(a) * prompts)  # (M,)
-        mean_b = (times @ b)[of_b].sum(0) / (len(b) * prompts)
-        return ks / samples_to_match(ks, mean_a, mean_b)
-
-    found = [ratio(np.ones(prompts), slice(None), slice(None))]
-    for _ in range(draws):
-        times = np.bincount(rng.integers(prompts, size=prompts), minlength=prompts)  # (P,)
-        of_a = rng.integers(seeds, size=seeds)
-        of_b = of_a if len(b) == seeds else rng.integers(len(b), size=len(b))
-        found.append(ratio(times, of_a, of_b))
-    ends = np.quantile(found[1:], (0.025, 0.975), axis=0, method="inverted_cdf")
-    return np.stack([found[0], *ends])
+    curves = [values.reshape(-1, len(ks)) for values in (ours, theirs)]
+    # Dividing a sum once makes equal means equal.
+    means = [values.sum(0) / len(values) for values in curves]
+    return np.array(ks) / samples_to_match(ks, *means)
 
 
 def times_lines(name: str, ks, times, **more) -> list[dict]:
@@ -69,13 +42,13 @@ def fewer_panels(curves: dict, ks: list[int]) -> list[dict]:
     lines = []
     for setting in paper(5).values():
         (x, grpo), (_, maxrl) = setting["grpo"], setting["maxrl"]
-        times = times_fewer(x, grpo[None, None], maxrl[None, None], draws=1)[0]
+        times = times_fewer(x, grpo, maxrl)
         lines += times_lines("grpo", x[1:], times[1:], paper=True, lw=1)
     left = panel("paper: eight settings of Qwen3, each against GRPO", *labels, lines, **axes)
     lines = []
     for name, values in curves.items():
         if name != "maxrl":
-            times = times_fewer(ks, values, curves["maxrl"], draws=1)[0]
+            times = times_fewer(ks, values, curves["maxrl"])
             lines += times_lines(name, ks[1:], times[1:])
     return [left, panel(MAZE9, *labels, lines, **axes)]
 
@@ -85,7 +58,7 @@ def figure5(file: str, what: str, title: str, together: str) -> dict:
     results = tested(file)
     ks = powers(results)
     curves = coverage(results, ks)
-    lines = [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
+    lines = coverage_curves(results)
     left = ("paper: Qwen3-4B-Base, BeyondAIME", "pass@k", paper(5)["Qwen3-4B-Base / BeyondAIME"])
     return {
         "title": title,

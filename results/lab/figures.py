@@ -8,6 +8,7 @@ import numpy as np
 
 from maxrl import plots
 from maxrl.io.files import write_text
+from maxrl.run.table import coverage, powers
 from results.lab.data import in_blocks
 
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
@@ -92,6 +93,13 @@ def smoothed(found: dict, key: str) -> list[dict]:
         # A mean of nine points has all nine there.
         lines.append(seed_curves(name, steps[4:-4], plots.smooth(values, 9)[:, 4:-4]))
     return lines
+
+
+def coverage_curves(results: dict) -> list[dict]:
+    """pass@k of a test against k."""
+    ks = powers(results)
+    curves = coverage(results, ks)
+    return [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
 
 
 def seeds_said(count: int) -> str:

@@ -26,9 +26,51 @@ def evaluation(options: str, models: dict[str, str], **values) -> list[str]:
     return [*words, *options.split()]
 
 
+def from_bases(folder: str, warm_up: str, rl: str, arms: dict[str, str], seeds) -> dict:
+    """The warm-up of every seed, and every arm {name: options} from there.
+
+    folder  STUDY or STUDY/FOLDER, of runs called seedSEED/base and seedSEED/ARM
+    """
+    _, _, before = f"{folder}/".partition("/")
+    name = f"{before}seed{{seed}}"
+    made = product(f"{name}/base", f"{warm_up} --seed {{seed}}", seed=seeds)
+    words = f"{rl} --seed {{seed}} --init runs/{folder}/seed{{seed}}/base"
+    for arm, options in arms.items():
+        made |= product(f"{name}/{arm}", f"{words} {options}", seed=seeds)
+    return made
+
+
+def sized(arm: str) -> str:
+    """The options of METHOD-ROLLOUTS, such as maxrl-1024."""
+    method, _, rollouts = arm.partition("-")
+    return f"--estimator {method} --rollouts {rollouts or 1}"
+
+
+def seed_models(folder: str, names, after: str = "") -> dict[str, str]:
+    """What evaluation() asks of runs called FOLDER/seedSEED/NAME."""
+    return {name: f"{folder}/seed{{seed}}/{name}{after}" for name in names}
+
+
+def starting_from(words: list[str]) -> str:
+    """The model that a run starts from; an empty text if it is none."""
+    return dict(options(words)).get("--init", "")
+
+
+def with_bases(chosen: dict, runs: dict, folder: str) -> dict:
+    """The chosen ones of the study's runs, and those that they start from."""
+    found = dict(chosen)
+    waiting = list(chosen.values())
+    while waiting:
+        base = starting_from(waiting.pop()).removeprefix(f"{folder}/")
+        if base in runs and base not in found:
+            found[base] = runs[base]
+            waiting.append(runs[base])
+    return found
+
+
 def in_order(runs: dict[str, list[str]], folder: str) -> list[dict]:
     """The runs that others of them start from, then those others."""
-    starts = {dict(options(words)).get("--init") for words in runs.values()}
+    starts = {starting_from(words) for words in runs.values()}
     first = {name: words for name, words in runs.items() if f"{folder}/{name}" in starts}
     rest = {name: words for name, words in runs.items() if name not in first}
     return [first, rest]

@@ -3,11 +3,9 @@
 import statistics
 from collections.abc import Iterable
 
-import numpy as np
-
 from maxrl.plots import called
-from results.lab.data import read_json
-from results.lab.intervals import ahead, interval, with_error
+from results.lab.data import image_rates
+from results.lab.intervals import ahead, interval, side_by_side, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
 
@@ -25,17 +23,26 @@ def clipped(rows: list[dict]) -> str:
     return f"{statistics.mean(row['clipped'] for row in rows):.0%}" if rows else ""
 
 
+def summary(title: str, columns: Iterable, rows: dict, sign: str = "", cell=interval):
+    """A row for each of {name: values (columns, seeds)}, or over prompts with `with_error`."""
+    lines = []
+    for name, values in rows.items():
+        lines.append([name, *(cell(some, sign) for some in values)])
+    table([title, *columns], lines)
+
+
+def leads(title: str, columns: Iterable, rows: dict):
+    """Differences {name: (columns, seeds)}, and on how many seeds they are above 0."""
+    heads = [head for column in columns for head in (column, "ahead on")]
+    lines = []
+    for name, gaps in rows.items():
+        cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
+        lines.append([name, *cells])
+    table([title, *heads], lines)
+
+
 def pass_columns(ks) -> list[str]:
     return [f"pass@{k}" for k in ks]
-
-
-def lead_columns(ks) -> list[str]:
-    return [cell for column in pass_columns(ks) for cell in (column, "ahead on")]
-
-
-def lead_cells(gaps) -> list[str]:
-    """Cells under lead_columns() of differences (ks, seeds)."""
-    return [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
 
 
 def levels(found: dict, ks: list[int], kept: dict, first: int = 0, prompts: str = "mazes"):
@@ -46,8 +53,8 @@ def levels(found: dict, ks: list[int], kept: dict, first: int = 0, prompts: str 
     """
     columns = pass_columns(ks)
     if all(len(seeds) > 1 for seeds in found.values()):
-        means = ([name, *map(interval, seeds.mean(1).T)] for name, seeds in found.items())
-        table(["mean over seeds, 95 %", *columns], means)
+        means = {name: seeds.mean(1).T for name, seeds in found.items()}
+        summary("mean over seeds, 95 %", columns, means)
     rows = []
     for name, seeds in found.items():
         for seed, values in enumerate(seeds, first):
@@ -61,14 +68,15 @@ def differences(found: dict, ks: list[int], name: str = "", first: int = 0, prom
     """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes before, and
     the seeds count from `first`."""
     gaps = {other: found["maxrl"] - found[other] for other in found if other != "maxrl"}
-    over_all = ([other, *lead_cells(gap.mean(1).T)] for other, gap in gaps.items())
-    table([f"{name}MaxRL minus, 95 % over seeds", *lead_columns(ks)], over_all)
-    rows = []
+    columns = pass_columns(ks)
+    over_all = {other: seeds.mean(1).T for other, seeds in gaps.items()}
+    leads(f"{name}MaxRL minus, 95 % over seeds", columns, over_all)
+    each = {}
     for other, seeds in gaps.items():
         for seed, gap in enumerate(seeds, first):
-            cells = [with_error(column, "+") for column in gap.T]
-            rows.append([f"{other}, seed {seed}", *cells])
-    table([f"{name}MaxRL minus, standard error over {prompts}", *pass_columns(ks)], rows)
+            each[f"{other}, seed {seed}"] = gap.T
+    title = f"{name}MaxRL minus, standard error over {prompts}"
+    summary(title, columns, each, "+", with_error)
 
 
 def over_blocks(title: str, curves: dict, labels: Iterable):
@@ -82,22 +90,26 @@ def over_blocks(title: str, curves: dict, labels: Iterable):
     table([title, *METHODS.values(), "MaxRL minus GRPO", "MaxRL minus RLOO"], rows)
 
 
-def class_levels(found: dict, names, k: int, title: str, naming=called):
+def class_levels(title: str, found: dict, names, k: int, naming=called):
     """Means over seeds of class_means() at 1 and k, and each seed's pass@1."""
     rows = []
     for name in names:
-        each = " / ".join(f"{value:.3f}" for value in found[name][0])
-        rows.append([naming(name), *map(interval, found[name]), each])
+        rows.append([naming(name), *map(interval, found[name]), side_by_side(found[name][0])])
     table([title, "pass@1", f"pass@{k}", "top-1", "pass@1 of each seed"], rows)
 
 
+def behind(title: str, found: dict, names, k: int, naming=called):
+    """Cross-entropy minus each of class_means() at 1 and k."""
+    gaps = {naming(name): found["supervised"] - found[name] for name in names}
+    summary(title, ("pass@1", f"pass@{k}", "top-1"), gaps, "+")
+
+
 def lost(file: str, names, naming=called):
-    """Images that 1,024 rollouts seldom meet, and those that one rollout does, of a test of
-    classifiers."""
-    models = read_json(file)["checkpoints"]
-    rows = []
+    """Images that 1,024 rollouts seldom meet, and those that one rollout does."""
+    rates = image_rates(file)
+    rows = {}
     for name in names:
-        p = np.array([row["pass_rates"] for row in models if row["name"] == name])  # (seeds, P)
+        p = rates[name]  # (seeds, images)
         parts = [p < 0.001, (p >= 0.001) & (p <= 0.5), p > 0.5]
-        rows.append([naming(name), *(interval(part.mean(1)) for part in parts)])
-    table(["share of test images with pass rate", "below .001", ".001 to .5", "above .5"], rows)
+        rows[naming(name)] = [part.mean(1) for part in parts]
+    summary("share of test images with pass rate", ("below .001", ".001 to .5", "above .5"), rows)

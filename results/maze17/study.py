@@ -1,16 +1,14 @@
 """17x17 mazes at the paper's size: the warm-up, and RL from there."""
 
-from pathlib import Path
-
 import numpy as np
 
 from maxrl.plots import over_steps, smooth
-from maxrl.run.table import coverage, powers
+from maxrl.run.table import coverage
 from results.lab.data import means, paper, runs, tested
-from results.lab.figures import SOLVED, curve, level, panel, seed_curves
+from results.lab.figures import SOLVED, coverage_curves, curve, level, panel, seed_curves
 from results.lab.intervals import with_error
 from results.lab.runs import evaluation, product
-from results.lab.tables import METHODS, pass_columns, table
+from results.lab.tables import METHODS, pass_columns, summary, table
 
 KS = [1, 32, 128, 256]
 BLOCK, KEPT = 50, 5  # steps of a mean, and of a kept row
@@ -37,26 +35,41 @@ RUNS = {
     | product("seed{seed}/{method}", f"{RL} 32", seed=[0], method=["rloo"]),
 }
 HOW = "--prompts 256 --samples 256 --k 1,32,128,256 --precision bfloat16"
-TESTED = ("seed0-maxrl", "seed0-rloo", "seed1-grpo", "seed1-maxrl_rare")
-TESTS = {
-    f"base-test-seed{seed}.json": evaluation(HOW, {"base": f"maze17/base/seed{seed}/sft"})
-    for seed in range(3)
+TESTED = {
+    "base": "base",
+    "seed0-maxrl": "seed 0: MaxRL, 32 rollouts",
+    "seed0-rloo": "seed 0: RLOO, 32 rollouts",
+    "seed1-grpo": "seed 1: GRPO, 32 rollouts",
+    "seed1-maxrl_rare": "seed 1: MaxRL in rounds of 8, 8 and 16",
 }
-OURS = f"--task maze --task.size 17 {MAZES} {HOW}"
-TESTS["test-base.json"] = ["eval.py", "base=results/maze17/base", *OURS.split()]
+TESTS = {}
+for seed in range(3):
+    model = {"base": f"maze17/base/seed{seed}/sft"}
+    TESTS[f"base-test-seed{seed}.json"] = evaluation(HOW, model)
 for name in TESTED:
-    TESTS[f"test-{name}.json"] = evaluation(OURS, {name: f"maze17/{name.replace('-', '/')}"})
+    model = {name: f"maze17/{name.replace('-', '/')}"}
+    TESTS[f"test-{name}.json"] = evaluation(f"--task maze --task.size 17 {MAZES} {HOW}", model)
+TESTS["test-base.json"][1] = "base=results/maze17/base"
+BASES = [f"maze17/base-test-seed{seed}.json" for seed in range(3)]
+
+
+def paper_base() -> dict[int, float]:
+    """pass@k of the paper's base."""
+    return {k: paper(17)[f"pass@{k}"]["base"][1][0] for k in KS}
+
+
+def of_model(results: dict) -> np.ndarray:
+    """pass@k (ks, prompts) of the one model that was tested."""
+    (values,) = coverage(results, KS).values()
+    return values[0].T
 
 
 def bases():
-    published = [paper(17)[f"pass@{k}"]["base"][1][0] for k in KS]
-    rows = [["paper (Figure 17)", "1,500", *(f"{value:.3f}" for value in published)]]
-    for seed in range(3):
-        results = tested(f"maze17/base-test-seed{seed}.json")
-        (row,) = results["checkpoints"]
-        step = int(Path(row["path"]).name.removeprefix("step-"))
-        (values,) = coverage(results, KS).values()
-        rows.append([f"seed {seed}", f"{step:,}", *map(with_error, values[0].T)])
+    rows = [["paper (Figure 17)", "1,500", *(f"{value:.3f}" for value in paper_base().values())]]
+    for seed, file in enumerate(BASES):
+        results = tested(file)
+        step = int(results["checkpoints"][0]["path"].rpartition("step-")[2])
+        rows.append([f"seed {seed}", f"{step:,}", *map(with_error, of_model(results))])
     table(["base, standard error over mazes", "stopped at step", *pass_columns(KS)], rows)
 
 
@@ -84,33 +97,13 @@ def trained(found: dict):
     table(["run", "steps", "hours of a core", "seconds a step, median", *ends], lines)
 
 
-def model_name(name: str) -> str:
-    """How a tested checkpoint is called in the tables."""
-    seed, _, method = name.partition("-")
-    return f"{seed.replace('seed', 'seed ')}: {NAMES[method]}" if method else name
-
-
 def on_test():
-    """pass@k on the test mazes, every run minus the base, and MaxRL in rounds minus each other run
-    of its seed."""
-    found: dict[str, np.ndarray] = {}  # {name: (1, prompts, ks)}
-    for name in ("base", *TESTED):
-        found |= coverage(tested(f"maze17/test-{name}.json"), KS)
-    gaps = {name: values - found["base"] for name, values in found.items() if name != "base"}
-    pairs = {}
-    for name in gaps:
-        rounds = f"{name.partition('-')[0]}-maxrl_rare"
-        if rounds in found and rounds != name:
-            pairs[name] = found[rounds] - found[name]
-    for title, values, sign in (
-        ("test, standard error over mazes", found, ""),
-        ("run minus base, paired over mazes", gaps, "+"),
-        ("MaxRL in rounds minus, paired over mazes", pairs, "+"),
-    ):
-        rows = []
-        for name, one in values.items():
-            rows.append([model_name(name), *(with_error(column, sign) for column in one[0].T)])
-        table([title, *pass_columns(KS)], rows)
+    """pass@k on the test mazes, and every run minus the base."""
+    found = {title: of_model(tested(f"maze17/test-{name}.json")) for name, title in TESTED.items()}
+    columns = pass_columns(KS)
+    summary("test, standard error over mazes", columns, found, cell=with_error)
+    gaps = {title: values - found["base"] for title, values in found.items() if title != "base"}
+    summary("run minus base, paired over mazes", columns, gaps, "+", with_error)
 
 
 def tables():
@@ -121,14 +114,10 @@ def tables():
 
 def figure17_base() -> dict:
     """The bases beside the paper's, and the warm-ups that led there."""
-    seeds = []
-    for seed in range(3):
-        results = tested(f"maze17/base-test-seed{seed}.json")
-        ks = powers(results)
-        seeds += [values.mean(1)[0] for values in coverage(results, ks).values()]
-    known = {k: paper(17)[f"pass@{k}"]["base"][1][0] for k in (1, 32, 128, 256)}
+    tests = [coverage_curves(tested(file))[0] for file in BASES]
+    known = paper_base()
     lines = [
-        seed_curves("base", ks, seeds),
+        seed_curves("base", tests[0]["x"], [one["y"] for one in tests]),
         curve("base", list(known), list(known.values()), paper=True, points=True, unnamed=True),
     ]
     axes = {"xscale": "log", "ylim": (0, 1)}

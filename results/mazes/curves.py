@@ -83,52 +83,7 @@ def fresh() -> dict:
     }
 
 
-def clipping() -> dict:
-    """MaxRL and GRPO with and without norm clipping: one seed from the weak base."""
-    found, clipped = long_runs("weak", "1e-4-unclipped", ["grpo", "maxrl"]), long_runs("weak")
-    lines = {}
-    for method, ((seed, rows),) in ((name, seeds.items()) for name, seeds in found.items()):
-        lines[method] = {seed: clipped[method][seed]}
-        lines[f"{method}-not clipped"] = {seed: rows}
-    panels = []
-    for k, key in PANELS.items():
-        panels += level(panel(MAZE9, "step", f"{k}, training mazes", smoothed(lines, key)))
-    return {
-        "title": f"Without norm clipping MaxRL still leads on seed {seed}, where GRPO collapses",
-        "caption": "With and without clipping the gradient at norm 1: weak base, 16 prompts x 32 "
-        f"rollouts a step. Seed {seed} alone, means of 45 steps",
-        "panels": panels,
-    }
-
-
-def demo() -> dict:
-    """The training curves of `make demo`."""
-    found = paired(runs("mazes", "demo/"), METHODS)
-    panels = []
-    for key, label in (("reward", "pass@1, training mazes"), ("solved", SOLVED)):
-        panels += level(panel(MAZE9, "step", label, smoothed(found, key)))
-    return {
-        "title": "In 400 steps MaxRL solves more and more prompts; no lead shows at one try",
-        "caption": "`make demo`: weak base, 16 prompts x 32 rollouts a step, means of 45 steps, "
-        f"{seeds_said(len(found['maxrl']))}",
-        "panels": panels,
-    }
-
-
 FIGURES = {
-    "demo": demo,
-    "figure5_demo": lambda: figure5(
-        "mazes/demo-test.json",
-        "400 steps from the weak base",
-        "After 400 steps MaxRL solves on average more than its base at every k, GRPO up to k = 8",
-        "seeds of GRPO and RLOO near .09",
-    ),
-    "figure5_160_steps": lambda: figure5(
-        "mazes/short-test.json",
-        "160 steps from a base of pass@1 .12, a rate a method",
-        "After 160 steps GRPO and RLOO lead at one try, MaxRL within a few, the base from 32 on",
-        "none",
-    ),
     "figure5_weak": lambda: figure5(
         "mazes/weak-test.json",
         "1,000 steps from the weak base",
@@ -155,5 +110,4 @@ FIGURES = {
         "strong", "From the strong base MaxRL leads in 32 tries; at one try no lead shows"
     ),
     "figure17_fresh": fresh,
-    "clipping": clipping,
 }

@@ -4,14 +4,12 @@ import statistics
 
 import numpy as np
 
-from maxrl.metrics import samples_to_match
-from maxrl.run.table import coverage
-from results.lab import tables as lab
-from results.lab.data import means, runs, tested
+from maxrl.run.table import coverage, powers
+from results.lab.data import evaluations, means, runs, tested
 from results.lab.fewer import times_fewer
-from results.lab.intervals import crossing
-from results.lab.runs import evaluation, product
-from results.lab.tables import METHODS, table
+from results.lab.intervals import crossing, side_by_side
+from results.lab.runs import evaluation, from_bases, product, seed_models
+from results.lab.tables import METHODS, differences, levels, over_blocks, table
 from results.mazes.curves import BASES, FIGURES, PANELS, STEPS, long_runs
 
 __all__ = ["FIGURES"]
@@ -23,79 +21,71 @@ OWN = {"weak": ONE_RATE, "strong": {"maxrl": ["3e-4"], "grpo": ["1e-4"], "rloo":
 SHORT_OWN = ONE_RATE | {"maxrl": ["3e-4"]}
 SEEDS = {"weak": range(4, 8), "strong": range(3, 7)}  # fresh ones
 
-SFT = "train.py maze9_laptop_sft --seed {seed}"
-RL = "train.py maze9_laptop --seed {seed}"
-LONG = f"{RL} --steps 1000 --eval-every 100 --lr {{rate}}"
-SHORT = f"{RL} --steps 160 --schedule constant --eval-every 40 --lr {{rate}}"
+SFT = "train.py maze9_laptop_sft"
+RL = "train.py maze9_laptop"
+LONG = f"{RL} --steps 1000 --eval-every 100"
+SHORT = f"{RL} --steps 160 --schedule constant --eval-every 40"
 FRESH = "--task.directory data/maze/9x9-fresh"
 STRONG = "--stop-at-pass 0.08 --eval-every 20"
-WEAK = "--init runs/mazes/weak/seed{seed}/base"
+FROM_WEAK = "--seed {seed} --init runs/mazes/weak/seed{seed}/base --lr 1e-4"
 
 
 def arms(folder: str, rl: str, rates: dict, seeds, sft: str, more: str = "") -> dict:
     """The warm-up of each seed in a folder, and from there every method at its rates."""
-    base = f"{folder}/seed{{seed}}/base"
-    made = product(base, f"{SFT} {sft} {more}", seed=seeds)
+    options = {}
     for method, some in rates.items():
-        name = f"{folder}/seed{{seed}}/{method}-lr{{rate}}"
-        words = f"{rl} --estimator {method} --init runs/mazes/{base} {more}"
-        made |= product(name, words, seed=seeds, rate=some)
+        for rate in some:
+            options[f"{method}-lr{rate}"] = f"--estimator {method} --lr {rate}"
+    return from_bases(f"mazes/{folder}", f"{SFT} {sft} {more}", f"{rl} {more}", options, seeds)
+
+
+def mazes_test(folder: str, rates: dict, seeds, samples: int) -> list[str]:
+    """The test of the bases and of every method at its rate."""
+    models = seed_models(f"mazes/{folder}", ["base"])
+    for method, (rate,) in rates.items():
+        models |= seed_models(f"mazes/{folder}", [method], f"-lr{rate}")
+    return evaluation(f"--prompts 256 --samples {samples}", models, seed=seeds)
+
+
+def changed(seeds, more: str, variants: dict[str, str]) -> dict:
+    """Runs from the weak bases that change something."""
+    made = {}
+    for name, options in variants.items():
+        words = f"{RL} {FROM_WEAK} {more} {options}"
+        made |= product(f"changed/seed{{seed}}/{name}", words, seed=seeds)
     return made
 
 
-def mazes_test(folder: str, rates: dict, seeds, how: str) -> list[str]:
-    """The test of the bases and of every method at its rate."""
-    models = {"base": f"mazes/{folder}/seed{{seed}}/base"}
-    for method, (rate,) in rates.items():
-        models[method] = f"mazes/{folder}/seed{{seed}}/{method}-lr{rate}"
-    return evaluation(f"--prompts 256 --samples {how}", models, seed=seeds)
-
-
-def weak(name: str, more: str, **values) -> dict:
-    """Runs from the weak bases that change something."""
-    return product(f"changed/seed{{seed}}/{name}", f"{RL} {WEAK} --lr 1e-4 {more}", **values)
-
-
+BASELINES = {
+    "pkpo": "--estimator pkpo --estimator.k 8",
+    "smoothing": "--estimator differential_smoothing --estimator.gamma .05",
+    "entropy": "--estimator grpo --entropy-bonus .01",
+}
+FEWER_OR_MORE = {
+    f"{method}-{n}": f"--estimator {method} --rollouts {n}"
+    for method in METHODS
+    for n in (4, 8, 16, 64)
+}
 RUNS = {
     "weak": arms("weak", LONG, ONE_RATE, range(4), "--stop-at-pass .015"),
     "strong": arms("strong", LONG, ONE_RATE, range(3), "--stop-at-pass .08"),
     "unclipped": product(
-        "weak/seed{seed}/{method}-lr{rate}-unclipped",
-        f"{LONG} {WEAK} --estimator {{method}} --max-grad-norm 1e9",
+        "weak/seed{seed}/{method}-lr1e-4-unclipped",
+        f"{LONG} {FROM_WEAK} --estimator {{method}} --max-grad-norm 1e9",
         seed=[3],
         method=["maxrl", "grpo"],
-        rate=["1e-4"],
     ),
     "fresh-rates": {},
     "fresh": {},
-    "demo": product("demo/seed{seed}/base", SFT, seed=range(3))
-    | product(
-        "demo/seed{seed}/{method}",
-        f"{RL} --init runs/mazes/demo/seed{{seed}}/base --estimator {{method}}",
-        seed=range(3),
-        method=METHODS,
-    ),
+    "demo": from_bases("mazes/demo", SFT, RL, {m: f"--estimator {m}" for m in METHODS}, range(3)),
     "short-rates": arms("short", SHORT, THREE_RATES, [100], STRONG),
     "short": arms("short", SHORT, SHORT_OWN, range(3), STRONG),
-    "baselines": weak("pkpo", "--steps 1000 --estimator pkpo --estimator.k 8", seed=range(3))
-    | weak(
-        "smoothing",
-        "--steps 1000 --estimator differential_smoothing --estimator.gamma .05",
-        seed=range(3),
-    )
-    | weak("entropy", "--steps 1000 --estimator grpo --entropy-bonus .01", seed=range(3)),
-    "rollouts": weak(
-        "{method}-{n}",
-        "--steps 500 --schedule constant --estimator {method} --rollouts {n}",
-        seed=range(2),
-        method=METHODS,
-        n=[4, 8, 16, 64],
-    ),
-    "batch": weak(
-        "{method}-64x32",
-        "--steps 1000 --estimator {method} --prompts 64",
-        seed=[0],
-        method=METHODS,
+    "baselines": changed(range(3), "--steps 1000", BASELINES),
+    "rollouts": changed(range(2), "--steps 500 --schedule constant", FEWER_OR_MORE),
+    "batch": changed(
+        [0],
+        "--steps 1000 --prompts 64",
+        {f"{method}-64x32": f"--estimator {method}" for method in METHODS},
     ),
 }
 for base, stop in BASES.items():
@@ -109,13 +99,13 @@ PLANNED = {
     "batch": "64 prompts a step, one seed: 2",
 }
 TESTS = {
-    "weak-test.json": mazes_test("weak", ONE_RATE, range(4), "512"),
-    "strong-test.json": mazes_test("strong", ONE_RATE, range(3), "512"),
-    "fresh-weak-test.json": mazes_test("fresh/weak", OWN["weak"], SEEDS["weak"], "512"),
-    "fresh-strong-test.json": mazes_test("fresh/strong", OWN["strong"], SEEDS["strong"], "512"),
+    "weak-test.json": mazes_test("weak", ONE_RATE, range(4), 512),
+    "strong-test.json": mazes_test("strong", ONE_RATE, range(3), 512),
+    "fresh-weak-test.json": mazes_test("fresh/weak", OWN["weak"], SEEDS["weak"], 512),
+    "fresh-strong-test.json": mazes_test("fresh/strong", OWN["strong"], SEEDS["strong"], 512),
     "demo-test.json": evaluation(
         "--prompts 256 --samples 256",
-        {name: f"mazes/demo/seed{{seed}}/{name}" for name in ("base", *METHODS)},
+        seed_models("mazes/demo", ["base", *METHODS]),
         seed=range(3),
     ),
     "short-rates.json": evaluation(
@@ -124,7 +114,7 @@ TESTS = {
         method=METHODS,
         rate=THREE_RATES["maxrl"],
     ),
-    "short-test.json": mazes_test("short", SHORT_OWN, range(3), "128"),
+    "short-test.json": mazes_test("short", SHORT_OWN, range(3), 128),
 }
 
 BLOCK, KEPT = 100, 5
@@ -140,81 +130,49 @@ def each(found: dict):
             yield seed, method, found[method][seed]
 
 
-def by_block(rows: list[dict]) -> list[str]:
-    """pass@1 / pass@32 of every block of steps."""
-    one, many = (means(rows, key, BLOCK) for key in PANELS.values())
-    return [f"{a:.3f} / {b:.2f}" for a, b in zip(one, many)]
-
-
 def crossings(curves: dict, seeds):
     """The step from which on every block of MaxRL is above that of another method."""
-
-    def cells(*place) -> list:
-        leads = []
-        for found in curves.values():
-            for method in OTHERS:
-                ours, other = found["maxrl"], found[method]
-                # Of the mean over seeds the difference comes last, without rounding of it.
-                lead = (ours - other)[place] if place else ours.mean(0) - other.mean(0)
-                leads.append(crossing(lead))
-        return ["never" if step is None else step for step in leads]
-
-    rows = [[f"seed {seed}", *cells(place)] for place, seed in enumerate(seeds)]
-    names = [f"{METHODS[method]}, {name}" for name in curves for method in OTHERS]
-    title = "MaxRL ahead from step ... on, of"
-    table([title, *names], [*rows, ["mean over seeds", *cells()]])
+    names, columns = [], []
+    for name, found in curves.items():
+        for method in OTHERS:
+            leads = [*(found["maxrl"] - found[method])]
+            # Of the mean over seeds the difference comes last, without rounding of it.
+            leads.append(found["maxrl"].mean(0) - found[method].mean(0))
+            steps = map(crossing, leads)
+            columns.append(["never" if step is None else step for step in steps])
+            names.append(f"{METHODS[method]}, {name}")
+    rows = [*(f"seed {seed}" for seed in seeds), "mean over seeds"]
+    table(["MaxRL ahead from step ... on, of", *names], zip(rows, *columns))
 
 
-def per_run(found: dict, base: str):
-    """Clipped steps and seconds of every run, entropy and response length in its last block."""
-    rows = []
-    for seed, method, run in each(found):
-        times = [row["seconds"] for row in run]
-        cells = [lab.clipped(run), f"{statistics.median(times):.2f}"]
-        cells.append(f"{np.quantile(times, 0.1):.2f}")
-        for key, form in (("entropy", ".3f"), ("completions/mean_length", ".1f")):
-            cells.append(f"{statistics.mean(row[key] for row in run[-ROWS:]):{form}}")
-        rows.append([f"seed {seed} {METHODS[method]}", *cells])
-    seconds = ("seconds per step, median", "lower decile")
-    ends = ("entropy at the end", "tokens at the end")
-    table([f"{base} base", "steps clipped", *seconds, *ends], rows)
-
-
-def decile(rows: list[dict]) -> np.ndarray:
+def clock(rows: list[dict]) -> np.ndarray:
     """Seconds after each line, by the lower decile of each block: the machine had other work."""
     seconds = np.array([row["seconds"] for row in rows]).reshape(-1, ROWS)
     return KEPT * np.cumsum(np.repeat(np.quantile(seconds, 0.1, axis=1), ROWS))
 
 
-def everything(rows: list[dict]) -> np.ndarray:
-    """Seconds after each line, by all steps."""
-    return KEPT * np.cumsum([row["seconds"] for row in rows])
-
-
 def at_the_end(rows: list[dict]) -> str:
     """pass@1 / pass@32, means of the last block of steps."""
     last = rows[-ROWS:]
-    return " / ".join(f"{statistics.mean(row[key] for row in last):.3f}" for key in PANELS.values())
+    return side_by_side(statistics.mean(row[key] for row in last) for key in PANELS.values())
 
 
 def equal_seconds(found: dict):
-    """MaxRL after as many seconds as the other took for all of its steps, by two clocks."""
+    """MaxRL after as many seconds as the other took for all of its steps."""
     rows = []
     for seed, method, other in each(found):
         if method in OTHERS:
             maxrl = found["maxrl"][seed]
-            cells = [f"{decile(other)[-1] / 60:.1f}", at_the_end(other)]
-            for clock in (decile, everything):
-                done = int((clock(maxrl) <= clock(other)[-1]).sum())
-                cells += [KEPT * done, at_the_end(maxrl[:done])]
+            end = clock(other)[-1]
+            done = int((clock(maxrl) <= end).sum())
+            cells = [f"{end / 60:.1f}", at_the_end(other), KEPT * done, at_the_end(maxrl[:done])]
             rows.append([f"seed {seed} {METHODS[method]}", *cells])
     ours = ("MaxRL's steps", "MaxRL's pass@1 / pass@32")
-    by_all = [f"by all seconds: {name}" for name in ours]
-    table(["in the seconds of", "minutes", "its pass@1 / pass@32", *ours, *by_all], rows)
+    table(["in the seconds of", "minutes", "its pass@1 / pass@32", *ours], rows)
 
 
 def training(base: str):
-    """The blocks of all runs of a base, over seeds and of each."""
+    """The blocks of all runs of a base over seeds, and who leads when."""
     found = long_runs(base)
     seeds = list(found["maxrl"])
     print(f"\n## {base} base, seeds {', '.join(map(str, seeds))}")
@@ -224,11 +182,8 @@ def training(base: str):
             method: np.stack([means(rows, key, BLOCK) for rows in some.values()])
             for method, some in found.items()
         }
-        lab.over_blocks(f"{name}, {len(seeds)} seeds", curves[name], WHEN)
-    names = [f"seed {seed}: {METHODS[method]}" for seed, method, _ in each(found)]
-    table(["pass@1 / pass@32", *names], zip(WHEN, *(by_block(rows) for *_, rows in each(found))))
+        over_blocks(f"{name}, {len(seeds)} seeds", curves[name], WHEN)
     crossings(curves, seeds)
-    per_run(found, base)
     equal_seconds(found)
 
 
@@ -238,42 +193,27 @@ def needed(times: float, k: int) -> str:
 
 
 def fewer_samples(results: dict):
-    """The samples that one method needs for another's pass@k (Figure 5)."""
-    # Straight lines between powers of two.
-    powers = [2**i for i in range(10)]
-    curves = coverage(results, powers)
-    shown = [3, 6, 8, 9]
-    columns = [f"k = {powers[i]}" for i in shown]
+    """How many times fewer samples MaxRL needs for GRPO's pass@k, of each seed (Figure 5)."""
+    ks = powers(results)
+    shown = [ks.index(k) for k in (8, 64, 256, 512)]
+    found = coverage(results, ks)
     rows = []
-    for name in ("base", "rloo", "grpo"):
-        times = times_fewer(powers, curves[name], curves["maxrl"])  # (3, ks)
-        cells = [[needed(value, powers[i]) for value in times[:, i]] for i in shown]
-        rows.append([name, *(f"{mean} [{least}, {most}]" for mean, least, most in cells)])
-    table(["times fewer samples MaxRL needs for the pass@k of", *columns], rows)
-    for name, whose in (("base", "its base's"), ("grpo", "GRPO's")):
-        rows = []
-        for seed, (one, ours) in enumerate(zip(curves[name], curves["maxrl"])):
-            times = times_fewer(powers, one[None], ours[None], draws=1)[0]
-            rows.append([f"seed {seed}", *(needed(times[i], powers[i]) for i in shown)])
-        table([f"times fewer samples MaxRL needs for {whose} pass@k, by seed", *columns], rows)
-    shown = [0, 1, 3, 6]
-    rows = []
-    for name in ("base", "rloo", "grpo"):
-        need = samples_to_match(powers, curves["maxrl"].mean((0, 1)), curves[name].mean((0, 1)))
-        cells = [f"{need[i]:.0f}" if need[i] < np.inf else "over 512" for i in shown]
-        rows.append([name, *cells])
-    table(["samples needed for MaxRL's pass@k, by", *(f"k = {powers[i]}" for i in shown)], rows)
+    for seed, (grpo, maxrl) in enumerate(zip(found["grpo"], found["maxrl"])):
+        times = times_fewer(ks, grpo, maxrl)
+        rows.append([f"seed {seed}", *(needed(times[i], ks[i]) for i in shown)])
+    title = "times fewer samples MaxRL needs for GRPO's pass@k, by seed"
+    table([title, *(f"k = {ks[i]}" for i in shown)], rows)
 
 
 def unclipped():
-    """pass@1 / pass@32 of one seed of the weak base, with and without clipping at norm 1."""
+    """One seed of the weak base, with and without clipping at norm 1."""
     found, clipped = long_runs("weak", "1e-4-unclipped", ["maxrl", "grpo"]), long_runs("weak")
-    names, columns = [], []
-    for seed, method, rows in each(found):
-        names += [METHODS[method], f"{METHODS[method]}, not clipped"]
-        columns += [by_block(clipped[method][seed]), by_block(rows)]
-    print("\n## Clipping")
-    table([f"weak base, seed {seed}", *names], zip(WHEN, *columns))
+    rows = []
+    for seed, method, run in each(found):
+        ends = at_the_end(clipped[method][seed]), at_the_end(run)
+        rows.append([f"seed {seed} {METHODS[method]}", *ends])
+    title = "weak base, last 100 steps: pass@1 / pass@32"
+    table([title, "clipped", "not clipped"], rows)
 
 
 def chosen_rates(base: str):
@@ -282,9 +222,8 @@ def chosen_rates(base: str):
     for method, rates in THREE_RATES.items():
         cells = []
         for rate in rates:
-            (run,) = (runs("mazes", f"fresh/{base}/", f"-lr{rate}")[method][100],)
-            passed = [row["eval/pass@1"] for row in run if "eval/pass@1" in row]
-            cells.append(f"{statistics.mean(passed[-2:]):.3f}")
+            run = runs("mazes", f"fresh/{base}/", f"-lr{rate}")[method][100]
+            cells.append(f"{statistics.mean(evaluations(run, 1)[-2:]):.3f}")
         rows.append([METHODS[method], *cells])
     table([f"{base} base, seed 100: pass@1 on validation by learning rate", *rates], rows)
 
@@ -298,8 +237,8 @@ def fresh_tables(base: str):
         f"torch {results['torch']}"
     )
     first = SEEDS[base][0]
-    lab.levels(found, KS, runs("mazes", f"fresh/{base}/", "(-lr.*)?"), first)
-    lab.differences(found, KS, f"{base} base, fresh seeds: ", first)
+    levels(found, KS, runs("mazes", f"fresh/{base}/", "(-lr.*)?"), first)
+    differences(found, KS, f"{base} base, fresh seeds: ", first)
     kept = runs("mazes", f"fresh/{base}/", "-lr.*", STEPS)
     # Seed 100 has three rates, each later seed the chosen one.
     equal_seconds({name: {seed: kept[name][seed] for seed in SEEDS[base]} for name in METHODS})
@@ -314,9 +253,9 @@ def one_file(name: str, kept: dict):
         f"\n{name}: {results['split']}, {results['prompts']} mazes x "
         f"{results['samples']} samples, torch {results['torch']}"
     )
-    lab.levels(found, ks, kept)
+    levels(found, ks, kept)
     if all(len(seeds) > 1 for seeds in found.values()):
-        lab.differences(found, ks)
+        differences(found, ks)
 
 
 def tables():
@@ -324,8 +263,8 @@ def tables():
         training(base)
         results = tested(f"mazes/{base}-test.json")
         found = coverage(results, KS)
-        lab.levels(found, KS, runs("mazes", f"{base}/", "(-lr1e-4)?"))
-        lab.differences(found, KS, f"{base} base, ")
+        levels(found, KS, runs("mazes", f"{base}/", "(-lr1e-4)?"))
+        differences(found, KS, f"{base} base, ")
         fewer_samples(results)
     unclipped()
     for base in BASES:

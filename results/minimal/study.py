@@ -45,12 +45,6 @@ def tables():
     seeds = [f"seed {seed}" for seed in SEEDS]
     table(["after 450 steps", *seeds, "mean, 95 % interval"], rows)
     rows = []
-    for method in RULES:
-        means = runs[method][:, :, 1].mean(axis=0)
-        rows.append([METHODS[method], *(f"{p:.3f}" for p in means)])
-    steps = runs["maxrl"][0, :, 0].astype(int)
-    table(["mean pass rate", *(f"step {step}" for step in steps)], rows)
-    rows = []
     for processor, found in read_json("minimal/processors.json").items():
         if processor != "command":
             ours, grpo = found["maxrl"], found["grpo"]

@@ -8,33 +8,35 @@ import numpy as np
 from maxrl.advantages import weight
 from results.lab.data import class_means, class_runs
 from results.lab.figures import curve, panel, seed_curves, seeds_said
-from results.lab.intervals import interval
-from results.lab.runs import evaluation, product
+from results.lab.intervals import interval, side_by_side
+from results.lab.runs import evaluation, product, seed_models, sized
 from results.lab.successes import by_successes
-from results.lab.tables import class_levels, table
+from results.lab.tables import class_levels, summary, table
 
 ORDERS = (1, 4, 16, 64, 256, 1024)
 FEW = (2, 4, 8)
 CLASSES = 200
+COLUMNS = ("pass@1", "pass@25", "top-1")
 SEEDS = range(3)
 TRIED = {"1": ("0.3", "1", "3"), "1024": ("0.1", "0.3", "1")}
 TRAIN = "train.py images_laptop --seed {seed}"
 FROM = f"{TRAIN} --init runs/order/seed{{seed}}/base --lr"
 
 
-def estimator(name: str) -> str:
-    """The options of a run called METHOD-ROLLOUTS or order-ORDER-of-ROLLOUTS."""
-    method, _, rest = name.partition("-")
-    if method == "order":
-        order, _, rest = rest.partition("-of-")
-        method = f"maxrl_order --estimator.order {order}"
-    return f" --estimator {method} --rollouts {rest or 1}"
+def options_of(arm: str) -> str:
+    """The options of METHOD-ROLLOUTS or order-ORDER-of-ROLLOUTS."""
+    method, *rest = arm.split("-")
+    if method != "order":
+        return sized(arm)
+    order, _, rollouts = rest
+    return f"--estimator maxrl_order --estimator.order {order} --rollouts {rollouts}"
 
 
-def named(names, before: str, words: str) -> dict:
+def of_seeds(names, before: str, words: str) -> dict:
+    """A run of each of these names and seeds; `before` goes before the name."""
     made = {}
     for name in names:
-        made |= product(f"seed{{seed}}/{before}{name}", words + estimator(name), seed=SEEDS)
+        made |= product(f"seed{{seed}}/{before}{name}", f"{words} {options_of(name)}", seed=SEEDS)
     return made
 
 
@@ -42,36 +44,33 @@ PATH = [f"order-{T}-of-1024" for T in ORDERS]
 SCRATCH = ["rloo-1024", *PATH, "maxrl-1024", "supervised"]
 SOME = [name for N in FEW for name in (f"maxrl-{N}", f"order-{N - 1}-of-{N}", f"order-{N}-of-{N}")]
 BASE = f"{TRAIN} --estimator supervised --rollouts 1 --stop-at-pass .2"
+BELOW = [*PATH, "supervised"]
 RUNS = {
-    "scratch": named(SCRATCH, "", TRAIN),
+    "scratch": of_seeds(SCRATCH, "", TRAIN),
     "bases": product("seed{seed}/base", BASE, seed=(*SEEDS, 100)),
     "rates": product(
         "seed{seed}/maxrl-4-lr{rate}",
-        f"{FROM} {{rate}} --estimator maxrl --rollouts 4",
+        f"{FROM} {{rate}} {sized('maxrl-4')}",
         seed=[100],
         rate=(0.03, 0.1, 0.3, 1.0),
     ),
-    "few": named(SOME, "few-", f"{FROM} 0.3"),
-    "base-path": named([*PATH, "supervised"], "from-base-", f"{FROM} 0.3"),
+    "few": of_seeds(SOME, "few-", f"{FROM} 0.3"),
+    "base-path": of_seeds(BELOW, "from-base-", f"{FROM} 0.3"),
     "own": {},
 }
 for T, rates in TRIED.items():
-    words = f"{FROM} {{rate}} --estimator maxrl_order --estimator.order {T} --rollouts 1024"
+    words = f"{FROM} {{rate}} {options_of(f'order-{T}-of-1024')}"
     name = f"own/seed{{seed}}/order-{T}-lr{{rate}}"
     RUNS["own"] |= product(name, words, seed=SEEDS, rate=rates)
 TESTED = [*SCRATCH, "base", *(f"few-{name}" for name in SOME)]
-TESTED += [f"from-base-{name}" for name in (*PATH, "supervised")]
+TESTED += [f"from-base-{name}" for name in BELOW]
 OWN = [f"order-{T}-lr{rate}" for T, rates in TRIED.items() for rate in rates]
 HOW = "--split test --k 1,25"
 TESTS = {
     "test.json": evaluation(
-        f"{HOW} --against supervised",
-        {name: f"order/seed{{seed}}/{name}" for name in TESTED},
-        seed=SEEDS,
+        f"{HOW} --against supervised", seed_models("order", TESTED), seed=SEEDS
     ),
-    "own-test.json": evaluation(
-        HOW, {name: f"order/own/seed{{seed}}/{name}" for name in OWN}, seed=SEEDS
-    ),
+    "own-test.json": evaluation(HOW, seed_models("order/own", OWN), seed=SEEDS),
 }
 MEANS = set(TESTS)
 
@@ -88,23 +87,20 @@ def title(name: str) -> str:
     return {"rloo": "RLOO, 1,024 rollouts", "supervised": "cross-entropy", "base": "before"}[method]
 
 
-def levels_and_few(found: dict):
-    below = ["base", *(f"from-base-{name}" for name in (*PATH, "supervised"))]
+def starts(found: dict):
+    """pass@1, pass@25 and top-1 of every start and order."""
+    below = ["base", *(f"from-base-{name}" for name in BELOW)]
     few = ["base", *(f"few-{name}" for name in SOME)]
-    for names, what in (
-        (SCRATCH, "from scratch"),
-        (below, "from a model with pass@1 .31 (.2 on validation)"),
-    ):
-        class_levels(found, names, 25, what, title)
+    class_levels("from scratch", found, SCRATCH, 25, title)
+    class_levels("from a model with pass@1 .31 (.2 on validation)", found, below, 25, title)
     same()
-    class_levels(found, few, 25, "few rollouts", title)
-    rows = []
+    class_levels("few rollouts", found, few, 25, title)
+    gaps = {}
     for N in FEW:
         for order in (N - 1, N):
-            gaps = found[f"few-maxrl-{N}"] - found[f"few-order-{order}-of-{N}"]
-            cells = [interval(gap, "+") for gap in gaps]
-            rows.append([f"order {order} of {N} rollouts", *cells])
-    table(["Algorithm 1 minus, 95 % over seeds", "pass@1", "pass@25", "top-1"], rows)
+            gap = found[f"few-maxrl-{N}"] - found[f"few-order-{order}-of-{N}"]
+            gaps[f"order {order} of {N} rollouts"] = gap
+    summary("Algorithm 1 minus, 95 % over seeds", COLUMNS, gaps, "+")
 
 
 def same():
@@ -122,57 +118,41 @@ def same():
     )
 
 
-def rates_of_few():
-    """Of Algorithm 1 with 4 rollouts, on seed 100."""
-    found = {run["lr"]: run for name, run in class_runs("order").items() if "/maxrl-4-lr" in name}
-    rates = sorted(found)
-    cells = [f"{found[rate]['pass@1'][-1]:.3f}" for rate in rates]
-    columns = [f"{rate:g}" for rate in rates]
-    table(["learning rate, seed 100, validation", *columns], [["pass@1", *cells]])
-
-
 def own_rates():
     """Orders 1 and 1,024 from the trained models, three rates each; validation chooses."""
     kept = class_runs("order")
     found = class_means("order/own-test.json", (1, 25))
-    validation = {}
-    for name in OWN:
-        last = [kept[f"own/seed{seed}/{name}"]["pass@1"][-1] for seed in SEEDS]
-        validation[name] = statistics.mean(last)
     rows, best = [], {}
     for T, rates in TRIED.items():
-        names = {rate: f"order-{T}-lr{rate}" for rate in rates}
-        best[T] = max(names.values(), key=validation.get)
-        for rate, name in names.items():
+        validation = {}
+        for rate in rates:
+            name = f"order-{T}-lr{rate}"
+            last = [kept[f"own/seed{seed}/{name}"]["pass@1"][-1] for seed in SEEDS]
+            validation[name] = statistics.mean(last)
             ones = found[name][0]
-            each = " / ".join(f"{value:.3f}" for value in ones)
-            rows.append(
-                [f"order {int(T):,}", rate, f"{validation[name]:.3f}", interval(ones), each]
-            )
+            cells = [f"{validation[name]:.3f}", interval(ones), side_by_side(ones)]
+            rows.append([f"order {int(T):,}", rate, *cells])
+        best[T] = max(validation, key=validation.get)
     columns = ("rate", "pass@1, validation", "pass@1, test", "of each seed")
     table(["from the trained models", *columns], rows)
-    rows = []
-    for what, more, less in (
-        ("rate .3 for both", "order-1024-lr0.3", "order-1-lr0.3"),
-        ("each its best rate on validation", best["1024"], best["1"]),
-    ):
-        rows.append([what, *(interval(gap, "+") for gap in found[more] - found[less])])
-    table(["order 1,024 minus order 1, 95 % over seeds", "pass@1", "pass@25", "top-1"], rows)
+    gaps = {
+        "rate .3 for both": found["order-1024-lr0.3"] - found["order-1-lr0.3"],
+        "each its best rate on validation": found[best["1024"]] - found[best["1"]],
+    }
+    summary("order 1,024 minus order 1, 95 % over seeds", COLUMNS, gaps, "+")
 
 
-def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
+def noise(name: str, p: float, N: int, classes: int, **options) -> float:
     """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
 
     The model gives the right class p, and each of the others the same. The sum over K, the number
     of successes, is exact.
     """
-    N = rollouts
     q = (1 - p) / (classes - 1)
     success, failure = (values.numpy() for values in by_successes(name, N, **options))
     K = np.arange(N + 1)
     F = N - K
-    log_choose = [math.lgamma(N + 1) - math.lgamma(k + 1) - math.lgamma(N - k + 1) for k in K]
-    chance = np.exp(np.array(log_choose) + K * math.log(p) + F * math.log1p(-p))
+    chance = [math.comb(N, k) for k in K] * p**K * (1 - p) ** F
     # The score of class c is e_c - pi. A wrong class is drawn m times of F.
     m = F / (classes - 1)
     m2 = m * (1 - 1 / (classes - 1)) + m**2  # the mean of m^2
@@ -184,27 +164,9 @@ def noise(name: str, p: float, rollouts: int, classes: int, **options) -> float:
     return math.sqrt(max(second - mean**2, 0)) / mean
 
 
-def noises():
-    ps = (0.005, 0.1, 0.3, 0.6, 0.9)
-    rows = []
-    for run in (*PATH, "maxrl-1024", *SOME):
-        N = int(run.rpartition("-")[2])
-        name, options = "maxrl", {}
-        if run.startswith("order"):
-            name, options = "maxrl_order", {"order": int(run.split("-")[1])}
-        cells = []
-        for p in ps:
-            size = noise(name, p, N, CLASSES, **options)
-            cells.append(f"{weight(name, p, rollouts=N, **options):.3g} / {size:.3g}")
-        rows.append([title(run), *cells])
-    table(["weight / noise", *(f"p = {p:g}" for p in ps)], rows)
-
-
 def tables():
-    levels_and_few(class_means("order/test.json", (1, 25)))
-    rates_of_few()
+    starts(class_means("order/test.json", (1, 25)))
     own_rates()
-    noises()
 
 
 def figure_order() -> dict:

@@ -3,14 +3,13 @@
 import numpy as np
 
 from maxrl.run.table import coverage
-from results.lab.data import by_seed, means, runs, tested
+from results.lab.data import by_seed, in_blocks, means, runs, tested
 from results.lab.figures import level, panel, seed_curves
-from results.lab.intervals import ahead, interval
-from results.lab.runs import evaluation, product
-from results.lab.tables import lead_cells, lead_columns, pass_columns, table
+from results.lab.intervals import ahead, interval, side_by_side
+from results.lab.runs import evaluation, from_bases, product, seed_models, sized
+from results.lab.tables import leads, pass_columns, table
 
-STEPS, KEPT, BLOCK = 1000, 5, 100
-ROWS = BLOCK // KEPT
+STEPS, BLOCK = 1000, 100
 ARMS = {  # as people read them
     "maxrl-16x32": "MaxRL 16 x 32",
     "maxrl_rare-16x32": "rare side 16 x 32",
@@ -37,30 +36,32 @@ TIMED = (4, 5)  # the seeds whose runs had a core for themselves
 SOME = [arm for arm in ARMS if arm not in ("maxrl_rare-32x16", "grpo-32x16", "rloo-16x32")]
 IMAGES = ("supervised-1", "maxrl-1024", "maxrl_rare-1024", "maxrl_rare-64,64,128,256,512")
 KS = [1, 8, 64, 512]
-OWN = "--task.directory data/maze/9x9-price --seed {seed}"
+OWN = "--task.directory data/maze/9x9-price"
+RL = f"train.py maze9_laptop {OWN} --steps 1000 --eval-every 100 --keep 1"
 
 
 def mazes(seeds, arms) -> dict:
     """Bases, and runs of ESTIMATOR-PROMPTSxROLLOUTS from them."""
-    made = product("seed{seed}/base", f"train.py maze9_laptop_sft {OWN}", seed=seeds)
+    options = {}
     for arm in arms:
         estimator, _, size = arm.partition("-")
         prompts, rollouts = size.split("x")
-        words = f"train.py maze9_laptop {OWN} --steps 1000 --eval-every 100 --keep 1"
-        words += f" --estimator {estimator} --prompts {prompts} --rollouts {rollouts}"
-        words += " --init runs/price/seed{seed}/base"
-        made |= product(f"seed{{seed}}/{arm}", words, seed=seeds)
-    return made
+        options[arm] = f"{sized(f'{estimator}-{rollouts}')} --prompts {prompts}"
+    return from_bases("price", f"train.py maze9_laptop_sft {OWN}", RL, options, seeds)
 
 
 def image_runs(classes: int, steps: int, rate: float, k: int) -> dict:
+    """Drawn images of so many classes, seeds 4 to 6."""
+    twentieth = steps // 20
+    words = (
+        f"train.py images_laptop --task.directory glyphs/{classes}x32 --steps {steps} --lr {rate} "
+        f"--warmup-steps {twentieth} --eval-every {twentieth} --eval-k 1,{k} --keep 1 "
+        "--seed {seed} {options}"
+    )
     made = {}
     for arm in IMAGES:
-        estimator, _, rollouts = arm.partition("-")
-        words = f"train.py images_laptop --task.directory glyphs/{classes}x32 --steps {steps}"
-        words += f" --estimator {estimator} --rollouts {rollouts} --lr {rate} --seed {{seed}}"
-        words += f" --warmup-steps {steps // 20} --eval-every {steps // 20} --eval-k 1,{k} --keep 1"
-        made |= product(f"images{classes}/seed{{seed}}/{arm}", words, seed=range(4, 7))
+        name = f"images{classes}/seed{{seed}}/{arm}"
+        made |= product(name, words, seed=range(4, 7), options=[sized(arm)])
     return made
 
 
@@ -73,10 +74,11 @@ RUNS = {
 PLANNED = {"more": "three arms of seeds 5 and 6, all of seed 7: 1.5"}
 TESTS = {}
 for seed, arms in ((4, ARMS), (5, SOME), (6, SOME)):
-    models = {arm: f"price/seed{seed}/{arm}" for arm in ("base", *arms)}
-    TESTS[f"test-seed{seed}.json"] = evaluation("--prompts 256 --samples 512", models)
+    models = seed_models("price", ["base", *arms])
+    words = evaluation("--prompts 256 --samples 512", models, seed=[seed])
+    TESTS[f"test-seed{seed}.json"] = words
 for classes, k, last in ((200, 25, 7), (1000, 128, 6)):
-    models = {arm: f"price/images{classes}/seed{{seed}}/{arm}" for arm in IMAGES}
+    models = seed_models(f"price/images{classes}", IMAGES)
     words = evaluation(f"--split test --k 1,{k}", models, seed=range(4, last))
     TESTS[f"test{classes}.json"] = words
 
@@ -90,25 +92,19 @@ def arm_runs() -> dict[str, dict[int, list[dict]]]:
 def tests(ks: list[int]) -> dict[str, dict[int, np.ndarray]]:
     """{arm: {seed: pass@k on the test mazes, (ks,)}}, the base's first."""
     found = by_seed("price", "test", ks)
-    return {
-        name: {seed: values.mean(0) for seed, values in found[name].items()}
-        for name in ("base", *ARMS)
-    }
-
-
-def paired_by_seed(ours: dict, others: dict) -> np.ndarray:
-    """Ours minus the others, (seeds, ...), of the seeds that both have."""
-    return np.array([ours[seed] - others[seed] for seed in ours if seed in others])
+    means = {}
+    for name in ("base", *ARMS):
+        means[name] = {seed: values.mean(0) for seed, values in found[name].items()}
+    return means
 
 
 def against(rows: list[dict], what: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps, rollouts or seconds after each block of steps, and the mean reward of the block."""
     ends = np.arange(BLOCK, STEPS + 1, BLOCK)
-    if what != "steps":
-        each = np.array([row[what] for row in rows])
-        if what == "seconds":  # of a block's median step: the machine had other work in some
-            each = np.median(each.reshape(-1, ROWS), axis=1).repeat(ROWS)
-        ends = KEPT * each.cumsum()[ROWS - 1 :: ROWS]
+    if what == "rollouts":
+        ends = BLOCK * means(rows, what, BLOCK).cumsum()
+    elif what == "seconds":  # of a block's median step: the machine had other work in some
+        ends = BLOCK * np.median(in_blocks(rows, what, BLOCK), 1).cumsum()
     return ends, means(rows, "reward", BLOCK)
 
 
@@ -116,23 +112,31 @@ def of_timed(seeds: dict) -> list:
     return [rows for seed, rows in seeds.items() if seed in TIMED]
 
 
+def curves_against(seeds: dict, what: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """against() of every run; seconds of the timed ones alone."""
+    some = of_timed(seeds) if what == "seconds" else seeds.values()
+    return [against(rows, what) for rows in some]
+
+
 def at_end(rows: list[dict], key: str) -> float:
     """A metric's mean over the last block."""
-    return np.mean([row[key] for row in rows[-ROWS:]])
+    return means(rows, key, BLOCK)[-1]
 
 
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
     lines = []
     for arm, seeds in found.items():
-        rollouts = np.array([[row["rollouts"] for row in rows] for rows in seeds.values()]).mean(0)
         timed = of_timed(seeds)
+        rollouts = np.mean([means(rows, "rollouts", BLOCK) for rows in seeds.values()], 0)
         seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([against(rows, "seconds")[0][-1] for rows in timed]) / 60
-        solved = np.mean([[row["solved"] for row in rows[-ROWS:]] for rows in seeds.values()])
-        cells = [f"{rollouts[:ROWS].mean():.0f}, {rollouts[-ROWS:].mean():.0f}", f"{seconds:.2f}"]
-        cells += [f"{minutes:.1f}", interval([at_end(rows, "reward") for rows in seeds.values()])]
-        lines.append([ARMS[arm], len(seeds), *cells, f"{solved:.3f}"])
+        ones, solved = (
+            [at_end(rows, key) for rows in seeds.values()] for key in ("reward", "solved")
+        )
+        cells = [f"{rollouts[0]:.0f}, {rollouts[-1]:.0f}", f"{seconds:.2f}", f"{minutes:.1f}"]
+        cells += [interval(ones), f"{np.mean(solved):.3f}"]
+        lines.append([ARMS[arm], len(seeds), *cells])
     seconds = f"seconds a step, median of seeds {', '.join(map(str, TIMED))}"
     columns = ["arm", "seeds", "rollouts a step: first, last 100", seconds, "minutes in all"]
     table([*columns, "pass@1 of the last 100 steps", "with a success"], lines)
@@ -144,56 +148,50 @@ def ends_by_seed(found: dict):
     everyone = found["maxrl-16x32"]
     lines = []
     for arm, seeds in found.items():
-        cells = []
-        for seed in everyone:
-            cell = "not run"
-            if rows := seeds.get(seed):
-                keys = ("reward", "frac_reward_zero_mean", "completions/mean_length")
-                one, zero, tokens = (at_end(rows, key) for key in keys)
-                cell = f"{one:.3f} / {1 - zero:.2f}, {tokens:.0f}"
-            cells.append(cell)
-        lines.append([ARMS[arm], *cells])
+        cells = dict.fromkeys(everyone, "not run")
+        for seed, rows in seeds.items():
+            keys = ("reward", "frac_reward_zero_mean", "completions/mean_length")
+            one, zero, tokens = (at_end(rows, key) for key in keys)
+            cells[seed] = f"{one:.3f} / {1 - zero:.2f}, {tokens:.0f}"
+        lines.append([ARMS[arm], *cells.values()])
     title = "last 100 steps: pass@1 / with a success, tokens"
     table([title, *(f"seed {seed}" for seed in everyone)], lines)
 
 
 def equal(found: dict):
-    """pass@1 of training after equal steps, rollouts and seconds: as much as every arm has used,
-    rollouts of all seeds, seconds of the timed ones."""
-    every = [rows for seeds in found.values() for rows in seeds.values()]
-    timed = [rows for seeds in found.values() for rows in of_timed(seeds)]
-    rollouts = min(against(rows, "rollouts")[0][-1] for rows in every)
-    seconds = min(against(rows, "seconds")[0][-1] for rows in timed)
+    """pass@1 of training after as many rollouts as every run has used, and after as many seconds
+    as every timed one."""
+    cells = {arm: [] for arm in found}
+    least = {}
+    for what in ("rollouts", "seconds"):
+        curves = {arm: curves_against(seeds, what) for arm, seeds in found.items()}
+        least[what] = min(x[-1] for some in curves.values() for x, _ in some)
+        for arm, some in curves.items():
+            # Between two blocks by a straight line.
+            cells[arm].append([np.interp(least[what], *curve) for curve in some])
     lines = []
-    for arm, seeds in found.items():
-        # Between two blocks by a straight line.
-        late = [np.interp(seconds, *against(rows, "seconds")) for rows in of_timed(seeds)]
-        drawn = [np.interp(rollouts, *against(rows, "rollouts")) for rows in seeds.values()]
-        last = interval([against(rows, "steps")[1][-1] for rows in seeds.values()])
-        lines.append([ARMS[arm], last, interval(drawn), " / ".join(f"{v:.3f}" for v in late)])
-    table(
-        [
-            "pass@1 of training",
-            f"after {STEPS} steps",
-            f"after {rollouts / 1000:.0f},000 rollouts",
-            f"after {seconds:.0f} s (seeds {', '.join(map(str, TIMED))})",
-        ],
-        lines,
-    )
+    for arm, (drawn, late) in cells.items():
+        lines.append([ARMS[arm], interval(drawn), side_by_side(late)])
+    rollouts = f"after {least['rollouts'] / 1000:.0f},000 rollouts"
+    seconds = f"after {least['seconds']:.0f} s (seeds {', '.join(map(str, TIMED))})"
+    table(["pass@1 of training", rollouts, seconds], lines)
 
 
 def on_mazes(found: dict):
     """pass@k on the test mazes, and differences paired by seed."""
-    lines = []
+    lines, pairs = [], {}
     for name, seeds in found.items():
         cells = map(interval, np.array(list(seeds.values())).T)
         lines.append([ARMS.get(name, "before RL"), ", ".join(map(str, seeds)), *cells])
     table(["test", "seeds", *pass_columns(KS)], lines)
-    lines = []
     for ours, other in PAIRS:
-        gaps = paired_by_seed(found[ours], found[other])
-        lines.append([f"{ARMS[ours]} minus {ARMS[other]}", *lead_cells(gaps.T)])
-    table(["test, paired by seed", *lead_columns(KS)], lines)
+        gaps = [
+            values - found[other][seed]
+            for seed, values in found[ours].items()
+            if seed in found[other]
+        ]
+        pairs[f"{ARMS[ours]} minus {ARMS[other]}"] = np.transpose(gaps)
+    leads("test, paired by seed", pass_columns(KS), pairs)
 
 
 def on_images(classes: int, k: int):
@@ -237,8 +235,7 @@ def price() -> dict:
     ):
         lines = []
         for arm, name in shown.items():
-            seeds = of_timed(found[arm]) if what == "seconds" else found[arm].values()
-            curves = [against(rows, what) for rows in seeds]
+            curves = curves_against(found[arm], what)
             # As far as all seeds go.
             first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
             x = np.linspace(first, last, 10)

@@ -1,7 +1,6 @@
 """SmolLM2-135M on GSM8K: NAME-TEMPERATURE.jsonl is what verdicts.py wrote, a line a problem."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -10,9 +9,8 @@ from results.lab.data import RESULTS, means, runs
 from results.lab.figures import SOLVED, curve, level, panel
 from results.lab.intervals import with_error
 from results.lab.runs import product
-from results.lab.tables import pass_columns, table
+from results.lab.tables import pass_columns, summary, table
 
-STUDY = RESULTS / "smollm2"
 SFT = "train.py gsm8k_smollm2_135m_sft --steps"
 RL = "train.py gsm8k_smollm2_135m --init runs/smollm2/base --seed {seed} --estimator {method}"
 RUNS = {
@@ -24,12 +22,6 @@ RUNS = {
     | product("seed{seed}/{method}", RL, seed=[0], method=["maxrl", "rloo"]),
 }
 KEPT_STEPS = 1
-# How a file is called, and how many samples a problem has there.
-SAMPLED = {
-    "before": ("as it is", 8),
-    "base20": ("after 20 steps of warm-up", 16),
-    "base": ("after 30 steps: the base", 16),
-}
 DRAWN = {"maxrl_rare": "rounds"}
 KS = [1, 2, 4, 8, 16]
 
@@ -41,88 +33,80 @@ def samples_of(model: str, temperature: str, how: str) -> list[str]:
     return words.split()
 
 
-WIDE = "--prompts 128 --samples 16 --max-response 192"
+CHECKPOINT = "data/smollm2/135m-instruct"
+SHORT = "--samples 8 --max-response 256 --prompts"
+WIDE = "--samples 16 --max-response 192 --prompts"
 TESTS = {
-    "before-0.6.jsonl": samples_of(
-        "data/smollm2/135m-instruct", "0.6", "--prompts 64 --samples 8 --max-response 256"
-    ),
-    "before-1.0.jsonl": samples_of(
-        "data/smollm2/135m-instruct", "1.0", "--prompts 32 --samples 8 --max-response 256"
-    ),
-    "base-1.0.jsonl": samples_of(
-        "runs/smollm2/base", "1.0", "--prompts 64 --samples 16 --max-response 192"
-    ),
+    "before-0.6.jsonl": samples_of(CHECKPOINT, "0.6", f"{SHORT} 64"),
+    "before-1.0.jsonl": samples_of(CHECKPOINT, "1.0", f"{SHORT} 32"),
+    "base20-0.6.jsonl": samples_of("runs/smollm2/base20", "0.6", f"{WIDE} 128"),
+    "base-0.6.jsonl": samples_of("runs/smollm2/base", "0.6", f"{WIDE} 128"),
+    "base-1.0.jsonl": samples_of("runs/smollm2/base", "1.0", f"{WIDE} 64"),
 }
-for stage in RUNS.values():
-    for name in stage:
-        words = samples_of(f"runs/smollm2/{name}", "0.6", WIDE)
-        TESTS[f"{name.replace('/', '-')}-0.6.jsonl"] = words
+TITLES = {
+    "before": "as it is",
+    "base20": "after 20 steps of warm-up",
+    "base": "after 30 steps: the base",
+}
+TRAINED = {}  # {name of a run's tests: its method}
+for run in sorted(RUNS["rounds"] | RUNS["at-once"]):
+    name = run.replace("/", "-")
+    TRAINED[name] = name.partition("-")[2]
+    TESTS[f"{name}-0.6.jsonl"] = samples_of(f"runs/smollm2/{run}", "0.6", f"{WIDE} 128")
 
 
-def read_lines(name: str) -> list[dict]:
-    return [json.loads(row) for row in (STUDY / name).read_text().splitlines()]
+def read_lines(file: str) -> list[dict]:
+    text = (RESULTS / "smollm2" / file).read_text()
+    return [json.loads(row) for row in text.splitlines()]
 
 
 def samples():
     """Every file of samples; the errors are standard errors over problems."""
-
-    def place(file: Path) -> tuple[int, str]:
-        name = file.stem.rsplit("-", 1)[0]
-        return [*SAMPLED, name].index(name), file.stem
-
     rows = []
-    for file in sorted(STUDY.glob("*-*.jsonl"), key=place):
-        name, temperature = file.stem.rsplit("-", 1)
-        title, n = SAMPLED.get(name, (name.replace("-", " "), 16))
-        lines = read_lines(file.name)
+    for file, words in TESTS.items():
+        name, _, temperature = file.removesuffix(".jsonl").rpartition("-")
+        n = int(words[words.index("--samples") + 1])
+        lines = read_lines(file)
         cells = [temperature, f"{len(lines)} x {n}"]
         for verdict in ("boxed", "published"):
             counts = np.array([line[verdict] for line in lines])
             cells += [with_error(pass_at_k(n, counts, k)) for k in (1, 8)]
         for key in ("with_box", "cut"):
             cells.append(f"{np.mean([line[key] for line in lines]) / n:.3f}")
-        rows.append([title, *cells, f"{np.mean([line['tokens'] for line in lines]):.0f}"])
+        cells.append(f"{np.mean([line['tokens'] for line in lines]):.0f}")
+        rows.append([TITLES.get(name, name.replace("-", " ")), *cells])
     verdicts = [f"{verdict} pass@{k}" for verdict in ("boxed", "published") for k in (1, 8)]
     columns = ["model, standard error over problems", "temperature", "problems x samples"]
     table([*columns, *verdicts, "with a box", "cut", "tokens"], rows)
 
 
-def solved(name: str, k: int) -> np.ndarray:
-    """pass@k of every problem by the boxed verdict, with 16 samples."""
-    counts = [row["boxed"] for row in read_lines(f"{name}-0.6.jsonl")]
-    return pass_at_k(16, np.array(counts), k)
+def solved(name: str, ks) -> np.ndarray:
+    """pass@k (ks, problems) by the boxed verdict, with 16 samples."""
+    counts = np.array([row["boxed"] for row in read_lines(f"{name}-0.6.jsonl")])
+    return np.array([pass_at_k(16, counts, k) for k in ks])
 
 
 def gains():
     """Each run minus the base and minus GRPO of its seed, by the boxed verdict; the errors are
     paired over problems."""
-    names = [file.stem.removesuffix("-0.6") for file in sorted(STUDY.glob("seed*-0.6.jsonl"))]
-    for against in ("base", "grpo"):
-        rows = []
-        for name in names:
-            seed, method = name.split("-")
-            other = against if against == "base" else f"{seed}-{against}"
-            if method != against:
-                gaps = [solved(name, k) - solved(other, k) for k in (1, 8, 16)]
-                rows.append([name.replace("-", " "), *(with_error(gap, "+") for gap in gaps)])
-        what = "the base" if against == "base" else "GRPO of its seed"
-        table([f"run minus {what}, paired over problems", *pass_columns((1, 8, 16))], rows)
-
-
-def in_seed_order() -> list[tuple[str, str, list[dict]]]:
-    """(method, run, its steps) by seed."""
-    found = [
-        (f"seed{seed}-{method}", method, rows)
-        for method, seeds in runs("smollm2").items()
-        for seed, rows in seeds.items()
-    ]
-    return sorted(found, key=lambda run: run[0])
+    ks = (1, 8, 16)
+    of_base, of_grpo = {}, {}
+    for name, method in TRAINED.items():
+        row = name.replace("-", " ")
+        of_base[row] = solved(name, ks) - solved("base", ks)
+        if method != "grpo":
+            of_grpo[row] = solved(name, ks) - solved(name.replace(method, "grpo"), ks)
+    for what, gaps in (("the base", of_base), ("GRPO of its seed", of_grpo)):
+        title = f"run minus {what}, paired over problems"
+        summary(title, pass_columns(ks), gaps, "+", with_error)
 
 
 def by_thirds():
     """Every run of RL: rewards and shares of prompts with a success are means of thirds."""
+    found = runs("smollm2")
     rows = []
-    for name, _, run in in_seed_order():
+    for name, method in TRAINED.items():
+        run = found[method][int(name[4])]
         cells = [len(run), f"{sum(row['seconds'] for row in run) / 3600:.2f}"]
         cells.append(f"{sum(row['rollouts'] for row in run):.0f}")
         for key in ("reward", "solved"):
@@ -141,15 +125,15 @@ def tables():
 
 def smollm2() -> dict:
     """A real model: test problems, and the training prompts with a success."""
-    tested = [curve("base", KS, [solved("base", k).mean() for k in KS])]
+    found = runs("smollm2")
+    tested = [curve("base", KS, solved("base", KS).mean(1))]
     trained = []
-    order = ("maxrl_rare", "grpo", "maxrl", "rloo")
-    for name, method, rows in sorted(in_seed_order(), key=lambda run: order.index(run[1])):
+    for method in ("maxrl_rare", "grpo", "maxrl", "rloo"):
         drawn = DRAWN.get(method, method)
-        if (STUDY / f"{name}-0.6.jsonl").exists():
-            tested.append(curve(drawn, KS, [solved(name, k).mean() for k in KS]))
-        values = means(rows, "solved", 10)
-        trained.append(curve(drawn, 5 + 10 * np.arange(len(values)), values))
+        for seed, rows in found[method].items():
+            tested.append(curve(drawn, KS, solved(f"seed{seed}-{method}", KS).mean(1)))
+            values = means(rows, "solved", 10)
+            trained.append(curve(drawn, 5 + 10 * np.arange(len(values)), values))
     axes = {"xscale": "log", "xticks": KS}
     return {
         "title": "SmolLM2-135M on GSM8K: no clear gain, and seeds differ more than methods",

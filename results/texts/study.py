@@ -3,70 +3,42 @@
 import numpy as np
 
 from maxrl.plots import called
-from maxrl.run.table import coverage, powers
+from maxrl.run.table import coverage
 from results.lab.data import by_seed, paired, runs, tested
-from results.lab.figures import SOLVED, block_curves, level, panel, seed_curves, seeds_said
-from results.lab.intervals import ahead, interval, with_error
-from results.lab.runs import evaluation, product
-from results.lab.tables import differences, lead_cells, lead_columns, levels, pass_columns, table
+from results.lab.figures import (
+    SOLVED,
+    block_curves,
+    coverage_curves,
+    level,
+    panel,
+    seeds_said,
+)
+from results.lab.intervals import ahead, interval, side_by_side, with_error
+from results.lab.runs import evaluation, from_bases, seed_models
+from results.lab.tables import differences, leads, levels, pass_columns, summary, table
 
 TASKS = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}
 KS = [1, 8, 64, 256]
-METHODS = ("maxrl", "grpo")
+METHODS = {name: f"--estimator {name}" for name in ("maxrl", "grpo")}
+MODELS = ("base", "grpo", "maxrl")
 FILE = "results/texts/tasks.py"
-SEED = "--seed {seed}"
-
-
-def of_task(name: str, base: str, rl: str, seeds) -> dict:
-    """The warm-up of each seed, and both methods from there."""
-    made = product(f"{name}/seed{{seed}}/base", f"train.py {base} {SEED}", seed=seeds)
-    words = (
-        f"train.py {rl} {SEED} --estimator {{method}} --init runs/texts/{name}/seed{{seed}}/base"
-    )
-    return made | product(f"{name}/seed{{seed}}/{{method}}", words, seed=seeds, method=METHODS)
-
-
-RUNS = {"words": of_task("words", "gsm8k_laptop_sft", "gsm8k_laptop", range(3))}
-MODELS = {name: f"texts/words/seed{{seed}}/{name}" for name in ("base", "grpo", "maxrl")}
+WORDS = ("train.py gsm8k_laptop_sft", "train.py gsm8k_laptop")
+RUNS = {"words": from_bases("texts/words", *WORDS, METHODS, range(3))}
 TESTS = {
-    "words-test.json": evaluation("--prompts 256 --samples 64 --k 1,8,64", MODELS, seed=range(3))
+    "words-test.json": evaluation(
+        "--prompts 256 --samples 64 --k 1,8,64", seed_models("texts/words", MODELS), seed=range(3)
+    )
 }
 for task, named in TASKS.items():
-    RUNS[task] = of_task(task, f"{FILE}:{task}_sft", f"{FILE}:{task}", range(5))
+    recipes = f"train.py {FILE}:{task}_sft", f"train.py {FILE}:{task}"
+    RUNS[task] = from_bases(f"texts/{task}", *recipes, METHODS, range(5))
+    how = f"--task {FILE}:{named} --prompts 256 --samples 256"
     for seed in range(5):
-        models = {name: f"texts/{task}/seed{seed}/{name}" for name in MODELS}
-        words = evaluation(f"--task {FILE}:{named} --prompts 256 --samples 256", models)
+        words = evaluation(how, seed_models(f"texts/{task}", MODELS), seed=[seed])
         TESTS[f"{task}-test-seed{seed}.json"] = words
 
 
-def small_task(task: str, ks) -> dict[str, np.ndarray]:
-    """{model: pass@k, (seeds, prompts, ks)} of a small task."""
-    found = by_seed("texts", f"{task}-test", ks)
-    return {name: np.stack(list(seeds.values())) for name, seeds in found.items()}
-
-
-def small_tables():
-    found = {task: small_task(task, KS) for task in TASKS}
-    rows = []
-    for task, models in found.items():
-        kept = runs("texts", f"{task}/")
-        for name, seeds in models.items():
-            shares = [row["clipped"] for rows in kept[name].values() for row in rows]
-            means = map(interval, seeds.mean(1).T)
-            rows.append([f"`{task}`", called(name), *means, f"{np.mean(shares):.0%}"])
-    table(["task", "model, 95 % over seeds", *pass_columns(KS), "steps clipped"], rows)
-    gaps = {f"`{task}`": models["maxrl"] - models["grpo"] for task, models in found.items()}
-    over_all = ([task, *lead_cells(gap.mean(1).T)] for task, gap in gaps.items())
-    table(["MaxRL minus GRPO, 95 % over seeds", *lead_columns(KS)], over_all)
-    rows = []
-    for task, gap in gaps.items():
-        for seed, values in enumerate(gap):
-            cells = [with_error(column, "+") for column in values.T]
-            rows.append([f"{task}, seed {seed}", *cells])
-    table(["MaxRL minus GRPO, standard error over prompts", *pass_columns(KS)], rows)
-
-
-def tables():
+def word_problem_tables():
     results = tested("texts/words-test.json")
     ks = [1, 8, 64]
     found = coverage(results, ks)
@@ -75,13 +47,36 @@ def tables():
     votes: dict[str, list] = {}  # {name: right votes, (seeds,)}
     for row in results["checkpoints"]:
         votes.setdefault(row["name"], []).append(np.mean(row["majority"]))
-    rows = []
-    for name, right in votes.items():
-        rows.append([called(name), interval(right), " / ".join(f"{value:.3f}" for value in right)])
+    rows = [[called(name), interval(right), side_by_side(right)] for name, right in votes.items()]
     gap = np.array(votes["maxrl"]) - votes["grpo"]
     rows.append(["MaxRL minus GRPO", interval(gap, "+"), ahead(gap)])
     title = f"majority vote of {results['samples']}, 95 % over seeds"
     table([title, "right", "each seed"], rows)
+
+
+def small_tables():
+    rows, gaps, each = [], {}, {}
+    for task in TASKS:
+        kept = runs("texts", f"{task}/")
+        found = by_seed("texts", f"{task}-test", KS)
+        for name, seeds in found.items():
+            shares = [row["clipped"] for rows in kept[name].values() for row in rows]
+            means = np.array([values.mean(0) for values in seeds.values()])  # (seeds, ks)
+            rows.append(
+                [f"`{task}`", called(name), *map(interval, means.T), f"{np.mean(shares):.0%}"]
+            )
+        for seed, values in found["maxrl"].items():
+            each[f"`{task}`, seed {seed}"] = (values - found["grpo"][seed]).T  # (ks, prompts)
+        own = [gap.mean(1) for name, gap in each.items() if task in name]
+        gaps[f"`{task}`"] = np.transpose(own)
+    columns = pass_columns(KS)
+    table(["task", "model, 95 % over seeds", *columns, "steps clipped"], rows)
+    leads("MaxRL minus GRPO, 95 % over seeds", columns, gaps)
+    summary("MaxRL minus GRPO, standard error over prompts", columns, each, "+", with_error)
+
+
+def tables():
+    word_problem_tables()
     small_tables()
 
 
@@ -92,10 +87,7 @@ def word_problems() -> dict:
     for key, label in (("reward", "pass@1, training problems"), ("solved", SOLVED)):
         lines = block_curves(found, key, 20)
         panels += level(panel("ours (reduced scale): training", "step", label, lines))
-    results = tested("texts/words-test.json")
-    ks = powers(results)
-    curves = coverage(results, ks)
-    lines = [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
+    lines = coverage_curves(tested("texts/words-test.json"))
     panels += level(panel("ours (reduced scale): test", "k", "pass@k", lines, xscale="log"))
     return {
         "title": "Word problems: GRPO is ahead at one try, MaxRL within eight tries on every seed",

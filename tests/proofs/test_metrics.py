@@ -19,7 +19,6 @@ from maxrl.metrics import (
     pass_at_k,
     samples_to_match,
 )
-from results.lab.fewer import times_fewer
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():
@@ -122,42 +121,6 @@ def test_curves_that_do_not_match():
     for ks, a in (([1, 2], [0.1]), ([2, 1], [0.1, 0.2])):
         with pytest.raises(ValueError, match="samples_to_match"):
             samples_to_match(ks, a, a)
-
-
-def test_times_fewer_is_a_paired_bootstrap():
-    """Of three prompts all 27 resamples are seen, so the interval's ends are their extremes.
-
-    A method against itself needs as many samples in each draw, because a and b get the same
-    prompts and the same seeds.
-    """
-    ks = [1, 2, 4, 8]
-    rng = np.random.default_rng(1)
-    a, b = np.sort(rng.random((2, 1, 3, 4)), -1)
-    drawn = []
-    for prompts in ([0, 1, 2], *map(list, itertools.product(range(3), repeat=3))):
-        drawn.append(ks / samples_to_match(ks, a[0, prompts].mean(0), b[0, prompts].mean(0)))
-    expected = [drawn[0], np.min(drawn, 0), np.max(drawn, 0)]
-    np.testing.assert_allclose(times_fewer(ks, a, b), expected, rtol=1e-12)
-    many = np.sort(rng.random((2, 5, 4)), -1)
-    assert (times_fewer(ks, many, many, draws=100) == 1).all()
-    with pytest.raises(ValueError):  # other prompts
-        times_fewer(ks, a, np.ones((1, 2, 4)))
-
-
-def test_times_fewer_pairs_the_seeds():
-    """Of every pair of seeds b needs half of the samples; unequal numbers of seeds are no pairs."""
-    ks = [1, 2, 4, 8]
-    a = np.array([[[0.1, 0.2, 0.4, 0.8]], [[0.2, 0.4, 0.8, 0.9]]])
-    b = np.array([[[0.2, 0.4, 0.8, 0.9]], [[0.4, 0.8, 0.9, 0.95]]])
-    assert (times_fewer(ks, a, b, 100)[:, 1] == 2).all()
-    assert times_fewer(ks, a[:1], b, 100)[1:, 3].tolist() == [2, 4]
-    # Out of reach is 0, at once is k.
-    assert times_fewer(ks, b[1:], a[:1], 1)[0].tolist() == [0.25, 0.25, 0, 0]
-    assert times_fewer(ks, b, a + 1, 1)[0].tolist() == ks
-    # Equal solved sets, one of them of three seeds, need equally many samples in every draw.
-    solved = pass_at_k(100, np.arange(150)[:, None] % 5, ks)[None]
-    for pair in ((solved, np.repeat(solved, 3, 0)), (np.repeat(solved, 3, 0), solved)):
-        np.testing.assert_allclose(times_fewer(ks, *pair, draws=40), 1)
 
 
 def group_statistics(rewards):

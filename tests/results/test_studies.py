@@ -6,8 +6,6 @@ import itertools
 import json
 import re
 import shlex
-import shutil
-import types
 from collections import Counter
 from pathlib import Path
 
@@ -17,10 +15,9 @@ import torch
 from conftest import ROOT
 
 from maxrl.advantages import ADVANTAGES
-from maxrl.run import command_line, grid
+from maxrl.run import command_line
 from results.lab import __main__ as lab
-from results.lab import data, intervals, keep
-from results.lab.runs import in_order, options, product
+from results.lab.runs import options
 from results.order.study import noise
 
 RESULTS = ROOT / "results"
@@ -115,56 +112,6 @@ def test_a_planned_stage_is_run_by_name_alone():
             assert module.RUNS[stage], (study, stage)
 
 
-def test_runs_start_after_those_they_start_from():
-    runs = product("{n}/rl", "train.py maze9_laptop --init runs/x/{n}/base", n=[0, 1])
-    runs |= product("{n}/base", "train.py maze9_laptop_sft --seed {n}", n=[0, 1])
-    first, rest = in_order(runs, "runs/x")
-    assert list(first) == ["0/base", "1/base"]
-    assert list(rest) == ["0/rl", "1/rl"]
-
-
-def test_a_study_runs_by_the_grid(monkeypatch, capsys, in_a_directory_of_its_own):
-    """With one core each, bases first, the chosen ones alone; --dry-run says the same words."""
-    made = []
-    monkeypatch.setattr(grid, "run_all", lambda *given: made.append(given) and 0)
-    chosen = ["fixed_set", "runs", "--only", "seed1/grpo"]
-    assert lab.main(chosen) == 0
-    ((_, runs, folder, slots),) = made
-    assert list(runs) == ["seed1/grpo"] and folder == Path("runs/fixed_set")
-    assert [slot["OMP_NUM_THREADS"] for slot in slots] == ["1"]
-    lab.main([*chosen, "--dry-run"])
-    assert shlex.join(runs["seed1/grpo"]) in capsys.readouterr().out
-
-
-def test_what_is_kept_of_a_run(warm):
-    """Means of five steps, each evaluation where it was; columns give the rows back."""
-    rows = [row for row, _ in keep.json_lines(warm / "metrics.jsonl")]
-    kept = keep.kept_run(warm)
-    steps = kept["metrics"]["step"]
-    assert steps == [*range(4, len(rows) - 1, 5), len(rows) - 1][: len(steps)]
-    first = np.mean([row["loss"] for row in rows[:5]])
-    assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
-    assert kept["command"] and kept["commit"] is not None and kept["machine"]
-
-
-@pytest.mark.parametrize("lost", [0, 1, 10**6])
-def test_only_what_has_ended_is_kept(warm, lost, tmp_path, monkeypatch):
-    """A run that lacks steps, or has none, does not take the place of the one kept before."""
-    run = tmp_path / "runs/study/a"
-    shutil.copytree(warm, run)
-    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text("".join(lines[: max(len(lines) - lost, 0)]))
-    before = {"command": "x", "runs": {"a": "before"}}
-    (tmp_path / "kept/study").mkdir(parents=True)
-    (tmp_path / "kept/study/runs.json").write_text(json.dumps(before))
-    monkeypatch.chdir(tmp_path)
-    for module in (keep, data):
-        monkeypatch.setattr(module, "RESULTS", tmp_path / "kept")
-    keep.keep("study", types.SimpleNamespace(RUNS={"all": ["a"]}))
-    after = json.loads((tmp_path / "kept/study/runs.json").read_text())["runs"]["a"]
-    assert (after == "before") == (lost > 0)
-
-
 def test_one_name_one_meaning():
     """No two functions of results/ have one name, but for what every study or script has."""
     names: Counter = Counter()
@@ -172,15 +119,6 @@ def test_one_name_one_meaning():
         defined = [node for node in ast.parse(file.read_text()).body]
         names.update(node.name for node in defined if isinstance(node, ast.FunctionDef))
     assert {name for name, count in names.items() if count > 1} <= SHARED
-
-
-def test_the_interval():
-    """A hand-computed case, and the quantiles of a printed table."""
-    values = np.array([0.0, 2.0])  # mean 1, standard error 1
-    assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
-    assert intervals.interval(values[:1]) == "0.000"
-    tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
-    assert {count: intervals.t_quantile(count) for count in tabled} == tabled
 
 
 def test_every_file_names_its_command():
@@ -237,13 +175,6 @@ def test_paper_and_ours_are_never_confused():
                 assert "paper" in title, (file.name, title)
             if title.startswith("ours"):
                 assert "reduced scale" in title or "full size" in title, (file.name, title)
-
-
-def test_the_crossing():
-    """The first block from which the lead stays; a lead that is lost again does not count."""
-    assert intervals.crossing(np.array([1.0, -2, 3, 4]), 250) == 500
-    assert intervals.crossing(np.array([1.0, 2])) == 0
-    assert intervals.crossing(np.array([1.0, 0])) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,166 @@
+"""What studies share (results/lab): a toy study from its runs to its table, what is kept, and the
+numbers over seeds."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from maxrl.run import grid
+from maxrl.run.directory import SIGNALS, STOPPED
+from results.lab import __main__ as lab
+from results.lab import data, intervals, keep
+from results.lab.fewer import times_fewer
+from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
+
+
+@pytest.fixture
+def toy(mazes, tmp_path, monkeypatch):
+    """A study of two runs on 7x7 mazes, in a directory of its own."""
+    for script in ("train.py", "eval.py"):
+        (tmp_path / script).symlink_to(ROOT / script)
+    (tmp_path / "results/toy").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for module in (keep, data, lab):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    task = f"--task.size 7 --task.directory {mazes} --prompts 2 --eval-every 0"
+    warm_up = f"train.py maze9_laptop_sft {task} --steps 60 --stop-at-pass 0"
+    arms = {"maxrl": "--estimator maxrl", "grpo": "--estimator grpo"}
+    rl = f"train.py maze9_laptop {task} --steps 2 --rollouts 4"
+    models = seed_models("toy", ["base", "maxrl"])
+    study = SimpleNamespace(
+        __file__=str(tmp_path / "results/toy/study.py"),
+        RUNS={"all": from_bases("toy", warm_up, rl, arms, [0])},
+        TESTS={
+            "test.json": evaluation("--prompts 4 --samples 2", models, seed=[0]),
+            "other.json": evaluation("--prompts 1 --samples 1", models, seed=[0]),
+        },
+        tables=lambda: print(len(data.runs("toy")["maxrl"][0])),
+    )
+    monkeypatch.setattr(lab, "STUDIES", ["toy"])
+    monkeypatch.setattr(lab, "load", lambda name: study)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield lambda *words: lab.main(["toy", *words])
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def steps_of(run: str) -> list[int]:
+    file = Path("runs/toy", run, "metrics.jsonl")
+    return [row["step"] for row, _ in keep.json_lines(file)] if file.exists() else []
+
+
+def test_a_study_from_its_runs_to_its_table(toy):
+    """What a signal has interrupted goes on; a chosen run has its base made; what has not ended is
+    not kept, and the test and the table are of what was asked."""
+
+    def interrupt():
+        while len(steps_of("seed0/base")) < 3:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert toy("runs", "--only", "maxrl") == STOPPED
+    assert 3 <= len(steps_of("seed0/base")) < 60
+    toy("keep")
+    assert not Path("results/toy/runs.json").exists()
+
+    assert toy("runs", "--only", "maxrl") == 0
+    assert steps_of("seed0/base") == [*range(60)]
+    assert steps_of("seed0/maxrl") == [0, 1]
+    assert not Path("runs/toy/seed0/grpo").exists()
+    assert toy("test", "--only", "test") == 0
+    toy("keep")
+    assert list(data.read_json("toy/runs.json")["runs"]) == ["seed0/base", "seed0/maxrl"]
+    assert [row["name"] for row in data.tested("toy/test.json")["checkpoints"]] == ["base", "maxrl"]
+    assert not Path("results/toy/other.json").exists()
+    toy("tables")
+    assert Path("results/toy/tables.md").read_text().endswith("\n\n1\n")
+
+
+def test_a_dry_run_says_what_would_be_done(toy, monkeypatch, capsys):
+    """The words of the grid's children, a core each, and of the chosen tests alone."""
+    made = []
+    monkeypatch.setattr(grid, "run_all", lambda *given: made.append(given) and 0)
+    toy("runs", "--only", "grpo")
+    assert [[*runs] for _, runs, *_ in made] == [["seed0/base"], ["seed0/grpo"]]
+    for _, _, folder, slots in made:
+        assert folder == Path("runs/toy")
+        assert [slot["OMP_NUM_THREADS"] for slot in slots] == ["1"]
+    capsys.readouterr()
+    toy("runs", "--only", "grpo", "--dry-run")
+    said = capsys.readouterr().out
+    assert said.count("train.py") == 2
+    assert all(shlex.join(words) in said for _, runs, *_ in made for words in runs.values())
+    toy("test", "--only", "other", "--dry-run")
+    assert capsys.readouterr().out.count("eval.py") == 1
+
+
+def test_runs_start_after_those_they_start_from():
+    runs = product("{n}/rl", "train.py maze9_laptop --init runs/x/{n}/base", n=[0, 1])
+    runs |= product("{n}/base", "train.py maze9_laptop_sft --seed {n}", n=[0, 1])
+    chosen = with_bases({"1/rl": runs["1/rl"]}, runs, "runs/x")
+    assert chosen == {name: runs[name] for name in ("1/rl", "1/base")}
+    first, rest = in_order(runs, "runs/x")
+    assert [*first, *rest] == ["0/base", "1/base", "0/rl", "1/rl"]
+
+
+def test_what_is_kept_of_a_run(warm):
+    """Means of five steps; columns give the rows back."""
+    rows = [row for row, _ in keep.json_lines(warm / "metrics.jsonl")]
+    kept = keep.kept_run(warm)
+    assert kept["metrics"]["step"] == [*range(4, len(rows), 5)]
+    first = np.mean([row["loss"] for row in rows[:5]])
+    assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
+    assert kept["command"] and kept["machine"]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 10**6])
+def test_only_what_has_ended_is_kept(warm, lost, toy):
+    """A run that lacks steps, or has none, does not take the place of the one kept before."""
+    run = Path("runs/toy/seed0/base")
+    shutil.copytree(warm, run)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[: max(len(lines) - lost, 0)]))
+    before = {"command": "x", "runs": {"seed0/base": "before"}}
+    Path("results/toy/runs.json").write_text(json.dumps(before))
+    toy("keep")
+    after = data.read_json("toy/runs.json")["runs"]["seed0/base"]
+    assert (after == "before") == (lost > 0)
+
+
+def test_the_interval():
+    """A hand-computed case, and the quantiles of a printed table."""
+    values = np.array([0.0, 2.0])  # mean 1, standard error 1
+    assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
+    assert intervals.interval(values[:1]) == "0.000"
+    tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
+    assert {count: intervals.t_quantile(count) for count in tabled} == tabled
+
+
+def test_the_crossing():
+    """The first block from which the lead stays; a lead that is lost again does not count."""
+    assert intervals.crossing(np.array([1.0, -2, 3, 4]), 250) == 500
+    assert intervals.crossing(np.array([1.0, 2])) == 0
+    assert intervals.crossing(np.array([1.0, 0])) is None
+
+
+def test_times_fewer():
+    """Theirs needs half of the samples; out of reach is 0, at once is k, and means count."""
+    ks = [1, 2, 4, 8]
+    a = np.array([0.1, 0.2, 0.4, 0.8])
+    b = np.array([0.2, 0.4, 0.8, 0.9])
+    assert times_fewer(ks, a, b)[1] == 2
+    assert times_fewer(ks, b, a).tolist() == [0.5, 0.5, 0.5, 0]
+    assert times_fewer(ks, b, a + 1).tolist() == ks
+    both = np.array([a, b])
+    np.testing.assert_allclose(times_fewer(ks, both, both[::-1]), 1)

@@ -7,15 +7,15 @@ five epochs before, on the fixed mazes themselves.
 import numpy as np
 
 from maxrl.run.table import coverage
-from results.lab.data import evaluations, paired, paper, runs, tested
+from results.lab.data import evaluations, means, paired, paper, runs, tested
 from results.lab.figures import pair, seed_curves, seeds_said
 from results.lab.intervals import interval
 from results.lab.runs import evaluation, product, seed_models
 from results.lab.tables import METHODS, differences, levels, over_blocks, summary, table
 
 KS = (1, 8, 64)
-# Epochs between evaluations, the steps of an epoch, and those of a kept row.
-EVERY, EPOCH, KEPT = 5, 8, 5
+# Between evaluations: epochs and steps; and the steps of a kept row.
+EVERY, BLOCK, KEPT = 5, 40, 5
 SEEDS = range(3)
 VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
 RL = (
@@ -58,8 +58,7 @@ def in_training(found: dict) -> dict[str, np.ndarray]:
     """{method: pass@1 in training between evaluations, (seeds, evaluations - 1)}."""
     curves = {}
     for method, seeds in found.items():
-        rewards = np.array([[row["reward"] for row in rows] for rows in seeds.values()])
-        curves[method] = rewards.reshape(len(seeds), -1, EPOCH).mean(2)
+        curves[method] = np.array([means(rows, "reward", BLOCK) for rows in seeds.values()])
     return curves
 
 

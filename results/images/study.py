@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from maxrl.plots import called
+from maxrl.run.table import over_seeds
 from results.lab.data import class_means, class_runs, paper, read_json
 from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
 from results.lab.intervals import interval
@@ -42,25 +43,26 @@ def glyph_runs(folder: str, methods, more: str, seeds, rates) -> dict:
     return made
 
 
-def plain_runs(folder: str, methods: dict[str, str], more: str) -> dict:
-    """Runs {name: METHOD-ROLLOUTS} at the recipe's rate."""
-    made = {}
-    for name, method in methods.items():
-        words = f"train.py images_laptop --seed {{seed}} {sized(method)} {more}"
-        made |= product(f"{folder}/seed{{seed}}/{name}", words, seed=SEEDS)
-    return made
+def one_run(name: str, method: str, more: str = "") -> dict:
+    """A run of METHOD-ROLLOUTS on each seed."""
+    return product(
+        name, f"train.py images_laptop --seed {{seed}} {sized(method)} {more}", seed=SEEDS
+    )
 
 
 RATIO = ("maxrl-205", "maxrl-26", "maxrl-3")
 RUNS = {
     "200-rates": glyph_runs("200", FEW, "", [100], RATES["200"]),
     "200": glyph_runs("200", FEW, "", SEEDS, (1.0, 0.1)),
-    "200-ratio": plain_runs("200", dict(zip(RATIO, RATIO)), ""),
+    "200-ratio": {},
     "1000-rates": glyph_runs("1000", ["supervised"], LONG, [100], RATES["1000"]),
     "1000": glyph_runs("1000", METHODS, LONG, SEEDS, [3.0]),
     "1000-lower": glyph_runs("1000", ["maxrl-1024", "maxrl-128"], LONG, [0], [1.0]),
-    "longer": plain_runs("longer", {"supervised": "supervised", "maxrl": "maxrl-1024"}, LONGER),
+    "longer": one_run("longer/seed{seed}/supervised", "supervised", LONGER)
+    | one_run("longer/seed{seed}/maxrl", "maxrl-1024", LONGER),
 }
+for method in RATIO:
+    RUNS["200-ratio"] |= one_run(f"200/seed{{seed}}/{method}", method)
 SPLIT = "--split test --against supervised --k"
 # With runs of the study of orders.
 PAIRED = seed_models("order", ("supervised", "maxrl-1024")) | seed_models("images/200", RATIO)
@@ -125,14 +127,13 @@ def against_the_paper(found: dict):
 
 def norms() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """{method: pass rates and gradient norms (images of all seeds,)} after 1,000 steps."""
-    rows: dict[str, list] = {}
+    found = {}
     for file in NORMS:
-        for row in read_json(f"images/{file}")["checkpoints"]:
-            rows.setdefault(row["name"], []).append(row)
-    return {
-        name: tuple(np.concatenate([row[key] for row in seeds]) for key in ("pass_rates", "norms"))
-        for name, seeds in rows.items()
-    }
+        results = read_json(f"images/{file}")
+        both = over_seeds(results, lambda row: [row["pass_rates"], row["norms"]])
+        for name, values in both.items():  # (seeds, 2, images)
+            found[name] = tuple(np.concatenate(values, 1))
+    return found
 
 
 def norm_table():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -108,23 +109,17 @@ def class_runs(study: str, before: str = "") -> dict[str, dict]:
 
 def image_rates(name: str) -> dict[str, np.ndarray]:
     """{row: pass rates (seeds, images)} of a test of classifiers."""
-    found: dict[str, list] = {}
-    for row in read_json(name)["checkpoints"]:
-        found.setdefault(row["name"], []).append(row["pass_rates"])
-    return {name: np.array(seeds) for name, seeds in found.items()}
+    return table.over_seeds(read_json(name), itemgetter("pass_rates"))
 
 
 def class_means(name: str, ks) -> dict[str, np.ndarray]:
     """{row: pass@k for each of ks, then top-1, of each seed, (len(ks) + 1, seeds)} of a test of
     classifiers."""
-    found: dict[str, list] = {}
-    for row in read_json(name)["checkpoints"]:
+
+    def means_of(row: dict) -> list:
         if "pass@k" in row:
-            values = [row["pass@k"][KS.index(k)] for k in ks]
-        else:
-            values = [exact_pass_at_k(row["pass_rates"], k).mean() for k in ks]
-        top1 = row["top1"]
-        # As text, or the share that was kept.
-        values.append(top1 if isinstance(top1, float) else np.mean([int(one) for one in top1]))
-        found.setdefault(row["name"], []).append(values)
-    return {name: np.array(seeds).T for name, seeds in found.items()}
+            return [*(row["pass@k"][KS.index(k)] for k in ks), row["top1"]]
+        values = [exact_pass_at_k(row["pass_rates"], k).mean() for k in ks]
+        return [*values, np.mean(list(map(int, row["top1"])))]  # a text of 0 and 1
+
+    return {name: seeds.T for name, seeds in table.over_seeds(read_json(name), means_of).items()}

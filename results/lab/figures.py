@@ -21,7 +21,6 @@ plots.STYLE |= {
     "seed 0": ("seed 0", "#117864"),
     "seed 1": ("seed 1", "#a0785a"),
     "seed 2": ("seed 2", "#c2558f"),
-    "self": ("SELF", "#a0785a"),
     "exact order n": ("exact order N", "#e67e22"),
     "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
     "maxrl-128": ("MaxRL", "#e67e22"),
@@ -29,11 +28,8 @@ plots.STYLE |= {
     "maxrl-4096": ("MaxRL", "#7b241c"),
     "expected": ("MaxRL in expectation, order", "#d4ac0d"),
     "grpo-128": ("GRPO", "#7fb3d5"),
-    "maxrl-not clipped": ("MaxRL", "#e67e22"),
-    "grpo-not clipped": ("GRPO", "#7fb3d5"),
     "maxrl-32x16": ("MaxRL", "#f1948a"),
     "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),
-    "grpo-32x16": ("GRPO", "#7fb3d5"),
 }
 
 
@@ -106,15 +102,10 @@ def seeds_said(count: int) -> str:
     return "one seed" if count == 1 else f"mean of {count} seeds and each of them (thin)"
 
 
-def plain(value):
+def plain(numbers: dict) -> dict:
     """Numbers of five significant digits, in lists: the same on every machine."""
-    if isinstance(value, dict):
-        return {key: plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [plain(part) for part in value]
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.5g}")
-    return int(value) if isinstance(value, np.integer) else value
+    text = json.dumps(numbers, default=lambda value: value.tolist())
+    return json.loads(text, parse_float=lambda digits: float(f"{float(digits):.5g}"))
 
 
 def write(name: str, numbers: dict, folder: Path, pictures: bool):

@@ -1,7 +1,7 @@
 """What stays of a study's runs and tests.
 
 A run is its command, versions, machine and metrics: of sequences the means of every five steps, of
-a classifier its evaluations and the means between them. Seconds are medians: a step during which
+a classifier its evaluations. Seconds are medians: a step during which
 the machine slept says nothing of the method.
 """
 
@@ -11,8 +11,6 @@ import re
 import statistics
 import subprocess
 from pathlib import Path
-
-import numpy as np
 
 from maxrl.io.files import json_lines
 from maxrl.metrics import exact_pass_at_k
@@ -31,7 +29,6 @@ KEPT = (
     "seconds",
     "rollouts",
 )
-LEARNED = ("pass_rate", "frac_reward_zero_mean", "grad_norm")  # of a classifier's batches
 # What is known of a test of classifiers.
 ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
 
@@ -60,16 +57,13 @@ def thinned(rows: list[dict], size: int = STEPS) -> list[dict]:
 
 
 def between(rows: list[dict]) -> dict:
-    """A classifier's evaluations, and means over the steps between them."""
+    """A classifier's evaluations."""
     places = [i for i, row in enumerate(rows) if "eval/pass@1" in row]
     seconds = len(rows) * statistics.median(row["seconds"] for row in rows)
     result = {"seconds": round(seconds, 1), "steps": [rows[i]["step"] + 1 for i in places]}
     for key in rows[-1]:
         if key.startswith("eval/"):
             result[key.removeprefix("eval/")] = digits([rows[i][key] for i in places], 4)
-    for key in LEARNED:
-        parts = np.split([row[key] for row in rows], [i + 1 for i in places[:-1]])
-        result[f"train/{key}"] = digits([part.mean() for part in parts], 4)
     return result
 
 

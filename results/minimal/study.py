@@ -45,14 +45,13 @@ def tables():
     seeds = [f"seed {seed}" for seed in SEEDS]
     table(["after 450 steps", *seeds, "mean, 95 % interval"], rows)
     rows = []
-    for processor, found in read_json("minimal/processors.json").items():
-        if processor != "command":
-            ours, grpo = found["maxrl"], found["grpo"]
-            pairs = [
-                f"{ours[seed][0]:.3f}, {grpo[seed][0]:.3f}" if seed in grpo else "–"
-                for seed in map(str, SEEDS)
-            ]
-            rows.append([processor, *pairs])
+    processors = read_json("minimal/processors.json")
+    processors.pop("command")
+    for processor, found in processors.items():
+        pairs = dict.fromkeys(map(str, SEEDS), "–")
+        for seed, (grpo, *_) in found["grpo"].items():
+            pairs[seed] = f"{found['maxrl'][seed][0]:.3f}, {grpo:.3f}"
+        rows.append([processor, *pairs.values()])
     table(["pass rate of MaxRL, GRPO", *seeds], rows)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxrl.plots import called
-from maxrl.run.table import coverage
+from maxrl.run.table import coverage, over_seeds
 from results.lab.data import by_seed, paired, runs, tested
 from results.lab.figures import (
     SOLVED,
@@ -44,11 +44,9 @@ def word_problem_tables():
     found = coverage(results, ks)
     levels(found, ks, runs("texts", "words/"), prompts="problems")
     differences(found, ks, "word problems, ", prompts="problems")
-    votes: dict[str, list] = {}  # {name: right votes, (seeds,)}
-    for row in results["checkpoints"]:
-        votes.setdefault(row["name"], []).append(np.mean(row["majority"]))
+    votes = over_seeds(results, lambda row: np.mean(row["majority"]))  # {name: (seeds,)}
     rows = [[called(name), interval(right), side_by_side(right)] for name, right in votes.items()]
-    gap = np.array(votes["maxrl"]) - votes["grpo"]
+    gap = votes["maxrl"] - votes["grpo"]
     rows.append(["MaxRL minus GRPO", interval(gap, "+"), ahead(gap)])
     title = f"majority vote of {results['samples']}, 95 % over seeds"
     table([title, "right", "each seed"], rows)

@@ -1,7 +1,8 @@
 """Make, test, keep and show a study: `python -m results.lab STUDY WHAT`.
 
-    runs      make its runs in runs/STUDY, or resume them; --stage, --only TEXT and --jobs N, each
-              run on one core, with what it prints in RUN.log
+    runs      make its runs in runs/STUDY, or resume them: of a --stage, of names with --only TEXT,
+              and what these start from; --jobs N at a time, each on one core, with what it prints
+              in RUN.log
     test      evaluate their last checkpoints, each file once, into runs/STUDY
     keep      put what stays of them into results/STUDY: runs.json and the tests
     tables    print the tables, and write results/STUDY/tables.md

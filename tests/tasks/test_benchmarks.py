@@ -28,7 +28,7 @@ from sample import side_by_side
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 # What the model can write, and which of it is one answer.
-BOXES = {
+CANONICAL = {
     "33": "33",
     "033": "33",
     "204": "204",
@@ -38,10 +38,15 @@ BOXES = {
     "x + 1": "x+1",
     "-3": "-3",
 }
+BOXES = [f"\\boxed{{{box}}}" for box in CANONICAL]
+END = "<|im_end|>"
 PROBLEMS = ["Find the number of cats.", "How much is it?", "Find it."]
 LONG = "qwxzvkj" * 43
-SAMPLES, LENGTH = 16, 6
-FEW = ("--samples", SAMPLES, "--k", "1,4", "--max-response", LENGTH, "--precision", "float32")
+SAMPLES = 16
+LENGTH = 6
+SHORT = ("--max-response", LENGTH)
+FEW = ("--samples", SAMPLES, "--k", "1,4", *SHORT, "--precision", "float32")
+WITHIN = ("--max-prompt", 200)
 # {name: (folder below data/, format of the published file, its column of problems, answers)}
 SETS = {
     "aime2024": ("aime", parquet, "problem", ("033", "204", "5")),
@@ -51,176 +56,149 @@ SETS = {
     "minerva": ("minerva", parquet, "question", ("0.5", "1+x", "1e-5")),
     "gsm8k": ("gsm8k", put, "question", ("#### 33", "#### -3", "#### 0.5")),
 }
-CANONICAL = BOXES | {r"\frac{1}{2}": "1/2", "1+x": "x+1"}
+SAME = CANONICAL | {r"\frac{1}{2}": "1/2", "1+x": "x+1"}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A checkpoint without a recipe, as the hub's are."""
     backend = Backend(models.BPE())
-    backend.pre_tokenizer, backend.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=["<|endoftext|>", "<|im_start|>", END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
     )
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    backend.train_from_iterator(
-        [*PROBLEMS, REQUEST, QWEN2_5],
-        trainers.BpeTrainer(
-            vocab_size=500,
-            special_tokens=special,
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        ),
-    )
-    backend.add_tokens([AddedToken(f"\\boxed{{{box}}}", normalized=False) for box in BOXES])
-    tokenizer = Tokenizer(
-        backend, {"chat_template": QWEN2_5, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    )
-    transformer = tiny.model(
-        torch.float32,
-        vocab_size=tokenizer.size,
-        max_position_embeddings=256,
-        tie_word_embeddings=False,
-    )
-    likely = [tokenizer.id(f"\\boxed{{{box}}}") for box in BOXES] + [tokenizer.id("<|im_end|>")]
+    backend.train_from_iterator([*PROBLEMS, REQUEST, QWEN2_5], trainer)
+    backend.add_tokens([AddedToken(box, normalized=False) for box in BOXES])
+    special = {"eos_token": END, "pad_token": "<|endoftext|>"}
+    tokenizer = Tokenizer(backend, {"chat_template": QWEN2_5} | special)
+    sizes = {"vocab_size": tokenizer.size, "max_position_embeddings": 256}
+    transformer = tiny.model(torch.float32, tie_word_embeddings=False, **sizes)
     with torch.no_grad():
-        transformer.model.embed_tokens.weight[:, 0] = (
-            10  # so that the first hidden number is always large
-        )
-        transformer.lm_head.weight[likely, 0] = 0.8
+        # The first hidden number is always large.
+        transformer.model.embed_tokens.weight[:, 0] = 10
+        transformer.lm_head.weight[[tokenizer.id(word) for word in (*BOXES, END)], 0] = 0.8
     path = tmp_path_factory.mktemp("model") / "model"
-    checkpoint.save(path, transformer, tokenizer, [tokenizer.id("<|im_end|>")])
+    checkpoint.save(path, transformer, tokenizer, [tokenizer.id(END)])
     return path
 
 
-def rollouts(model, task, count):
-    """The texts that eval.py judges, count lists of SAMPLES, by the policy itself."""
+def rollouts(model, task):
+    """The texts that eval.py judges, SAMPLES for each prompt, by the policy itself."""
     policy = SequencePolicy(*checkpoint.load_model(model), max_tokens=LENGTH)
-    drawn = policy.rollout([task[i] for i in range(count)], SAMPLES, seed=0)
-    return [[drawn.completion(i, j) for j in range(SAMPLES)] for i in range(count)]
+    drawn = policy.rollout([task[i] for i in range(len(task))], SAMPLES, seed=0)
+    return [[drawn.completion(i, j) for j in range(SAMPLES)] for i in range(len(task))]
 
 
 def by_hand(texts, gold, numbers):
     """Right samples and the value of the majority vote of a prompt; `numbers`: x+1 is no answer."""
     boxes = [re.findall(r"\\boxed\{([^{}]+)\}", text) for text in texts]
-    answers = [
-        CANONICAL[found[-1]] for found in boxes if found and not (numbers and "x" in found[-1])
-    ]
+    answers = [CANONICAL[found[-1]] for found in boxes if found]
+    answers = [answer for answer in answers if not numbers or "x" not in answer]
     votes = Counter(answers)
     tied = [answer for answer, count in votes.items() if count == max(votes.values())]
     return answers.count(gold), tied.count(gold) / len(tied) if tied else 0
 
 
+def read(file):
+    return json.loads(Path(file).read_text())
+
+
+@pytest.fixture
+def evaluated(shell):
+    """evaluated(words...): the results of eval.py for one checkpoint, and what it said."""
+
+    def run(*words):
+        code, said = shell("eval.py", *words, *FEW, "--json", "out.json")
+        assert code == 0, said
+        results = read("out.json")
+        (row,) = results["checkpoints"]
+        return results, row, said
+
+    return run
+
+
 @pytest.mark.parametrize("name", SETS)
-def test_from_the_published_files_to_the_table(model, shell, name):
+def test_from_the_published_files_to_the_table(model, shell, evaluated, name):
     folder, form, column, answers = SETS[name]
     form(Path("source"), [{column: p, "answer": a} for p, a in zip(PROBLEMS, answers)])
     copies = ["source"] * (2 if folder == "aime" else 1)
-    source = ["--source", *copies, *(("--test", "source") if name == "gsm8k" else ())]
-    code, said = shell(f"data/{folder}/prepare.py", *source, "--out", f"data/{folder}")
+    test = ["--test", "source"] if name == "gsm8k" else []
+    words = ("--source", *copies, *test, "--out", f"data/{folder}")
+    code, said = shell(f"data/{folder}/prepare.py", *words)
     assert code == 0, said
-    options = {"directory": "data/gsm8k" if name == "gsm8k" else "data"} | (
-        {} if name == "gsm8k" else {"test": name}
-    )
-    task = load_task("gsm8k" if name == "gsm8k" else "math", "test", **options)
-    asked = [
-        "--task",
-        "gsm8k" if name == "gsm8k" else "math",
-        *(x for k, v in options.items() for x in (f"--task.{k}", v)),
-    ]
-    code, said = shell("eval.py", f"tiny={model}", *asked, *FEW, "--json", "out.json")
-    assert code == 0, said
-    results = json.loads(Path("out.json").read_text())
-    row = results["checkpoints"][0]
-    golds = [task[i].columns["answer"] for i in range(3)]
-    golds = [CANONICAL.get(gold, gold) for gold in golds]
-    expected = [
-        by_hand(t, gold, name == "gsm8k") for t, gold in zip(rollouts(model, task, 3), golds)
-    ]
-    assert list(zip(row["counts"], row["majority"])) == [
-        (right, pytest.approx(vote, abs=1e-6)) for right, vote in expected
-    ]
+    kind = "math"
+    options = {"directory": "data", "test": name}
+    if name == "gsm8k":
+        kind = "gsm8k"
+        options = {"directory": "data/gsm8k"}
+    task = load_task(kind, "test", **options)
+    asked = [word for key, value in options.items() for word in (f"--task.{key}", value)]
+    results, row, said = evaluated(f"tiny={model}", "--task", kind, *asked)
+    assert results["prompts"] == 3
+    assert results["left_out"] == 0
     assert 0 < sum(row["counts"]) < 3 * SAMPLES
-    assert (results["prompts"], results["left_out"]) == (3, 0)
+    for i, texts in enumerate(rollouts(model, task)):
+        answer = task[i].columns["answer"]
+        right, vote = by_hand(texts, SAME.get(answer, answer), name == "gsm8k")
+        assert row["counts"][i] == right
+        assert row["majority"][i] == pytest.approx(vote, abs=1e-6)
     values = np.array(row["majority"])
     cell = f"{values.mean():.3f} ± {values.std(ddof=1) / 3**0.5:.3f}"
     assert re.search(rf"pass@4 +maj@{SAMPLES}\b", said), said
     assert re.search(rf"^tiny .*{re.escape(cell)} *$", said, re.M), said
 
 
+def problems(*texts):
+    put(Path("mine.jsonl"), [{"problem": text, "answer": "33"} for text in texts])
+
+
 @pytest.fixture
 def mine(model):
     """mine.jsonl, problems the second of which is long; the arguments that ask them."""
-    put(
-        Path("mine.jsonl"),
-        [{"problem": p, "answer": "33"} for p in (PROBLEMS[0], LONG, PROBLEMS[1])],
-    )
+    problems(PROBLEMS[0], LONG, PROBLEMS[1])
     return [model, "--task", "math", "--task.test", "mine.jsonl"]
 
 
-def test_prompts_that_are_too_long(mine, shell):
+def test_prompts_that_are_too_long(mine, shell, evaluated):
     """Refused before any sampling, or left out and counted; the others are judged as ever."""
-    refused(
-        shell("eval.py", *mine, *FEW),
-        "exceed the model's 256 positions",
-        "leave out longer prompts with --max-prompt",
-    )
-    code, said = shell("eval.py", *mine, *FEW, "--max-prompt", 200, "--json", "short.json")
-    assert (
-        code == 0 and "test: left out 1 of 3 prompts, longer than --max-prompt 200 tokens" in said
-    ), said
-    put(Path("mine.jsonl"), [{"problem": p, "answer": "33"} for p in PROBLEMS[:2]])
-    assert shell("eval.py", *mine, *FEW, "--json", "whole.json")[0] == 0
-    short, whole = (json.loads(Path(f"{name}.json").read_text()) for name in ("short", "whole"))
-    assert short["checkpoints"] == whole["checkpoints"] and (
-        short["left_out"],
-        whole["left_out"],
-    ) == (1, 0)
-    refused(
-        shell("eval.py", *mine, *FEW, "--max-prompt", 3),
-        "no test prompts are left",
-    )
+    said = shell("eval.py", *mine, *FEW)
+    refused(said, "exceed the model's 256 positions", "leave out longer prompts with --max-prompt")
+    refused(shell("eval.py", *mine, *FEW, "--max-prompt", 3), "no test prompts are left")
+    short, row, said = evaluated(*mine, *WITHIN)
+    assert "test: left out 1 of 3 prompts, longer than --max-prompt 200 tokens" in said
+    assert short["left_out"] == 1
+    problems(*PROBLEMS[:2])
+    whole, expected, _ = evaluated(*mine)
+    assert whole["left_out"] == 0
+    assert row == expected
 
 
-def test_a_model_without_a_chat_template(model, mine, shell):
-    """A system message has no place in its prompt: one sentence from each of the three scripts."""
+@pytest.fixture
+def bare(model):
+    """A checkpoint without a chat template."""
     transformer, tokenizer, stop = checkpoint.load_model(model)
     del tokenizer.config["chat_template"]
     checkpoint.save("bare", transformer, tokenizer, stop)
-    for more in ((), ("--max-prompt", 200)):
-        refused(
-            shell("eval.py", "bare", *mine[1:], *FEW, *more),
-            "the tokenizer has no chat template",
-        )
-        refused(
-            shell("sample.py", "bare", *mine[1:], "--split", "test", "--max-response", 9, *more),
-            "has no chat template",
-        )
-    refused(
-        shell(
-            "train.py", "prompts", "--task", "math", "--task.train", "mine.jsonl", "--init", "bare"
-        ),
-        "no chat template",
-    )
+
+
+@pytest.mark.parametrize("script", ["eval.py bare", "sample.py bare --split test"])
+@pytest.mark.parametrize("more", [(), WITHIN])
+def test_a_model_without_a_chat_template(bare, mine, shell, script, more):
+    """A system message has no place in its prompt: one sentence from each of the three scripts."""
+    refused(shell(*script.split(), *mine[1:], *SHORT, *more), "has no chat template")
+    train = "train.py prompts --task math --task.train mine.jsonl --init bare"
+    refused(shell(*train.split()), "no chat template")
 
 
 def test_sample_shows_right_and_wrong_answers(mine, shell):
     """Side by side, with what was read in each."""
-    arguments = (
-        *mine,
-        "--split",
-        "test",
-        "--max-prompt",
-        200,
-        "--max-response",
-        LENGTH,
-        "--prompts",
-        1,
-    )
-    code, said = shell("sample.py", *arguments)
-    assert code == 0 and re.search(r"read 33, answer 33: right +read .+, answer 33: wrong", said), (
-        said
-    )
+    code, said = shell("sample.py", *mine, "--split", "test", *WITHIN, *SHORT, "--prompts", 1)
+    assert code == 0, said
+    assert re.search(r"read 33, answer 33: right +read .+, answer 33: wrong", said), said
     assert max(len(line) for line in said.splitlines() if "--max-prompt" not in line) <= 124
     assert side_by_side(["a\nbc", "d"]) == "a     d\nbc"
 
@@ -233,6 +211,8 @@ def even(completions, number):
 def never(completions):
     return [0.0] * len(completions)
 """
+EVEN = ("--reward", "rewards.py:even")
+NEVER = ("--reward", "rewards.py:never")
 
 
 @pytest.fixture
@@ -243,111 +223,56 @@ def own(model):
     return ["--task", "prompts", "--task.test", "prompts.jsonl"]
 
 
-def test_own_prompts_and_reward_functions(model, own, shell, monkeypatch):
-    """By --reward; nothing is sampled for prompts that nobody can judge; no answer, no vote."""
-    with monkeypatch.context() as patch:
-        patch.setattr("maxrl.run.setup.start_policy", None)  # it is said before any model is loaded
-        refused(
-            shell("eval.py", model, *own, *FEW),
-            "judges nothing by itself: name a reward function with --reward",
-        )
-    refused(
-        shell("eval.py", model, *own, *FEW, "--reward", "rewards.py:nobody"),
-        "has no function or class nobody",
-    )
-    code, said = shell(
-        "eval.py", model, *own, *FEW, "--reward", "rewards.py:even", "--json", "out.json"
-    )
-    assert code == 0 and "maj@" not in said, said
-    results = json.loads(Path("out.json").read_text())
-    texts = rollouts(model, load_task("prompts", "test", test="prompts.jsonl"), 3)
-    assert results["checkpoints"][0]["counts"] == [
-        sum(len(t) % 2 == i % 2 for t in group) for i, group in enumerate(texts)
-    ]
-    assert results["reward"] == ["rewards.py:even"] and "majority" not in results["checkpoints"][0]
+def test_own_prompts_and_reward_functions(model, own, shell, evaluated):
+    """By --reward; without answers there is no vote."""
+    results, row, said = evaluated(model, *own, *EVEN)
+    assert "maj@" not in said
+    assert "majority" not in row
+    assert results["reward"] == ["rewards.py:even"]
+    texts = rollouts(model, load_task("prompts", "test", test="prompts.jsonl"))
+    for i, group in enumerate(texts):
+        assert row["counts"][i] == sum(len(text) % 2 == i % 2 for text in group)
     both = ("--reward", "rewards.py:even,rewards.py:never", "--reward-weights", "1,0.5")
-    assert shell("eval.py", model, *own, *FEW, *both, "--json", "both.json")[0] == 0
-    (row,) = json.loads(Path("both.json").read_text())["checkpoints"]
-    assert row.pop("rewards/never/mean") == 0 and [row] == results["checkpoints"]
-    code, said = shell(
-        "sample.py",
-        model,
-        *own,
-        "--split",
-        "test",
-        "--max-response",
-        LENGTH,
-        "--reward",
-        "rewards.py:never",
-    )
-    assert code == 0 and "0 of 32 rollouts are right" in said, said
+    _, weighted, _ = evaluated(model, *own, *both)
+    assert weighted.pop("rewards/never/mean") == 0
+    assert weighted == row
+    code, said = shell("sample.py", model, *own, "--split", "test", *SHORT, *NEVER)
+    assert code == 0, said
+    assert "0 of 32 rollouts are right" in said
 
 
-def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, shell):
+def test_the_recipes_reward_functions_judge_its_own_task_only(model, own, mine, shell, evaluated):
     """Reward functions are code, run only if the command names them; the math task has its own."""
     trained = {
         "task": "prompts",
         "task_options": {"test": "prompts.jsonl"},
         "reward": ["rewards.py:never"],
         "reward_weights": [],
-        "max_response": LENGTH,
-        "precision": "float32",
     }
     checkpoint.save("trained", *checkpoint.load_model(model), recipe={"config": trained})
-    few = ("--samples", SAMPLES, "--k", 1)
-    code, said = shell("eval.py", "trained", *few)
-    assert code == 2 and "add --reward rewards.py:never if you trust it" in said
-    never = ("--reward", "rewards.py:never")
-    for name, *arguments in (
-        ["own", *never],
-        ["own2", *own, *never],
-        ["other", *own, "--reward", "rewards.py:even"],
-        ["math", *mine[1:], "--max-prompt", 200],
-    ):
-        code, said = shell("eval.py", "trained", *arguments, *few, "--json", f"{name}.json")
-        assert code == 0 and ("maj@" in said) == (name == "math"), said
-    files = {name: Path(f"{name}.json").read_text() for name in ("own", "own2", "other", "math")}
-    counts = {name: json.loads(text)["checkpoints"][0]["counts"] for name, text in files.items()}
-    assert (
-        counts["own"] == counts["own2"] == [0, 0, 0]
-        and sum(counts["other"]) > 0
-        and sum(counts["math"]) > 0
-    )
+    refused(shell("eval.py", "trained", *FEW), "add --reward rewards.py:never if you trust it")
+    for words in (NEVER, (*own, *NEVER)):
+        _, row, said = evaluated("trained", *words)
+        assert row["counts"] == [0, 0, 0]
+        assert "maj@" not in said
+    _, row, said = evaluated("trained", *own, *EVEN)
+    assert sum(row["counts"]) > 0
+    assert "maj@" not in said
+    _, row, said = evaluated("trained", *mine[1:], *WITHIN)
+    assert sum(row["counts"]) > 0
+    assert "maj@" in said
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ("--max-prompt -1", "--max-prompt -1 must not be negative"),
-        ("--max-response 0", "--max-response 0 must be above 0"),
-        ("--split test --task.test aime", "there is no set 'aime'; use polaris"),
-        ("--reward-weights a", "--reward-weights: 'a' cannot be read"),
-    ],
-)
-def test_refusals(model, shell, arguments, words):
-    for script in ("eval.py", "sample.py"):
-        refused(shell(script, model, "--task", "math", *arguments.split()), words)
-
-
-def test_sample_asks_for_what_a_checkpoint_does_not_say(model, mine, shell):
-    refused(shell("sample.py", model), "does not say what it was trained on: name it with --task")
-    said = shell("sample.py", *mine, "--split", "test")
-    refused(said, "does not say how long its responses may be: set --max-response")
-
-
-def train(shell, *more):
-    """One step on mine.jsonl."""
-    few = "--steps 1 --prompts 2 --rollouts 4 --precision float32 --max-prompt 200"
-    own = ("--task", "math", "--task.train", "mine.jsonl", "--max-response", LENGTH)
-    code, said = shell("train.py", "prompts", *own, *few.split(), *more)
-    assert code == 0, said
-
-
-def test_an_adapter_has_its_base_models_tokenizer(model, shell, mine):
+def test_an_adapter_has_its_base_models_tokenizer(model, shell, mine, evaluated):
     """An adapter directory holds none of its own."""
-    train(shell, "--init", model, "--lora-rank", 2, "--out", "run")
+    few = "--steps 1 --prompts 2 --rollouts 4 --precision float32"
+    data = "--task math --task.train mine.jsonl"
+    train = ("train.py", "prompts", *data.split(), *few.split(), *SHORT, *WITHIN)
+    code, said = shell(*train, "--init", model, "--lora-rank", 2, "--out", "run")
+    assert code == 0, said
     assert not (checkpoint.find("run") / "tokenizer.json").exists()
     assert checkpoint.load_tokenizer("run").size == checkpoint.load_tokenizer(model).size
-    code, said = shell("eval.py", "run", *mine[1:], *FEW, "--max-prompt", 200)
-    assert code == 0 and "left out 1 of 3" in said, said
-    train(shell, "--init", "run", "--out", "again")
+    results, _, _ = evaluated("run", *mine[1:], *WITHIN)
+    assert results["left_out"] == 1
+    code, said = shell(*train, "--init", "run", "--out", "again")
+    assert code == 0, said

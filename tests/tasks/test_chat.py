@@ -2,14 +2,13 @@
 checkpoints."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import tiny
 import tokenizers
-import torch
 from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
+from tables import put
 
 from maxrl import checkpoint
 from maxrl.io import chat_template
@@ -32,53 +31,6 @@ def tokenizer(template=None, **config) -> Tokenizer:
     return result
 
 
-@pytest.fixture(scope="module")
-def oracles(tmp_path_factory):
-    """transformers' tokenizers with the templates, from directories that we saved."""
-    from transformers import AutoTokenizer
-
-    result = {}
-    for name, template in TEMPLATES.items():
-        folder = tmp_path_factory.mktemp("tokenizer")
-        tokenizer(template).save(folder)
-        result[name] = AutoTokenizer.from_pretrained(folder)
-    return result
-
-
-@pytest.mark.parametrize("prompt", [True, False])
-@pytest.mark.parametrize("conversation", CONVERSATIONS)
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_rendered_as_transformers_does(name, conversation, prompt, oracles):
-    messages = CONVERSATIONS[conversation]
-    expected = oracles[name].apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=prompt
-    )
-    ours = tokenizer(TEMPLATES[name])
-    special = {role: ours.special(role) for role in ROLES if ours.special(role)}
-    options = {"messages": messages, "add_generation_prompt": prompt}
-    assert chat_template.render(TEMPLATES[name], **options, **special) == expected
-    assert not prompt or ours.render(messages) == expected
-    assert messages[0]["content"] in expected
-
-
-def test_by_hand():
-    """The default system message of SmolLM2 and Qwen2.5; Qwen3 has none; the Qwen-math prompt is
-    ChatML."""
-    question = CONVERSATIONS["question"]
-    tail = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
-    smol = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    qwen = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-    assert tokenizer(SMOLLM2).render(question) == f"<|im_start|>system\n{smol}<|im_end|>\n{tail}"
-    assert tokenizer(QWEN2_5).render(question) == f"<|im_start|>system\n{qwen}<|im_end|>\n{tail}"
-    assert tokenizer(QWEN3).render(question) == tail
-    for template in (QWEN2_5, QWEN3):
-        chat_prompt = [{"role": "system", "content": REQUEST}, *question]
-        assert (
-            tokenizer(template).render(chat_prompt)
-            == f"<|im_start|>system\n{REQUEST}<|im_end|>\n{tail}"
-        )
-
-
 VARIANTS = {
     "special tokens": "{{ bos_token }}|{{ unk_token }}|{{ sep_token is defined }}|{{ nothing }}",
     "whitespace": "  {% if true %}\n    x\n  {% endif %}\n{%- for m in messages %}\n"
@@ -95,27 +47,53 @@ VARIANTS = {
     "set and macro": "{% macro f(x) %}<{{ x }}>{% endmacro %}{% set ns = namespace(n=0) %}"
     "{% for m in messages %}{% set ns.n = ns.n + 1 %}{{ f(m.role) }}{% endfor %}{{ ns.n }}",
 }
+ALL = TEMPLATES | VARIANTS
+BOS = {"content": "<bos>", "lstrip": False, "__type": "AddedToken"}
+
+
+def oracle(ours, folder):
+    """What transformers reads from the folder that a tokenizer is saved in."""
+    ours.save(folder)
+    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_rendered_as_transformers_does(name, tmp_path):
+    """The published templates, and what its language has besides."""
+    ours = tokenizer(ALL[name], bos_token=BOS)
+    theirs = oracle(ours, tmp_path)
+    special = {role: ours.special(role) for role in ROLES if ours.special(role)}
+    for messages in CONVERSATIONS.values():
+        for prompt in (True, False):
+            options = {"add_generation_prompt": prompt}
+            expected = theirs.apply_chat_template(messages, tokenize=False, **options)
+            found = chat_template.render(ALL[name], messages=messages, **options, **special)
+            assert found == expected
+            assert not prompt or ours.render(messages) == expected
+
+
+@pytest.mark.parametrize(
+    "template, system",
+    [
+        (SMOLLM2, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
+        (QWEN2_5, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+        (QWEN3, ""),
+    ],
+)
+def test_by_hand(template, system):
+    """The default system messages; with one of its own, the Qwen-math prompt is ChatML."""
+    question = CONVERSATIONS["question"]
+    tail = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    head = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
+    assert tokenizer(template).render(question) == head + tail
+    own = tokenizer(template).render([{"role": "system", "content": REQUEST}, *question])
+    assert own == f"<|im_start|>system\n{REQUEST}<|im_end|>\n{tail}"
 
 
 def test_the_default_of_named_templates():
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
     assert tokenizer(named).render(USER) == "D"
     assert tokenizer(named[:1]).chat_template is None
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_language_is_that_of_transformers(name, tmp_path):
-    from transformers import AutoTokenizer
-
-    ours = tokenizer(
-        VARIANTS[name], bos_token={"content": "<bos>", "lstrip": False, "__type": "AddedToken"}
-    )
-    ours.save(tmp_path)
-    oracle = AutoTokenizer.from_pretrained(tmp_path)
-    messages = CONVERSATIONS["turns"]
-    assert ours.render(messages) == oracle.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
-    )
 
 
 @pytest.mark.parametrize(
@@ -165,37 +143,41 @@ def test_a_template_that_runs_away_ends(template, monkeypatch):
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
 
 
-def test_errors_are_one_sentence():
-    cases = {
-        "{{ raise_exception('Roles must\nalternate') }}": "Roles must alternate",
-        "{% if %}": "TemplateSyntaxError",
-        "{{ messages[7].content }}": "UndefinedError",
-        "{{ 1 / 0 }}": "ZeroDivisionError",
-        "{{ messages[0]['role'] + 1 }}": "TypeError",
-    }
-    for template, words in cases.items():
-        with pytest.raises(ValueError, match=words) as caught:
-            tokenizer(template).render(USER)
-        assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+@pytest.mark.parametrize(
+    "template, words",
+    [
+        ("{{ raise_exception('Roles must\nalternate') }}", "Roles must alternate"),
+        ("{% if %}", "TemplateSyntaxError"),
+        ("{{ messages[7].content }}", "UndefinedError"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ messages[0]['role'] + 1 }}", "TypeError"),
+        ("{{ '\\ud800' }}", "surrogates not allowed"),
+    ],
+)
+def test_errors_are_one_sentence(template, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        tokenizer(template).render(USER)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("version", ["2.11", "3.1.5", "3.1.6", "3.2.0rc1"])
-def test_an_old_jinja_is_refused(version, monkeypatch):
+@pytest.mark.parametrize(
+    "version, refused", [("2.11", True), ("3.1.5", True), ("3.1.6", False), ("3.2.0rc1", False)]
+)
+def test_an_old_jinja_is_refused(version, refused, monkeypatch):
     """Before 3.1.6 its sandbox has holes."""
     monkeypatch.setattr("jinja2.__version__", version)
-    if version.startswith(("2.", "3.1.5")):
-        with pytest.raises(ValueError, match="pip install -U jinja2"):
-            tokenizer(SMOLLM2).render(USER)
-    else:
+    if not refused:
         assert tokenizer(SMOLLM2).render(USER)
+        return
+    with pytest.raises(ValueError, match="pip install -U jinja2"):
+        tokenizer(SMOLLM2).render(USER)
 
 
-def test_what_json_cannot_hold_is_refused():
-    for odd in ({1, 2}, object()):
-        with pytest.raises(ValueError, match="not JSON serializable"):
-            tokenizer("a").render([{"role": "user", "content": odd}])
-    with pytest.raises(ValueError, match="surrogates not allowed"):
-        tokenizer("{{ '\\ud800' }}").render(USER)
+@pytest.mark.parametrize("odd", [{1, 2}, object()])
+def test_what_json_cannot_hold_is_refused(odd):
+    with pytest.raises(ValueError, match="not JSON serializable"):
+        tokenizer("a").render([{"role": "user", "content": odd}])
 
 
 def test_prompts_are_encoded_without_further_special_tokens():
@@ -210,67 +192,72 @@ def test_prompts_are_encoded_without_further_special_tokens():
     assert words.encode_prompt("<bos> a b") == [1, 5, 6]
 
 
-def test_without_a_template():
-    """One user message is its text; whatever else needs a template, and the sentence says so."""
+def test_one_user_message_needs_no_template():
     plain = tokenizer()
-    assert plain.chat_template is None and tokenizer(SMOLLM2).chat_template
-    assert plain.encode_prompt(USER) == plain.encode_prompt("a b") == [5, 6]
-    for messages in (
+    assert plain.chat_template is None
+    assert plain.encode_prompt(USER) == [5, 6]
+    assert plain.encode_prompt("a b") == [5, 6]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
         [{"role": "system", "content": "a"}, *USER],
         [{"role": "assistant", "content": "a"}],
         USER * 2,
-    ):
-        with pytest.raises(ValueError, match="no chat template"):
-            plain.encode_prompt(messages)
+    ],
+)
+def test_other_messages_need_a_template(messages):
+    with pytest.raises(ValueError, match="no chat template"):
+        tokenizer().encode_prompt(messages)
 
 
 def test_where_the_template_stands(tmp_path):
     """A text, and chat_template.jinja before it; a round trip keeps both."""
-    from transformers import AutoTokenizer
-
     inner = "D{{ messages[0].content }}"
     assert tokenizer(inner).render(USER) == "Da b"
     tokenizer(inner).save(tmp_path)
-    (tmp_path / "chat_template.jinja").write_text(
-        "J\u00e9{{ messages[0].content }}\n", encoding="utf-8"
-    )
+    text = "J\u00e9{{ messages[0].content }}\n"
+    (tmp_path / "chat_template.jinja").write_text(text, encoding="utf-8")
     loaded = Tokenizer.load(tmp_path)
     assert loaded.render(USER) == "J\u00e9a b"
     again = tmp_path / "again"
     again.mkdir()
-    loaded.save(again)
+    theirs = oracle(loaded, again)
+    assert theirs.apply_chat_template(USER, tokenize=False) == "J\u00e9a b"
     assert Tokenizer.load(again).render(USER) == "J\u00e9a b"
     assert json.loads((again / "tokenizer_config.json").read_text())["chat_template"] == inner
-    oracle = AutoTokenizer.from_pretrained(again)
-    assert oracle.apply_chat_template(USER, tokenize=False) == "J\u00e9a b"
 
 
 def test_the_policy_renders_chats():
     """Rollouts and demonstrations start from the rendered prompt; an answer without end token
     gets the tokenizer's."""
-    words = tokenizer(WORD_TEMPLATE)
     policy = tiny.policy(tiny.model())
-    policy.tokenizer, policy.stop_tokens = words, [3, 2]
+    policy.tokenizer = tokenizer(WORD_TEMPLATE)
+    policy.stop_tokens = [3, 2]
     examples = [Example(USER, "b a"), Example("a", "b <eos>")]
-    rollouts = policy.rollout(examples, 2)
-    assert [p.tolist() for p in rollouts.prompts] == [[1, 4, 5, 6, 2, 7], [5]]
     shown = policy.demonstrate(examples)
-    assert [p.tolist() for p in shown.prompts] == [[1, 4, 5, 6, 2, 7], [5]]
-    assert shown.tokens[:, 0].tolist() == [
-        [6, 5, 2],
-        [6, 2, 0],
-    ] and shown.lengths.flatten().tolist() == [3, 2]
+    for rollouts in (policy.rollout(examples, 2), shown):
+        assert [p.tolist() for p in rollouts.prompts] == [[1, 4, 5, 6, 2, 7], [5]]
+    assert shown.tokens[:, 0].tolist() == [[6, 5, 2], [6, 2, 0]]
+    assert shown.lengths.flatten().tolist() == [3, 2]
 
 
-def test_a_resumed_run_has_the_date_of_its_start(warm, shell, monkeypatch):
+def test_a_resumed_run_has_the_date_of_its_start(dice, shell, monkeypatch):
     """A template that prints the time: every step has the prompts of an uninterrupted run."""
-    model, words, stop = checkpoint.load_model(warm)
+    model, words, stop = checkpoint.load_model(dice)
     words.config["chat_template"] = "{{ strftime_now('%F %T.%f') }} {{ messages[0].content }}"
     checkpoint.save("chat", model, words, stop)
-    Path("mine.jsonl").write_text((json.dumps({"prompt": [turn("user", "UP")]}) + "\n") * 4)
+    put(Path("mine.jsonl"), [{"prompt": [turn("user", "UP")]}] * 4)
     Path("mine.py").write_text("def one(completions):\n    return [1.0] * len(completions)\n")
-    seen, encode = set(), Tokenizer.encode
-    monkeypatch.setattr(Tokenizer, "encode", lambda *given: (seen.add(given[1]), encode(*given))[1])
+    seen = set()
+    encode = Tokenizer.encode
+
+    def noted(self, text):
+        seen.add(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode", noted)
     run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"
     few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
     for steps in (1, 2):
@@ -279,27 +266,6 @@ def test_a_resumed_run_has_the_date_of_its_start(warm, shell, monkeypatch):
     assert len(seen) == 1
     monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
     assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"
-
-
-def test_completions_and_selected_groups():
-    """A completion has no end token and no special tokens; select keeps groups whole."""
-    rollouts = tiny.rollouts()
-    rollouts.finished[0, 0] = False
-    for i, j in ((0, 0), (1, 2)):
-        words = rollouts.text(i, j).split(" ")
-        assert rollouts.completion(i, j).split() == (words if (i, j) == (0, 0) else words[:-1])
-    special = Tokenizer.from_vocabulary(WORDS)
-    special.backend.add_special_tokens(["<bos>"])
-    assert special.decode([1, 5], skip_special=True) == "a" and special.decode([1, 5]) == "<bos> a"
-    spoken = replace(rollouts, tokenizer=special, tokens=torch.tensor([1, 5]).expand(4, 4, 2))
-    spoken.lengths = torch.full((4, 4), 2)
-    assert spoken.completion(0, 0) == "a"
-    kept = rollouts.select(torch.tensor([True, False, False, True]))
-    assert len(kept.prompts) == 2 and kept.text(1, 3) == rollouts.text(3, 3)
-    assert kept.tokens.shape[0] == kept.log_probs.shape[0] == kept.finished.shape[0] == 2
-    none = rollouts.select(torch.zeros(4, dtype=torch.bool))
-    stats = tiny.policy(tiny.model()).backward(none, torch.zeros(0, 4))
-    assert stats["tokens"] == 0 and stats["loss"] == 0
 
 
 def test_tokenizers_that_cannot():

@@ -7,6 +7,7 @@ import pytest
 from pictures import run
 
 from data import common
+from data.glyphs import prepare as glyphs
 from data.maze import prepare
 from data.word_problems import prepare as problems
 from maxrl.io import files
@@ -22,21 +23,33 @@ def content(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-def test_another_set_is_not_replaced_silently(tmp_path, capsys):
+@pytest.fixture
+def made(tmp_path, capsys):
+    """A set in a folder."""
+    assert run(capsys, *ARGS, tmp_path / "made")[0] == 0
+    return tmp_path / "made"
+
+
+def test_another_set_is_not_replaced_silently(made, capsys):
     """The same command leaves the set; other options and damage are refused with --overwrite."""
-    assert run(capsys, *ARGS, tmp_path)[0] == 0
-    whole = content(tmp_path)
-    assert run(capsys, *ARGS, tmp_path) == (0, f"{tmp_path} holds this set already\n")
-    code, said = run(capsys, *ARGS, tmp_path, "--seed", 1)
-    assert code == 2 and "another set" in said and "--overwrite replaces it" in said
-    assert content(tmp_path) == whole
-    (tmp_path / "train.npy").write_bytes(b"damage")
-    code, said = run(capsys, *ARGS, tmp_path)
-    assert code == 2 and "damaged" in said and "--overwrite" in said
-    (tmp_path / "info.json").unlink()
-    assert run(capsys, *ARGS, tmp_path)[0] == 2
-    assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
-    assert content(tmp_path) == whole
+    whole = content(made)
+    assert run(capsys, *ARGS, made) == (0, f"{made} holds this set already\n")
+    code, said = run(capsys, *ARGS, made, "--seed", 1)
+    assert code == 2
+    assert "another set" in said
+    assert "--overwrite replaces it" in said
+    assert content(made) == whole
+    (made / "train.npy").write_bytes(b"damage")
+    code, said = run(capsys, *ARGS, made)
+    assert code == 2
+    assert "damaged" in said
+    assert "--overwrite" in said
+    (made / "info.json").unlink()
+    code, said = run(capsys, *ARGS, made)
+    assert code == 2
+    assert "part of one" in said
+    assert run(capsys, *ARGS, made, "--overwrite")[0] == 0
+    assert content(made) == whole
 
 
 def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
@@ -47,15 +60,21 @@ def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
     assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
     made = {"info.json", "checksums.json", "train.npy", "test.npy", "validation.npy"}
     assert {file.name for file in tmp_path.iterdir()} == made | set(foreign)
-    assert all((tmp_path / name).read_text() == name for name in foreign)
+    for name in foreign:
+        assert (tmp_path / name).read_text() == name
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_half_a_set_is_no_set(tmp_path, capsys, monkeypatch, error):
+@pytest.mark.parametrize(
+    "error, ends, words",
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device"), 1, "No space left"),
+    ],
+)
+def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch, error, ends, words):
     """The old one stays until the new one is complete; a first one is not there at all."""
-    old = tmp_path / "old"
-    assert run(capsys, *ARGS, old)[0] == 0
-    whole = content(old)
+    whole = content(made)
+    new = tmp_path / "new"
     save = prepare.np.save
 
     def failing(file, *args, **options):
@@ -65,18 +84,17 @@ def test_half_a_set_is_no_set(tmp_path, capsys, monkeypatch, error):
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare.np, "save", failing)
-        for folder in (old, tmp_path / "new"):
+        for folder in (made, new):
             code, said = run(capsys, *ARGS, folder, "--seed", 5, "--overwrite")
-            assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
-            assert said.count("\n") == 1 and ("interrupted" in said or "No space left" in said)
-    assert content(old) == whole and {file.name for file in old.iterdir()} == whole.keys()
+            assert code == ends
+            assert words in said
+            assert said.count("\n") == 1
+    assert content(made) == whole
+    assert {file.name for file in made.iterdir()} == whole.keys()
     with pytest.raises(FileNotFoundError, match="no complete"):
-        Maze("train", 7, tmp_path / "new")
-    assert run(capsys, *ARGS, tmp_path / "new", "--seed", 5)[0] == 0
-    assert len(Maze("train", 7, tmp_path / "new")) == 100
-    (old / "info.json").unlink()
-    code, said = run(capsys, *ARGS, old)
-    assert code == 2 and "part of one" in said
+        Maze("train", 7, new)
+    assert run(capsys, *ARGS, new, "--seed", 5)[0] == 0
+    assert len(Maze("train", 7, new)) == 100
 
 
 def test_ctrl_c_among_workers(tmp_path, capfd, monkeypatch):
@@ -96,7 +114,9 @@ def test_ctrl_c_among_workers(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(common.ProcessPoolExecutor, "submit", interrupted)
     code, said = run(capfd, *COUNTS, "--workers", 2, "--out", tmp_path)
     signal.signal(signal.SIGINT, before)
-    assert code == 130 and said.count("\n") == 1 and "interrupted" in said
+    assert code == 130
+    assert "interrupted" in said
+    assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -104,30 +124,47 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
     """As the system does when memory ends: one sentence, and there is no set."""
     monkeypatch.setattr(prepare, "generate", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     code, said = run(capsys, *COUNTS, "--workers", 2, "--out", tmp_path)
-    assert code == 1 and said.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert code == 1
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    "option, value", [("--workers", "0"), ("--train", "-1"), ("--train", "x"), ("--size", "3")]
+    "module, option, value",
+    [
+        (prepare, "--workers", "0"),
+        (prepare, "--train", "-1"),
+        (prepare, "--train", "x"),
+        (prepare, "--size", "3"),
+        (glyphs, "--classes", "1"),
+        (glyphs, "--size", "3"),
+        (glyphs, "--train", "0"),
+        (glyphs, "--seed", "-1"),
+    ],
 )
-def test_numbers_out_of_range_are_refused(tmp_path, capsys, option, value):
-    code, said = run(capsys, option, value, "--out", tmp_path / "none")
-    assert code == 2 and option in said and not (tmp_path / "none").exists()
+def test_numbers_out_of_range_are_refused(tmp_path, capsys, module, option, value):
+    code, said = run(capsys, option, value, "--out", tmp_path / "none", main=module.main)
+    assert code == 2
+    assert option in said
+    assert not (tmp_path / "none").exists()
 
 
-def test_a_set_of_an_earlier_version(tmp_path, capsys):
+@pytest.mark.parametrize("module, options", [(prepare, ARGS), (problems, WORDS)])
+def test_a_set_of_an_earlier_version(tmp_path, capsys, module, options):
     """It has its checksums in info.json, is taken as it is, and is known to be the same."""
-    kinds = ((mazes := tmp_path / "a", ARGS, prepare), (words := tmp_path / "b", WORDS, problems))
-    for folder, options, module in kinds:
-        assert run(capsys, *options, folder, main=module.main)[0] == 0
-        sums = files.read_json(folder / "checksums.json")
-        info = files.read_json(folder / "info.json")
-        old = info | {"sha256": {name: sums[name] for name in sums if name != "info.json"}}
-        files.write_json(folder / "info.json", old | {"seal": "0"})
-        (folder / "checksums.json").unlink()
-        same = f"{folder} holds this set already\n"
-        assert run(capsys, *options, folder, main=module.main) == (0, same)
-    assert len(Maze("train", 7, mazes)) == 100 and len(Gsm8k("train", words)) == 20
-    files.write_json(words / "info.json", old | {"sha256": {}})
-    code, said = run(capsys, *WORDS, words, main=problems.main)
-    assert code == 2 and "another set" in said
+
+    def make():
+        return run(capsys, *options, tmp_path, main=module.main)
+
+    assert make()[0] == 0
+    info = files.read_json(tmp_path / "info.json")
+    sums = files.read_json(tmp_path / "checksums.json")
+    del sums["info.json"]
+    (tmp_path / "checksums.json").unlink()
+    files.write_json(tmp_path / "info.json", info | {"sha256": sums, "seal": "0"})
+    assert make() == (0, f"{tmp_path} holds this set already\n")
+    task = Maze("train", 7, tmp_path) if module is prepare else Gsm8k("train", tmp_path)
+    assert len(task) == info["counts"]["train"]
+    if module is problems:
+        files.write_json(tmp_path / "info.json", info | {"sha256": {}})
+        assert "another set" in make()[1]

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from pictures import mazes, run, splits
+from runs import refused
 
 from data.maze import prepare
 from maxrl.io.files import checksum
@@ -23,6 +24,12 @@ from maxrl.tasks.maze import (
 SIZES = (5, 7, 9, 11, 17)
 
 
+def neighbours(squares):
+    """How many of the four squares beside each inner one are marked, (M, n - 2, n - 2)."""
+    up, down = squares[:, :-2, 1:-1], squares[:, 2:, 1:-1]
+    return up + down + squares[:, 1:-1, :-2] + squares[:, 1:-1, 2:]
+
+
 def flood(walls):
     """Distances in moves from (1, 1) in every maze (M, n, n) by dilation, -1 where none leads."""
     distance = np.where(walls, -2, -1)
@@ -30,9 +37,8 @@ def flood(walls):
     moves = 0
     while (distance == moves).any():
         here = np.pad(distance == moves, ((0, 0), (1, 1), (1, 1)))
-        near = here[:, :-2, 1:-1] | here[:, 2:, 1:-1] | here[:, 1:-1, :-2] | here[:, 1:-1, 2:]
         moves += 1
-        distance[near & (distance == -1)] = moves
+        distance[neighbours(here) & (distance == -1)] = moves
     return distance
 
 
@@ -41,9 +47,10 @@ def test_every_maze_is_a_spanning_tree(size):
     """In one piece with c * c - 1 openings: connected with one edge fewer than nodes is a tree."""
     walls = mazes(size, 500)
     c = (size - 1) // 2
-    assert not walls[:, 1::2, 1::2].any() and walls[:, ::2, ::2].all()
-    border = (walls[:, 0], walls[:, -1], walls[:, :, 0], walls[:, :, -1])
-    assert all(side.all() for side in border)
+    assert not walls[:, 1::2, 1::2].any()
+    assert walls[:, ::2, ::2].all()
+    assert walls[:, [0, -1]].all()
+    assert walls[:, :, [0, -1]].all()
     assert ((~walls).sum((1, 2)) == c * c + c * c - 1).all()
     assert (flood(walls) != -1).all()
 
@@ -52,7 +59,8 @@ def test_every_maze_is_a_spanning_tree(size):
 def test_packed_rows_hold_everything(size):
     c = (size - 1) // 2
     packed = generate(size, 100, np.random.default_rng(1))
-    assert packed.dtype == np.uint8 and packed.shape == (100, -(-2 * c * (c - 1) // 8))
+    assert packed.dtype == np.uint8
+    assert packed.shape == (100, -(-2 * c * (c - 1) // 8))
     assert (pack(unpack(packed, size)) == packed).all()
 
 
@@ -64,11 +72,10 @@ def test_statistics_of_17x17():
     """
     walls = mazes(17, 20_000)
     path = flood(walls)[:, 15, 15]
-    opened = (~walls).astype(int)
-    ways = opened[:, :-2, 1:-1] + opened[:, 2:, 1:-1] + opened[:, 1:-1, :-2] + opened[:, 1:-1, 2:]
-    dead_ends = (ways[:, ::2, ::2] == 1).sum((1, 2))
-    assert abs(path.mean() - 29.05) < 0.1 and abs(path.std() - 2.08) < 0.1
-    assert abs(dead_ends.mean() - 22.04) < 0.1 and abs(dead_ends.std() - 2.15) < 0.1
+    dead_ends = (neighbours((~walls).astype(int))[:, ::2, ::2] == 1).sum((1, 2))
+    for values, mean, deviation in ((path, 29.05, 2.08), (dead_ends, 22.04, 2.15)):
+        assert abs(values.mean() - mean) < 0.1
+        assert abs(values.std() - deviation) < 0.1
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -94,7 +101,8 @@ def test_prepare_writes_distinct_mazes(folder):
     assert counts == {"test": 20, "validation": 30, "train": 300}
     assert len(np.unique(np.concatenate([*parts.values()]), axis=0)) == 350
     info = json.loads((folder / "info.json").read_text())
-    assert info["size"] == 9 and info["counts"] == counts
+    assert info["size"] == 9
+    assert info["counts"] == counts
     sums = json.loads((folder / "checksums.json").read_text())
     assert sums["train.npy"] == checksum(folder / "train.npy")
 
@@ -108,16 +116,16 @@ def test_the_seed_alone_decides_the_stream(folder, tmp_path, capsys, monkeypatch
         assert (rows == splits(folder)[split][: len(rows)]).all()
     assert (splits(tmp_path / "few")["test"] != splits(tmp_path / "other")["test"]).any()
     monkeypatch.setattr(prepare, "CHUNK", 64)
-    one, three = (prepare.draw_mazes(9, 3000, seed=3, workers=workers) for workers in (1, 3))
-    assert one.shape == (3000, 3) and (one == three).all()
+    one = prepare.draw_mazes(9, 3000, seed=3, workers=1)
+    assert one.shape == (3000, 3)
+    assert (one == prepare.draw_mazes(9, 3000, seed=3, workers=3)).all()
 
 
 def test_mazes_that_do_not_exist_are_refused(tmp_path, capsys):
     """All 192 of 7x7 can be drawn; Prim makes some 750 times as often as others."""
     args = ("--size", 7, "--test", 10, "--validation", 10, "--workers", 1, "--out", tmp_path)
-    code, said = run(capsys, *args, "--train", 173)
-    assert code == 2 and "the draws ended at 192 distinct mazes" in said
-    assert "odd" in run(capsys, *args, "--size", 8)[1]
+    refused(run(capsys, *args, "--train", 173), "the draws ended at 192 distinct mazes")
+    refused(run(capsys, *args, "--size", 8), "odd")
     assert not [*tmp_path.iterdir()]
     assert run(capsys, *args, "--train", 172)[0] == 0
     assert len(np.unique(np.concatenate([*splits(tmp_path).values()]), axis=0)) == 192
@@ -130,30 +138,38 @@ def test_vocabulary():
     assert VOCABULARY[17:] == ("\n", *(f"RESERVED_{i}" for i in range(14)))
 
 
-def test_examples(folder):
+@pytest.mark.parametrize("index", [0, 299])
+def test_examples(folder, index):
     task = Maze("train", 9, folder)
-    assert len(task) == 300 and task.stop_tokens == ("DONE", "<eos>")
-    for example in (task[0], task[299]):
-        words = example.prompt.split(" ")
-        assert len(words) == 9 * 10 + 4
-        assert set(words) | set(example.answer.split(" ")) <= set(VOCABULARY)
-        assert words[:2] == ["<bos>", "GRID_START"] and words[-2:] == ["GRID_END", "PATH_START"]
-        assert example.answer.endswith(" DONE <eos>")
-        assert task.verify(example.answer, example) == 1.0
-        assert verify(task[1].prompt, example.answer) == 0.0
-        lines = draw(example.prompt, "").splitlines()[:9]
-        walls = unpack(example.columns["maze"][None], 9)[0].tolist()
-        assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
+    example = task[index]
+    words = example.prompt.split(" ")
+    assert len(words) == 9 * 10 + 4
+    assert {*words, *example.answer.split(" ")} <= {*VOCABULARY}
+    assert words[:2] == ["<bos>", "GRID_START"]
+    assert words[-2:] == ["GRID_END", "PATH_START"]
+    assert example.answer.endswith(" DONE <eos>")
+    assert task.verify(example.answer, example) == 1
+    assert verify(task[1].prompt, example.answer) == 0
+    lines = draw(example.prompt, "").splitlines()[:9]
+    walls = unpack(example.columns["maze"][None], 9)[0].tolist()
+    assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
+
+
+def test_a_set_of_mazes(folder):
+    task = Maze("train", 9, folder)
+    assert len(task) == 300
+    assert task.stop_tokens == ("DONE", "<eos>")
     pytest.raises(IndexError, task.__getitem__, 300)
     assert len(to_prompt(mazes(17, 1)[0]).split()) == 310
 
 
-def test_missing_and_mistaken_sets(folder, tmp_path):
-    for size, out in ((7, tmp_path / "none"), (99, None)):
-        with pytest.raises(
-            FileNotFoundError, match=f"run python -m data.maze.prepare --size {size}$"
-        ):
-            Maze("test", size, out)
-    for split, size, word in (("test", 7, "size 9"), ("test", 8, "8")):
-        with pytest.raises(ValueError, match=word):
-            Maze(split, size, folder)
+@pytest.mark.parametrize("size, place", [(7, "none"), (99, None)])
+def test_missing_sets(size, place):
+    with pytest.raises(FileNotFoundError, match=f"run python -m data.maze.prepare --size {size}$"):
+        Maze("test", size, place)
+
+
+@pytest.mark.parametrize("size, words", [(7, "size 9"), (8, "8")])
+def test_a_set_of_another_size(size, words, folder):
+    with pytest.raises(ValueError, match=words):
+        Maze("test", size, folder)

@@ -2,20 +2,19 @@
 
 import hashlib
 import http.server
-import runpy
-import sys
 import threading
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from runs import refused
 from tables import parquet, put, rows
 
 from data import text_sets
 from data.mathematics import SETS
 from maxrl.errors import UsageError
-from maxrl.tasks import TASKS
+from maxrl.tasks import load_task
 
 QUESTIONS = [
     {"question": "Clips?", "answer": "She sold 48/2 = <<48/2=24>>24 clips.\n#### 1,024"},
@@ -26,61 +25,55 @@ CONTENT = b'{"problem": "P", "answer": "$x$", "level": 2}\n'
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """run(name, arguments...) -> (exit code, output); writes into tmp_path/out."""
-    monkeypatch.chdir(tmp_path)
+def run(shell):
+    """run(name, arguments...) -> (exit code, output); writes into out/ of the test's directory."""
+    return lambda name, *words: shell(f"data/{name}/prepare.py", "--out", "out", *words)
 
-    def run(name, *arguments):
-        words = ["--out", tmp_path / "out", *arguments]
-        monkeypatch.setattr(sys, "argv", ["prepare.py", *map(str, words)])
-        code = 0
-        try:
-            runpy.run_path(str(ROOT / "data" / name / "prepare.py"), run_name="__main__")
-        except SystemExit as end:
-            code = end.code or 0
-        said = capsys.readouterr()
-        return code, said.out + said.err
 
-    return run
+@pytest.fixture
+def both(run):
+    """both(arguments...): GSM8K of the same three questions for training and test."""
+    return lambda *words: run("gsm8k", "--source", "in", "--test", "in", *words)
 
 
 @pytest.mark.parametrize("form", [put, parquet])
-def test_gsm8k(form, run, tmp_path):
+def test_gsm8k(form, both):
     """Answers, solutions without the calculator's marks, and which test set it is."""
-    source = form(tmp_path / "in", QUESTIONS)
-    out = tmp_path / "out"
-    assert run("gsm8k", "--source", source, "--test", source)[0] == 0
-    assert [row["answer"] for row in rows(out / "train.jsonl")] == ["1024", "-3", "0.5"]
-    first = {"problem": "Clips?", "answer": "1024", "source": "gsm8k"}
-    assert rows(out / "train.jsonl")[0] == first | {"solution": "She sold 48/2 = 24 clips."}
-    task = TASKS["gsm8k"]("test", directory=out)
-    assert task.source == "GSM8K" and task[1].columns["source"] == "gsm8k-test"
-    assert "holds this set already" in run("gsm8k", "--source", source, "--test", source)[1]
-    platinum = ("gsm8k", "--source", source, "--test", source, "--platinum")
-    code, said = run(*platinum)
-    assert code == 2 and "another set" in said
-    assert run(*platinum, "--overwrite")[0] == 0
-    assert TASKS["gsm8k"]("test", directory=out).source == "GSM8K-Platinum"
+    form(Path("in"), QUESTIONS)
+    assert both()[0] == 0
+    written = rows(Path("out/train.jsonl"))
+    assert [row["answer"] for row in written] == ["1024", "-3", "0.5"]
+    solution = {"solution": "She sold 48/2 = 24 clips."}
+    assert written[0] == {"problem": "Clips?", "answer": "1024", "source": "gsm8k"} | solution
+    task = load_task("gsm8k", "test", directory="out")
+    assert task.source == "GSM8K"
+    assert task[1].columns["source"] == "gsm8k-test"
+    assert "holds this set already" in both()[1]
+    refused(both("--platinum"), "another set")
+    assert both("--platinum", "--overwrite")[0] == 0
+    assert load_task("gsm8k", "test", directory="out").source == "GSM8K-Platinum"
 
 
-def test_gsm8k_validation(run, tmp_path):
+@pytest.mark.parametrize("held_out, train, validation", [(1, 2, 1), (0, 3, 3)])
+def test_gsm8k_validation(held_out, train, validation, both):
     """Held out of training; without one, validation is the test set."""
-    source = put(tmp_path / "in", QUESTIONS)
-    both = ("gsm8k", "--source", source, "--test", source)
-    for held_out in (1, 0):
-        assert run(*both, "--validation", held_out, "--overwrite")[0] == 0
-        split = partial(TASKS["gsm8k"], directory=tmp_path / "out")
-        assert (len(split("train")), len(split("validation"))) == ((2, 1) if held_out else (3, 3))
-    for wrong in (-1, 3):
-        assert run(*both, "--validation", wrong)[0] == 2
+    put(Path("in"), QUESTIONS)
+    assert both("--validation", held_out)[0] == 0
+    assert len(load_task("gsm8k", "train", directory="out")) == train
+    assert len(load_task("gsm8k", "validation", directory="out")) == validation
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_gsm8k_validation_out_of_range(wrong, both):
+    put(Path("in"), QUESTIONS)
+    refused(both("--validation", wrong), "must be from 0 to 2")
 
 
 @pytest.mark.parametrize("answer", ["no mark", "#### ", "#### 5 apples", "#### \u0665"])
-def test_gsm8k_refuses_an_answer_without_a_number(answer, run, tmp_path):
-    source = put(tmp_path / "in", [{"question": "Q", "answer": answer}])
-    code, said = run("gsm8k", "--source", source, "--test", source)
-    assert code == 2 and "does not end in #### and a number" in said
-    assert not (tmp_path / "out").exists()
+def test_gsm8k_refuses_an_answer_without_a_number(answer, both):
+    put(Path("in"), [{"question": "Q", "answer": answer}])
+    refused(both(), "does not end in #### and a number")
+    assert not Path("out").exists()
 
 
 LAYOUTS = {
@@ -93,30 +86,33 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("form", [put, parquet])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_sets_of_mathematics(name, form, run, tmp_path):
+def test_sets_of_mathematics(name, form, run):
     """Rows without an answer are left out and counted; the task reads what is written."""
     row = LAYOUTS[name]
-    code, said = run(name, "--source", form(tmp_path / "in", [row, row | {"answer": None}]))
-    assert code == 0 and "1 problems, 1 rows without a problem or an answer left out" in said
+    form(Path("in"), [row, row | {"answer": None}])
+    code, said = run(name, "--source", "in")
+    assert code == 0, said
+    assert "1 problems, 1 rows without a problem or an answer left out" in said
     wanted = {"problem": "P", "answer": str(row["answer"]), "source": name}
     wanted |= {key: row[key] for key in ("difficulty", "subject", "level") if key in row}
-    (file,) = (tmp_path / "out").glob("*.jsonl")
-    assert file.stem in SETS[name] and rows(file) == [wanted]
-    assert TASKS["math"]("test", test=str(file))[0].columns == wanted
+    (file,) = Path("out").glob("*.jsonl")
+    assert file.stem in SETS[name]
+    assert rows(file) == [wanted]
+    assert load_task("math", "test", test=str(file))[0].columns == wanted
 
 
-def test_aime(run, tmp_path):
+def test_aime(run):
     """Two files; answers are whole numbers without leading zeros."""
-    old = put(tmp_path / "24", [{"problem": "P", "answer": "033", "id": 60}])
-    new = put(tmp_path / "25", [{"problem": "P", "answer": 204.0}])
-    assert run("aime", "--source", old, new)[0] == 0
-    found = rows(tmp_path / "out" / "2024.jsonl")
-    assert found == [{"problem": "P", "answer": "33", "source": "aime2024"}]
-    assert rows(tmp_path / "out" / "2025.jsonl")[0]["answer"] == "204"
-    assert "another set" in run("aime", "--source", new, new)[1]
-    wrong = put(tmp_path / "wrong", [{"problem": "P", "answer": "3.5"}])
-    assert "not a whole number" in run("aime", "--source", wrong, new)[1]
-    assert run("aime", "--source", old)[0] == 2
+    put(Path("24"), [{"problem": "P", "answer": "033", "id": 60}])
+    put(Path("25"), [{"problem": "P", "answer": 204.0}])
+    put(Path("wrong"), [{"problem": "P", "answer": "3.5"}])
+    assert run("aime", "--source", "24", "25")[0] == 0
+    wanted = {"problem": "P", "answer": "33", "source": "aime2024"}
+    assert rows(Path("out/2024.jsonl")) == [wanted]
+    assert rows(Path("out/2025.jsonl"))[0]["answer"] == "204"
+    refused(run("aime", "--source", "25", "25"), "another set")
+    refused(run("aime", "--source", "wrong", "25"), "not a whole number")
+    refused(run("aime", "--source", "24"))
 
 
 @pytest.mark.parametrize(
@@ -126,26 +122,26 @@ def test_aime(run, tmp_path):
         (b"{", "line 1 is not JSON"),
         (b'{"problem": "a"}', "line 1 needs 'problem' and 'answer'; it has ['problem']"),
         (b'{"problem": "", "answer": "1"}', "holds no rows with a problem"),
+        (None, "there is no file"),
     ],
 )
-def test_bad_sources_are_named(content, words, run, tmp_path):
-    (tmp_path / "bad").write_bytes(content)
-    code, said = run("math500", "--source", tmp_path / "bad")
-    assert code == 2 and words in said and not (tmp_path / "out").exists()
-    assert "there is no file" in run("math500", "--source", tmp_path / "none")[1]
+def test_bad_sources_are_named(content, words, run):
+    if content is not None:
+        Path("bad").write_bytes(content)
+    refused(run("math500", "--source", "bad"), words)
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("name", ["gsm8k", *SETS])
-def test_offline(name, run, monkeypatch, tmp_path):
+def test_offline(name, run, monkeypatch):
     """One sentence with the address to fetch by hand; nothing is left that looks like a set."""
 
     def urlopen(*_, **__):
         raise OSError("no route to host")
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
-    code, said = run(name)
-    assert code == 2 and said.count("\n") == 1 and "no route to host" in said
-    assert "fetch https://" in said and "--source" in said and not (tmp_path / "out").exists()
+    refused(run(name), "no route to host", "fetch https://", "--source")
+    assert not Path("out").exists()
 
 
 @pytest.fixture
@@ -174,20 +170,31 @@ def server(tmp_path):
         httpd.shutdown()
 
 
-def test_download(server, tmp_path):
-    """Whole, by its checksum where one is known, and only once."""
+@pytest.fixture
+def fetch(server, tmp_path):
+    """fetch(name): the file that is downloaded from the server."""
     (tmp_path / "www" / "set.jsonl").write_bytes(CONTENT)
     (tmp_path / "www" / "other.jsonl").write_bytes(b"{}")
-    source = SETS["math500"]["test"]
-    source = replace(source, sha256=hashlib.sha256(CONTENT).hexdigest())
-    folder = tmp_path / "d"
-    file = text_sets.download(replace(source, url=f"{server}/set.jsonl"), folder)
-    assert file.read_bytes() == CONTENT and [*folder.iterdir()] == [file]
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    source = replace(SETS["math500"]["test"], sha256=digest)
+    folder = tmp_path / "downloads"
+    return lambda name: text_sets.download(replace(source, url=f"{server}/{name}.jsonl"), folder)
+
+
+def test_download(fetch, tmp_path):
+    """Whole, and only once."""
+    file = fetch("set")
+    assert file.read_bytes() == CONTENT
+    assert [*file.parent.iterdir()] == [file]
     (tmp_path / "www" / "set.jsonl").unlink()
-    assert text_sets.download(replace(source, url=f"{server}/set.jsonl"), folder) == file
-    file.unlink()
-    words = {"none": "HTTP Error 404", "other": "the SHA-256 of", "short": "IncompleteRead"}
-    for name, said in words.items():
-        with pytest.raises(UsageError, match=said):
-            text_sets.download(replace(source, url=f"{server}/{name}.jsonl"), folder)
-        assert not list(folder.iterdir())
+    assert fetch("set") == file
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [("none", "HTTP Error 404"), ("other", "the SHA-256 of"), ("short", "IncompleteRead")],
+)
+def test_a_download_that_is_not_what_was_asked_for(name, words, fetch, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        fetch(name)
+    assert not [*tmp_path.glob("downloads/*")]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tables import parquet, put
 
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError
 from maxrl.tasks import load_task
-from maxrl.tasks.rows import check_messages, read_rows
+from maxrl.tasks.rows import check_messages
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROWS = [
@@ -26,10 +27,7 @@ def write(name: str, rows) -> str:
     file = Path(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".parquet":
-        pa = pytest.importorskip("pyarrow")
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
+        parquet(file, rows)
     elif file.suffix.lower() == ".csv":
         with open(file, "w", newline="", encoding="utf-8-sig") as opened:
             writer = csv.DictWriter(opened, rows[0])
@@ -38,25 +36,31 @@ def write(name: str, rows) -> str:
     elif file.suffix == ".json":
         file.write_text(json.dumps(rows, indent=2))
     else:
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        put(file, rows)
     return name
 
 
-def prompts(name, split="train"):
-    return load_task("prompts", split, **{split: name})
+def prompts(data, split="train"):
+    return load_task("prompts", split, **{split: data})
+
+
+def columns(task):
+    return [task[i].columns for i in range(len(task))]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "A.CSV", "a.parquet", "any name"])
 def test_every_kind_of_file_gives_the_same_rows(name):
+    """Other data of the same name has another checksum."""
     task = prompts(write(name, ROWS))
-    assert [task[i].columns for i in range(len(task))] == ROWS
-    assert task[1].prompt == ROWS[1]["prompt"] and task[1].answer == "\\frac12"
-    assert task.digest
+    assert columns(task) == ROWS
+    assert task[1].prompt == ROWS[1]["prompt"]
+    assert task[1].answer == "\\frac12"
+    assert prompts(write(name, ROWS[:1])).digest not in ("", task.digest)
 
 
-def test_messages_in_files_that_hold_them():
-    for name in ("a.jsonl", "a.json", "a.parquet"):
-        assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_messages_in_files_that_hold_them(name):
+    assert prompts(write(name, [{"prompt": CHAT}]))[0].prompt == CHAT
 
 
 @pytest.mark.parametrize(
@@ -73,14 +77,17 @@ def test_messages_in_files_that_hold_them():
 def test_the_columns_of_trl(row, prompt, answer):
     """A row keeps its columns for the reward functions, whatever stands for the prompt."""
     example = prompts(write("a.jsonl", [row]))[0]
-    assert example.prompt == prompt and example.answer == answer
+    assert example.prompt == prompt
+    assert example.answer == answer
     assert row.items() <= example.columns.items()
 
 
 def test_rows_in_memory():
     """They may have what no file holds."""
     task = prompts([{"prompt": "p", "answer": np.arange(2), (1, 2): 3}])
-    assert task[0].answer == "[0 1]" and task[0].columns[1, 2] == 3 and task.digest
+    assert task[0].answer == "[0 1]"
+    assert task[0].columns[1, 2] == 3
+    assert task.digest
 
 
 @pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], [{"role": 3}], "x"])
@@ -89,23 +96,59 @@ def test_what_is_no_chat(messages):
         check_messages(messages, "here")
 
 
-def test_the_math_task_reads_them_too():
-    """TRL's solution is the answer there, and not what the demonstration works out before it."""
-    task = load_task("math", "train", train=write("a.jsonl", ROWS))
-    assert task[0].prompt[-1]["content"].startswith("2 + 2 =\n")
-    assert task[0].columns["answer"] == "4" and task[0].answer == "\\boxed{4}"
-    both = [{"problem": "2 + 2 =", "solution": "Two and two.", "answer": "4"}]
-    task = load_task("math", "train", train=write("b.jsonl", both))
-    assert task[0].answer == "Two and two.\n\\boxed{4}"
-    chat = [{"prompt": CHAT, "solution": "4", "answer": None}]
-    assert load_task("math", "train", train=write("c.jsonl", chat))[0].prompt == CHAT
-    with pytest.raises(UsageError, match="there is no set 'olympiad'; use polaris"):
-        load_task("math", "train", train="olympiad")
+@pytest.mark.parametrize(
+    "row, prompt, answer",
+    [
+        (ROWS[0], "2 + 2 =\n", "\\boxed{4}"),
+        (
+            {"problem": "2 + 2 =", "solution": "Two and two.", "answer": "4"},
+            "2 + 2 =\n",
+            "Two and two.\n\\boxed{4}",
+        ),
+        ({"prompt": CHAT, "solution": "4", "answer": None}, "Hi", "\\boxed{4}"),
+    ],
+)
+def test_the_math_task_reads_them_too(row, prompt, answer):
+    """TRL's solution is the answer there, and not what the demonstration works out before it. Chat
+    messages ask as they are."""
+    example = load_task("math", "train", train=write("a.jsonl", [row]))[0]
+    assert example.prompt[-1]["content"].startswith(prompt)
+    assert example.columns["answer"] == "4"
+    assert example.answer == answer
+    assert (example.prompt == CHAT) == (row.get("prompt") == CHAT)
+
+
+def test_what_is_tolerated():
+    """A byte-order mark, Windows' line ends, no last newline, a key twice, U+2028 in a text."""
+    text = '\ufeff{"prompt": "a", "prompt": "b"}\r\n\r\n{"prompt": "x\u2028y"}'
+    Path("odd.jsonl").write_bytes(text.encode())
+    assert columns(prompts("odd.jsonl")) == [{"prompt": "b"}, {"prompt": "x\u2028y"}]
+
+
+NO_TEXT = ": 'prompt' must be text or a list, not "
+JSONL = [
+    (b"", " holds no rows"),
+    (b"\n \n", " holds no rows"),
+    (b"[" * 100_000, " is not JSON"),
+    (b'{"prompt": "a"}\n\n{"prompt": ""}', ", line 3" + NO_TEXT + "''"),
+    (b'{"prompt": "a"}\n{"promt": "b"}', ", line 2" + NO_TEXT + "None"),
+    (b'{"prompt": "a"}\n{"prompt', ", line 2 is not JSON"),
+    (b'\n{"prompt": "\xff"}', ", line 2 is not UTF-8"),
+    (b'{"prompt": 3}', ", line 1" + NO_TEXT + "3"),
+    (b'{"prompt": "\\ud800"}', ", line 1 is not UTF-8"),
+    (b'{"prompt": null}', ", line 1" + NO_TEXT + "None"),
+    (b'{"prompt": []}', ", line 1" + NO_TEXT + "[]"),
+    (b'{"prompt": ["x"]}', ", line 1: a message must have a role"),
+    (b'{"prompt": ' + b"1" * 5000 + b"}", ", line 1 is not JSON"),
+    (b'{"messages": [{"role": "user"}]}', ", line 1" + NO_TEXT + "None"),
+    (b'{"prompt": "[{\\"role\\": 1}]"}', ", line 1: 'prompt' has chat messages"),
+]
 
 
 @pytest.mark.parametrize(
     "name, content, words",
     [
+        *[("a.jsonl", *row) for row in JSONL],
         ("a.csv", b"promt,answer\na,1\n", ", line 2: 'prompt' must be text"),
         ("a.csv", b"prompt,answer\na,1,2\n", " is not CSV after line 2: a row has more"),
         ("a.csv", b"prompt,answer\na\n", " is not CSV after line 2: a row has more"),
@@ -113,36 +156,10 @@ def test_the_math_task_reads_them_too():
         ("a.csv", b'prompt,answer\n"a,1\n', " is not CSV after line 1"),
         ("a.csv", b"prompt\n\xff\n", " is not CSV after line 0"),
         ("a.csv", b"prompt,answer\n", " holds no rows"),
-        ("a.jsonl", b"", " holds no rows"),
-        (
-            "a.jsonl",
-            b'{"prompt": "a"}\n\n{"prompt": ""}',
-            ", line 3: 'prompt' must be text or a list, not ''",
-        ),
         ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', " is not JSON: Expecting ':' delimiter"),
         ("a.json", b'[{"prompt": "a"}, {}]', ", row 2: 'prompt' must be text or a list, not None"),
         ("a.json", b'[{"prompt": "a"}, 3]', ", row 2 is 3, not an object"),
-        (
-            "a.jsonl",
-            b'{"prompt": "a"}\n{"promt": "b"}',
-            ", line 2: 'prompt' must be text or a list",
-        ),
-        ("a.jsonl", b'{"prompt": "a"}\n{"prompt', ", line 2 is not JSON"),
-        ("a.jsonl", b'{"prompt": 3}', ", line 1: 'prompt' must be text or a list, not 3"),
-        ("a.jsonl", b'{"prompt": "\\ud800"}', ", line 1 is not UTF-8"),
-        ("a.jsonl", b"[" * 100_000, " is not JSON"),
-        ("a.jsonl", b'{"prompt": null}', ", line 1: 'prompt' must be text or a list"),
-        ("a.jsonl", b'{"prompt": []}', ", line 1: 'prompt' must be text or a list, not []"),
-        ("a.jsonl", b'{"prompt": ["x"]}', ", line 1: a message must have a role"),
-        ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", ", line 1 is not JSON"),
-        ("a.jsonl", b'\n{"prompt": "\xff"}', ", line 2 is not UTF-8"),
-        (
-            "a.jsonl",
-            b'{"messages": [{"role": "user"}]}',
-            ", line 1: 'prompt' must be text or a list, not None",
-        ),
         ("a.parquet", b"PAR1 and no more", " cannot be read"),
-        ("a.jsonl", b'{"prompt": "[{\\"role\\": 1}]"}', ", line 1: 'prompt' has chat messages"),
         ("a.parquet", b"prompt,answer\na,1\n", " cannot be read"),
     ],
 )
@@ -152,7 +169,8 @@ def test_damage_is_one_sentence_with_its_place(name, content, words):
     Path(name).write_bytes(content)
     with pytest.raises(UsageError) as caught:
         prompts(name)
-    assert name + words in str(caught.value) and "\n" not in str(caught.value)
+    assert name + words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_damage_in_parquet():
@@ -182,66 +200,70 @@ def test_parquet_without_its_package(monkeypatch):
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A hub with org/set, which has two files of training rows, and the requests that it got."""
-    root = tmp_path / "cache"
+def hub(monkeypatch):
+    """A hub with org/set, which has two files of training rows in cache/; the requests it got."""
     for i, row in enumerate(ROWS):
-        write(f"{root}/default/train/{i:04}.parquet", [row])
-    write(f"{root}/default/test/0000.parquet", ROWS[:1])
+        write(f"cache/default/train/{i:04}.parquet", [row])
+    write("cache/default/test/0000.parquet", ROWS[:1])
     asked = []
 
     def snapshot_download(name, **options):
-        asked.append((name, options))
-        return str(root)
+        asked.append({"name": name} | options)
+        return "cache"
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    return root, asked
+    return asked
 
 
 def test_a_data_set_of_the_hub(hub):
-    """Of all that the hub has of it only the split is asked for, as the hub has converted it."""
-    from huggingface_hub.utils import filter_repo_objects
-
-    root, asked = hub
     task = prompts("org/set-1.5")
-    assert [task[i].columns for i in range(len(task))] == ROWS and task.digest.count(" ") == 1
-    ((name, options),) = asked
-    assert (name, options.pop("repo_type"), options.pop("revision")) == (
-        "org/set-1.5",
-        "dataset",
-        "refs/convert/parquet",
-    )
-    there = [
-        "default/train/0000.parquet",
-        "default/test/0000.parquet",
-        "README.md",
-        "default/partial-train/0000.parquet",
-    ]
-    assert list(filter_repo_objects(there, **options)) == there[:1]
-    assert len(prompts("org/set-1.5", "test")) == len(prompts("org/set-1.5/default/test")) == 1
+    assert columns(task) == ROWS
+    assert task.digest.count(" ") == 1
+    assert len(prompts("org/set-1.5", "test")) == 1
+    assert len(prompts("org/set-1.5/default/test")) == 1
     assert len(load_task("math", "train", train="org/set-1.5")) == 2
 
 
+def test_of_a_data_set_of_the_hub_one_split_is_asked_for(hub):
+    """As the hub has converted it."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    prompts("org/set")
+    (request,) = hub
+    assert request.pop("name") == "org/set"
+    assert request.pop("repo_type") == "dataset"
+    assert request.pop("revision") == "refs/convert/parquet"
+    wanted = "default/train/0000.parquet"
+    others = ["default/test/0000.parquet", "README.md", "default/partial-train/0000.parquet"]
+    assert list(filter_repo_objects([wanted, *others], **request)) == [wanted]
+
+
+SEVERAL = "one of org/set/default/train, org/set/other/train"
+
+
 def test_a_data_set_of_the_hub_in_parts(hub):
-    """Of two sets in one repository one must be named; a local copy is read in the same way."""
-    root, asked = hub
-    write(f"{root}/other/train/0000.parquet", ROWS[:1])
-    several = "one of org/set/default/train, org/set/other/train"
-    with pytest.raises(FileNotFoundError, match=several):
+    """Of two sets in one repository one must be named."""
+    write("cache/other/train/0000.parquet", ROWS[:1])
+    with pytest.raises(FileNotFoundError, match=SEVERAL):
         prompts("org/set")
     assert len(prompts("org/set/other/train")) == 1
     with pytest.raises(FileNotFoundError, match=r"one folder \*/validation of parquet files"):
         prompts("org/set", "validation")
-    requests = len(asked)
+
+
+def test_a_local_copy_of_a_data_set_of_the_hub(hub):
+    """It is read in the same way, and nothing is asked for, nor for what cannot be on the hub."""
+    write("cache/other/train/0000.parquet", ROWS[:1])
     Path("org").mkdir()
-    Path("org/set").symlink_to(root)
-    assert len(prompts("org/set/other/train")) == 1 and len(prompts("org/set/default/train")) == 2
-    with pytest.raises(FileNotFoundError, match=several):
+    Path("org/set").symlink_to("../cache")
+    assert len(prompts("org/set/other/train")) == 1
+    assert len(prompts("org/set/default/train")) == 2
+    with pytest.raises(FileNotFoundError, match=SEVERAL):
         prompts("org/set")
     for name in ("org/sett", "other/mine.jsonl", "mine", "runs/x", "./x/y"):
         with pytest.raises(FileNotFoundError, match="there is no file.*--task.train"):
             prompts(name)
-    assert len(asked) == requests
+    assert hub == []
 
 
 def test_the_hub_offline(monkeypatch):
@@ -255,20 +277,16 @@ def test_the_hub_offline(monkeypatch):
         prompts("org/set")
 
 
-def test_other_data_of_the_same_name_has_another_checksum():
-    first = read_rows(write("a.jsonl", ROWS), "train", {"prompt": (str,)})[1]
-    assert read_rows(write("a.jsonl", ROWS[:1]), "train", {"prompt": (str,)})[1] != first
-
-
 def test_a_folder_of_save_to_disk(monkeypatch):
     """One split, or the one of several that is asked for; a sentence without the package."""
     datasets = pytest.importorskip("datasets")
     one = datasets.Dataset.from_list(ROWS)
     datasets.DatasetDict(train=one, validation=one.select([0])).save_to_disk("set")
     for name in ("set", "set/train"):
-        task = prompts(name)
-        assert [task[i].columns for i in range(len(task))] == ROWS and task.digest
-    assert len(prompts("set", "validation")) == len(prompts("set/validation", "test")) == 1
+        assert columns(prompts(name)) == ROWS
+        assert prompts(name).digest
+    assert len(prompts("set", "validation")) == 1
+    assert len(prompts("set/validation", "test")) == 1
     with pytest.raises(FileNotFoundError, match="train, validation .*--task.test"):
         prompts("set", "test")
     for file in Path("set/validation").glob("*.arrow"):

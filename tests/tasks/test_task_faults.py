@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import tiny
+from runs import metrics, refused
 
 from maxrl import verifiers
-from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
@@ -121,60 +121,50 @@ def estimate(rewards):
     sys.exit(0)
 
 """
+SIZES = "--prompts 4 --rollouts 4 --steps 2 --save-every 1 --max-response 4"
+KEYS = {"prompts", "completions", "error"}
+# What is wrong from the second step on, and what is said of it.
 SAID = {
     "Raises": "Raises raised ZeroDivisionError: division by zero",
     "Text": "Text raised",
     "NaN": "NaN returned a reward that is not a finite number",
     "Short": "Short raised RuntimeError",
-    "Shape": "Shape returned tensor([",
-}
-BEFORE = {
-    "Missing": "example 5 of the task Missing raised KeyError: 5",
-    "Late": "the task Late raised KeyError: 5",
-    "Unjudged": "raised IndexError: string index out of range",
+    "Shape": "instead of a tensor of shape (4, 4)",
 }
 
 
 @pytest.fixture
-def run(warm, shell):
-    """run(name, ...): a run of two steps, (exit code, what it said)."""
+def faults(in_a_directory_of_its_own):
     Path("faults.py").write_text(FAULTS)
 
+
+@pytest.fixture
+def run(faults, dice, shell):
+    """run(name, ...): a run of two steps, (exit code, what it said)."""
+
     def run(name, *options):
-        sizes = ("--prompts", 4, "--rollouts", 4, "--steps", 2, "--save-every", 1)
-        ask = ("tiny", "--init", warm, "--task", f"faults.py:{name}", *sizes, "--max-response", 4)
-        code, said = shell("train.py", *ask, "--out", name, *options)
-        assert "Traceback" not in said
-        return code, said
+        ask = ("tiny", *SIZES.split(), "--init", dice, "--task", f"faults.py:{name}", "--out", name)
+        return shell("train.py", *ask, *options)
 
     return run
 
 
 @pytest.mark.parametrize("name", SAID)
 def test_a_verdict_that_is_none(name, run):
-    code, said = run(name)
-    assert code == 2 and f"the task {SAID[name]}" in said
-    assert name != "Shape" or "instead of a tensor of shape (4, 4)" in said
+    refused(run(name), f"the task {name} ", SAID[name])
     assert Path(name, "latest").read_text() == "step-000001\n"
     lines = Path(name, f"reward_error_{name}_rank0.jsonl").read_text().splitlines()
     assert len(lines) == 16
-    assert {"prompts", "completions", "error"} <= json.loads(lines[0]).keys()
+    assert json.loads(lines[0]).keys() >= KEYS
 
 
 def test_dropped(run):
     """The groups of a failed call are left out, and counted."""
     code, said = run("NaN", "--reward-errors", "drop")
-    assert code == 0 and "the groups of this call are left out" in said
-    rows = [json.loads(line) for line in Path("NaN/metrics.jsonl").read_text().splitlines()]
-    assert [row["rewards/groups_left_out"] for row in rows] == [0, 4]
-    assert [row["rewards/failed_calls"] for row in rows] == [0, 1]
-
-
-@pytest.mark.parametrize("name", BEFORE)
-def test_examples_and_verdicts_that_fail(name, run):
-    code, said = run(name, "--workers", 1 if name == "Late" else 0)
-    assert code == 2 and BEFORE[name] in said
-    assert "faults.py, line" in said
+    assert code == 0, said
+    assert "the groups of this call are left out" in said
+    assert [row["rewards/groups_left_out"] for row in metrics("NaN")] == [0, 4]
+    assert [row["rewards/failed_calls"] for row in metrics("NaN")] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -187,20 +177,22 @@ def test_examples_and_verdicts_that_fail(name, run):
         ("Unmade", "task faults.py:Unmade raised RuntimeError: no database (faults.py, line"),
     ],
 )
-def test_a_task_that_is_none(name, said, in_a_directory_of_its_own):
-    Path("faults.py").write_text(FAULTS)
+def test_a_task_that_is_none(name, said, faults):
     with pytest.raises(UsageError) as caught:
         load_task(f"faults.py:{name}", "train")
     assert said in str(caught.value).replace(f"{Path.cwd()}/", "")
 
 
-def test_rewards_of_its_own_need_no_verdicts_on_texts(in_a_directory_of_its_own):
+class Words:
+    def encode_prompt(self, prompt):
+        return prompt.split()
+
+
+def test_rewards_of_its_own_need_no_verdicts_on_texts(faults):
     """The probe before the first step does not ask verify() of such a task."""
-    Path("faults.py").write_text(FAULTS)
     task = load_task("faults.py:Whole", "train")
     probe(task)
-    words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
-    probe(FilteredTask(task, words, 100))
+    probe(FilteredTask(task, Words(), 100))
 
 
 def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
@@ -216,65 +208,69 @@ def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
     verifiers.POOL.forget()
 
 
-TRAIN = (
-    *("train.py", "tiny", "--prompts", 4, "--rollouts", 4, "--steps", 2, "--max-response", 4),
-    "--init",
-)
-WITHIN = ("--task", "faults.py:Batch", "--max-prompt", 99)
-LOOK = ("--samples", 4, "--max-response", 4, "--task")
+# An exit would end the run with code 0, as if all had been done.
+COMMANDS = """
+train.py TRAIN --task faults.py:Missing | example 5 of the task Missing raised KeyError: 5
+train.py TRAIN --task faults.py:Late --workers 1 | the task Late raised KeyError: 5
+train.py TRAIN --task faults.py:Unjudged | Unjudged raised IndexError: string index out of range
+train.py TRAIN --task faults.py:Len | task faults.py:Len raised SystemExit
+train.py TRAIN --task faults.py:Item | example 0 of the task Item raised SystemExit
+train.py TRAIN --task faults.py:Batch --workers 1 --max-prompt 99 | Batch raised SystemExit
+train.py TRAIN --estimator faults.py:estimate | faults.py:estimate raised SystemExit: 0
+eval.py LOOK --task faults.py:Late --k 1 | example 5 of the task Late raised KeyError: 5
+eval.py LOOK --task faults.py:Final --k 1 | your code raised SystemExit
+sample.py LOOK --task faults.py:Show | your code raised SystemExit
+"""
 
 
-@pytest.mark.parametrize(
-    "before, after, said",
-    [
-        (TRAIN, ("--task", "faults.py:Len"), "task faults.py:Len"),
-        (TRAIN, ("--task", "faults.py:Item"), "example 0 of the task Item"),
-        (TRAIN, (*WITHIN, "--workers", 1), "the task Batch"),
-        (TRAIN, ("--estimator", "faults.py:estimate"), "the estimator faults.py:estimate"),
-        (("eval.py",), (*LOOK, "faults.py:Late", "--k", 1), "example 5 of the task Late"),
-        (("eval.py",), (*LOOK, "faults.py:Final", "--k", 1), "your code"),
-        (("sample.py",), (*LOOK, "faults.py:Show"), "your code"),
-    ],
-)
-def test_code_that_exits_or_raises_says_so(before, after, said, dice, shell, monkeypatch):
-    """An exit would end the run with code 0, as if all had been done."""
-    monkeypatch.setitem(ADVANTAGES, "faults.py:estimate", None)  # is taken back afterwards
-    del ADVANTAGES["faults.py:estimate"]
-    Path("faults.py").write_text(FAULTS)
-    code, heard = shell(*before, dice, *after)
-    raised = "KeyError: 5" if "Late" in said else "SystemExit: "
-    assert code == 2 and f"{said} raised {raised}" in heard, heard
-    assert "faults.py, line" in heard or "raised SystemExit: 0" in heard
+@pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
+def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
+    command, words = row.split(" | ")
+    names = {
+        "TRAIN": ["tiny", *SIZES.split(), "--init", dice],
+        "LOOK": [dice, "--samples", 4, "--max-response", 4],
+    }
+    given = [word for name in command.split() for word in names.get(name, [name])]
+    said = shell(*given)
+    refused(said, words)
+    assert "faults.py, line" in said[1] or "raised SystemExit: 0" in said[1]
 
 
 def test_every_prompt_is_counted_before_the_first_step(run):
-    """Also with a vocabulary; of a million that are equally long, one."""
-    code, said = run("Long")
-    assert code == 2 and "a prompt of 201 tokens" in said and not Path("Long").exists()
+    """Also with a vocabulary."""
+    refused(run("Long"), "a prompt of 201 tokens")
+    assert not Path("Long").exists()
 
+
+def test_of_a_million_equally_long_prompts_one_is_counted():
     class Many(tiny.Up):
         equally_long = True
-        __len__ = lambda self: 10**6  # noqa: E731
+
+        def __len__(self):
+            return 10**6
 
         def __getitem__(self, index):
             assert index == 0
             return super().__getitem__(index)
 
-    words = type("Words", (), {"encode_prompt": lambda self, prompt: prompt.split()})()
-    assert prompt_lengths(Many("train"), words) == [4] * 10**6
+    assert prompt_lengths(Many("train"), Words()) == [4] * 10**6
 
 
 @pytest.mark.parametrize("name", ["Final", "Show"])
 def test_what_is_only_looked_at_does_not_end_a_run(name, run):
     code, said = run(name, "--show-every", 1)
-    assert code == 0 and Path(name, "samples.jsonl").exists(), said
+    assert code == 0, said
+    assert Path(name, "samples.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     "task, model, lacks", [("Raises", {}, "no model"), ("Missing", tiny.SIZES, "vocabulary")]
 )
-def test_what_a_model_from_scratch_lacks(run, task, model, lacks):
+def test_what_a_model_from_scratch_lacks(faults, task, model, lacks):
     """The sizes of a model, or the words of a task."""
     with pytest.raises(UsageError, match=rf"{lacks}.* --init"):
         load(Config(task=f"faults.py:{task}", model=model), "train")
+
+
+def test_what_a_model_from_scratch_needs(faults):
     assert len(load(Config(task="faults.py:Raises", model=tiny.SIZES), "train")) == 8

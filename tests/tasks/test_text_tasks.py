@@ -1,7 +1,7 @@
 """The tasks of texts: prompts, verdicts, and files that are wrong."""
 
-import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,66 +9,65 @@ import tiny
 import torch
 from chat_templates import QWEN3
 from conftest import ROOT
+from tables import put
 
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Example, FilteredTask, Task
-from maxrl.tasks.rows import read_rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 SMALL = ROOT / "results/texts/tasks.py"
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
 
 
-def put(file, *rows):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-    )
-    return file
+def made(folder, **files):
+    """A complete set with these rows in its files."""
+    folder.mkdir(exist_ok=True)
+    for name, rows in files.items():
+        put(folder / f"{name}.jsonl", rows)
+    (folder / "info.json").write_text('{"test": "GSM8K"}')
+    return folder
 
 
 @pytest.fixture
 def gsm8k(tmp_path):
-    """A set of four lines as data/gsm8k/prepare.py writes it."""
-    put(tmp_path / "train.jsonl", ROW | {"solution": "2 + 3 = 5"}, ROW)
-    put(tmp_path / "test.jsonl", ROW | {"problem": "Test?", "answer": "1"})
-    put(tmp_path / "info.json", {"test": "GSM8K"})
-    return tmp_path
+    """A set as data/gsm8k/prepare.py writes it."""
+    train = [ROW | {"solution": "2 + 3 = 5"}, ROW]
+    return made(tmp_path, train=train, test=[{"problem": "Test?", "answer": "1"}])
 
 
 def test_gsm8k(gsm8k):
-    task = TASKS["gsm8k"]("train", directory=gsm8k)
+    """Without a validation file, validation is the test set."""
+    task = load_task("gsm8k", "train", directory=gsm8k)
     request = r"Let's think step by step and output the final answer within \boxed{}."
     assert task[0].prompt == [{"role": "user", "content": f"What is 2 + 3? {request}"}]
-    assert task[0].answer == "2 + 3 = 5\n\\boxed{5}" and task[1].answer == "\\boxed{5}"
-    assert task.verify(task[0].answer, task[0]) == 1 and task.verify("5", task[0]) == 0
-    validation, test = (TASKS["gsm8k"](split, directory=gsm8k) for split in ("validation", "test"))
-    assert (
-        validation.rows == test.rows
-        and validation.source == test.source == "GSM8K"
-        and len(test) == 1
-    )
-    put(gsm8k / "validation.jsonl", ROW)
-    assert TASKS["gsm8k"]("validation", directory=gsm8k)[0].columns == ROW
-    assert "user: What is 2 + 3?" in task.show("r", task[0])
+    assert task[0].answer == "2 + 3 = 5\n\\boxed{5}"
+    assert task[1].answer == "\\boxed{5}"
+    assert task.verify(task[0].answer, task[0]) == 1
+    assert task.verify("5", task[0]) == 0
+    for split in ("validation", "test"):
+        other = load_task("gsm8k", split, directory=gsm8k)
+        assert other.source == "GSM8K"
+        assert other[0].columns["problem"] == "Test?"
+    put(gsm8k / "validation.jsonl", [ROW])
+    validation = load_task("gsm8k", "validation", directory=gsm8k)
+    assert validation.source == ""
+    assert validation[0].columns == ROW
 
 
 def test_math(tmp_path):
-    put(tmp_path / "polaris" / "train.jsonl", ROW | {"answer": "\\frac{1}{2}"})
-    put(tmp_path / "beyondaime" / "test.jsonl", ROW)
-    for name in ("polaris", "beyondaime"):
-        put(tmp_path / name / "info.json", {})
-    task = TASKS["math"]("train", directory=tmp_path)
+    half = "\\boxed{\\frac{1}{2}}"
+    made(tmp_path / "polaris", train=[ROW | {"answer": "\\frac{1}{2}"}])
+    made(tmp_path / "beyondaime", test=[ROW])
+    task = load_task("math", "train", directory=tmp_path)
     request = r"Please reason step by step, and put your final answer within \boxed{}."
     assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3?\n{request}"]
-    assert task[0].answer == "\\boxed{\\frac{1}{2}}" and task.verify(task[0].answer, task[0]) == 1
-    assert task.verify_all(["\\boxed{\\frac{1}{2}}", "x"], [task[0]] * 2) == [1, 0]
-    other = TASKS["math"]("test", test="beyondaime", system="", directory=tmp_path)
+    assert task[0].answer == half
+    assert task.verify(half, task[0]) == 1
+    assert task.verify_all([half, "x"], [task[0]] * 2) == [1, 0]
+    other = load_task("math", "test", test="beyondaime", system="", directory=tmp_path)
     assert [m["role"] for m in other[0].prompt] == ["user"]
-    own = TASKS["math"]("train", train=str(put(tmp_path / "own.jsonl", ROW, ROW)))
-    assert len(own) == 2
     tokenizer = Tokenizer.from_vocabulary(("<unk>",))
     tokenizer.config["chat_template"] = QWEN3
     assert "{{" not in tokenizer.render(task[0].prompt)
@@ -78,29 +77,14 @@ def test_math(tmp_path):
 
 def test_prompts(tmp_path):
     """They have no verdict of their own, and no split that nobody named."""
-    file = put(tmp_path / "my.jsonl", {"prompt": "a"})
-    task = load_task("prompts", "train", train=str(file))
+    file = str(put(tmp_path / "my.jsonl", [{"prompt": "a"}]))
+    task = load_task("prompts", "train", train=file)
     with pytest.raises(UsageError, match="--reward"):
         task.verify("x", task[0])
     with pytest.raises(UsageError, match="--task.validation FILE"):
-        load_task("prompts", "validation", train=str(file))
+        load_task("prompts", "validation", train=file)
     with pytest.raises(FileNotFoundError, match="nowhere.jsonl"):
         load_task("prompts", "train", train="nowhere.jsonl")
-
-
-def test_what_is_tolerated(tmp_path):
-    """A byte-order mark, Windows' line ends, no last newline, a key twice, U+2028 in a text."""
-    file = tmp_path / "odd.jsonl"
-    text = '\ufeff{"prompt": "a", "prompt": "b"}\r\n\r\n{"prompt": "x\u2028y"}'
-    file.write_bytes(text.encode())
-    assert [row["prompt"] for row in read_rows(str(file), "train", {"prompt": (str,)})[0]] == [
-        "b",
-        "x\u2028y",
-    ]
-    for content in ("", "\n \n"):
-        file.write_text(content)
-        with pytest.raises(ValueError, match="holds no rows"):
-            read_rows(str(file), "train", {"prompt": (str,)})
 
 
 @pytest.mark.parametrize(
@@ -142,23 +126,25 @@ def test_the_verdict_of_the_published_code(gsm8k, name):
     options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
     boxed = load_task(name, "train", **options)
     published = load_task(name, "train", verdict="published", **options)
-    plain = "2 + 3 makes 5 apples."
-    assert (boxed.verify(plain, boxed[0]), published.verify(plain, boxed[0])) == (0, 1)
-    assert boxed.final(plain) is published.final(plain) is None
-    assert published.verify_all([plain, r"\boxed{5}", "6"], [boxed[0]] * 3) == [1, 1, 0]
-    with pytest.raises(UsageError, match="verdict must be boxed or published, got 'first'"):
-        load_task(name, "train", verdict="first", **options)
+    responses = ["2 + 3 makes 5 apples.", r"\boxed{5}", "6"]
+    examples = [boxed[0]] * 3
+    assert boxed.verify_all(responses, examples) == [0, 1, 0]
+    assert published.verify_all(responses, examples) == [1, 1, 0]
+    assert published.verify(responses[0], boxed[0]) == 1
+    for task in (boxed, published):
+        assert [task.final(response) for response in responses] == [None, "5", None]
 
 
 def test_shown_with_its_verdict(gsm8k):
     """Narrow, with what was read, and without what a terminal would obey."""
-    task = TASKS["gsm8k"]("train", directory=gsm8k)
-    right = "word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}"
-    shown = task.show(right, task[0])
+    task = load_task("gsm8k", "train", directory=gsm8k)
+    shown = task.show("word " * 40 + "\x1b[31m\r\tso\n\n" + r"\boxed{5.0}", task[0])
     lines = shown.split("\n")
-    assert max(map(len, lines)) <= 60 and lines[0].startswith("user: What is 2 + 3?")
-    assert lines[-1] == "read 5, answer 5: right" and "--- response" in lines
-    assert "\x1b" not in shown and "\r" not in shown
+    assert max(map(len, lines)) <= 60
+    assert lines[0].startswith("user: What is 2 + 3?")
+    assert "--- response" in lines
+    assert lines[-1] == "read 5, answer 5: right"
+    assert not {"\x1b", "\r"} & set(shown)
     wrong = task.show("x" * 200, task[0])
     assert wrong.endswith("\nread no answer, answer 5: wrong")
 
@@ -193,66 +179,65 @@ def test_generated_tasks(name):
         task = load_task(f"{SMALL}:{name}", split, size=200)
         instances = set()
         for example in (task[i] for i in range(200)):
-            assert task.verify(example.answer, example) == 1.0 and task.verify("", example) == 0.0
-            key = {name: example.columns[name] for name in example.columns if name != "answer"}
-            instances.add(str(key))
+            assert task.verify(example.answer, example) == 1
+            assert task.verify("", example) == 0
             assert set(f"{example.prompt} {example.answer}".split()) <= set(task.vocabulary)
-        assert len(instances) > 100 and not seen & instances
+            instances.add(str(example.columns | {"answer": ""}))
+        assert len(instances) > 100
+        assert not seen & instances
         seen |= instances
         assert load_task(f"{SMALL}:{name}", split)[17] == task[17]
     assert load_task(f"{SMALL}:{name}", "test", seed=1)[17].columns != task[17].columns
 
 
-@pytest.mark.parametrize("name", ["subset_sum", "reverse_text"])
-def test_the_small_tasks_train(shell, name):
+@pytest.mark.parametrize(
+    "name, task", [("subset_sum", "SubsetSum"), ("reverse_text", "ReverseText")]
+)
+def test_the_small_tasks_train(shell, name, task):
     """The recipes of the study: a warm-up, RL from it, and a look at the run."""
     Path("results").symlink_to(ROOT / "results")
     recipe = f"results/texts/tasks.py:{name}"
     for words in (f"{recipe}_sft --steps 2", f"{recipe} --steps 1 --prompts 2 --rollouts 4"):
         code, said = shell("train.py", *words.split())
         assert code == 0, said
-    task = {"subset_sum": "SubsetSum", "reverse_text": "ReverseText"}[name]
-    words = ["--task", f"results/texts/tasks.py:{task}", "--prompts", 1]
-    code, said = shell("sample.py", f"runs/{name}-maxrl", *words)
-    assert code == 0 and "of 32 rollouts are right" in said, said
-
-
-def test_refused_options():
-    for options in ({"size": 4}, {"size": "x"}, {"unknown": 0}):
-        with pytest.raises(UsageError, match="task maze"):
-            load_task("maze", "train", **options)
-    for task in TASKS:
-        with pytest.raises((UsageError, FileNotFoundError)):
-            load_task(task, "dev")
+    look = f"runs/{name}-maxrl --task results/texts/tasks.py:{task} --prompts 1"
+    code, said = shell("sample.py", *look.split())
+    assert code == 0, said
+    assert "of 32 rollouts are right" in said
 
 
 def test_rewards_read_completions():
     """Without the end token, unless the task names its stop tokens itself."""
     plain = load_task(f"{SMALL}:ReverseText", "train")
+    example = plain[0]
     tokenizer = Tokenizer.from_vocabulary(plain.vocabulary)
-    answer = tokenizer.encode(plain[0].answer)
-    rollouts = tiny.rollouts(prompt_lengths=(2,), N=2, L=len(answer))
-    rollouts.tokenizer, rollouts.tokens = tokenizer, torch.tensor([[answer, answer[::-1]]])
-    rollouts.lengths, rollouts.finished = (
-        torch.full((1, 2), len(answer)),
-        torch.tensor([[True, False]]),
+    answer = tokenizer.encode(example.answer)
+    rollouts = replace(
+        tiny.rollouts(prompt_lengths=(2,), N=2, L=len(answer)),
+        tokenizer=tokenizer,
+        tokens=torch.tensor([[answer, answer[::-1]]]),
+        lengths=torch.full((1, 2), len(answer)),
+        finished=torch.tensor([[True, False]]),
     )
-    assert plain.rewards([plain[0]], rollouts).tolist() == [[1.0, 0.0]]
+    assert plain.rewards([example], rollouts).tolist() == [[1, 0]]
     heard = []
     task = Task()
     task.verify = lambda response, example: heard.append(response) or 0.0
-    assert task.rewards([plain[0]], rollouts).shape == (1, 2)
-    assert heard[0].split() == plain[0].answer.split()[:-1] and heard[1].startswith("<eos>")
+    assert task.rewards([example], rollouts).shape == (1, 2)
+    assert heard[0].split() == example.answer.split()[:-1]
+    assert heard[1].startswith("<eos>")
 
 
 def test_within_a_length(tmp_path):
     """Prompts over the limit are left out and counted; the others keep their order."""
     tokenizer = Tokenizer.from_vocabulary(("<unk>", "a"))
     rows = [{"prompt": " ".join("a" * n), "n": n} for n in (3, 1, 5, 2)]
-    task = load_task("prompts", "train", train=str(put(tmp_path / "p.jsonl", *rows)))
+    task = load_task("prompts", "train", train=str(put(tmp_path / "p.jsonl", rows)))
     short = FilteredTask(task, tokenizer, 3)
-    assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2] and short.left_out == 1
+    assert [short[i].columns["n"] for i in range(len(short))] == [3, 1, 2]
+    assert short.left_out == 1
     assert FilteredTask(task, tokenizer, 5).left_out == 0
     # A loader's worker may get it pickled.
     for whole in (short, pickle.loads(pickle.dumps(short))):
-        assert whole.stop_tokens == () and whole.batch([1])[0].prompt == "a"
+        assert whole.stop_tokens == ()
+        assert whole.batch([1])[0].prompt == "a"

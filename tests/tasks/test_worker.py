@@ -137,7 +137,8 @@ def test_signals_of_a_run_do_not_reach_it(pool):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(pid[0], number)
     time.sleep(0.2)
-    assert pool.ask(20.0, "pid") == pid and not pool.faults
+    assert pool.ask(20.0, "pid") == pid
+    assert pool.faults == []
 
 
 def test_several_threads(pool):
@@ -145,7 +146,8 @@ def test_several_threads(pool):
     pool = pool()
     with ThreadPoolExecutor(8) as threads:
         found = [*threads.map(lambda i: pool.ask(20.0, "pid", i), range(40))]
-    assert [i for _, i in found] == [*range(40)] and len({pid for pid, _ in found}) <= 2
+    assert [i for _, i in found] == [*range(40)]
+    assert len({pid for pid, _ in found}) <= 2
 
 
 def test_after_a_fork(pool):
@@ -158,7 +160,8 @@ def test_after_a_fork(pool):
     child = fork.Process(target=lambda: said.put(pool.ask(20.0, "pid")), daemon=True)
     with pool.places.mutex:  # which would stay locked in the child for good
         child.start()
-    assert said.get(timeout=100) != before == pool.ask(20.0, "pid")
+    assert said.get(timeout=100) != before
+    assert pool.ask(20.0, "pid") == before
     child.join()
 
 
@@ -175,7 +178,8 @@ def test_workers_end_with_their_process(end):
     deadline = time.monotonic() + 60
     while running(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert done.stderr == "" and not running(pid)
+    assert done.stderr == ""
+    assert not running(pid)
 
 
 def running(pid):
@@ -205,4 +209,5 @@ def test_a_broken_installation(text, said, pool):
 
 def test_a_process_that_dies_while_it_starts(pool):
     pool = pool(WORK.replace('"killed once"', '"ready"'))
-    assert pool.ask(20.0, "first") == ["first"] and pool.faults == []
+    assert pool.ask(20.0, "first") == ["first"]
+    assert pool.faults == []

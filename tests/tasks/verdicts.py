@@ -6,92 +6,88 @@ Every response is a form of a number or formula in a sentence, right or wrong. T
 the two rules differ, not how often a model would write so. results/speed/machines.md quotes them.
 """
 
-from pathlib import Path
+# Answers as GSM8K has them, and ways to write one.
+NUMBERS = ("18", "-4", "1234", "0.5", "7.25", "100", "3")
+FORMS = r"""
+{}
+{}.0
+${}$
+\${}
+{}\%
+\text{{{}}}
+{} \text{{ apples}}
+x = {}
+3 + 4 = {}
+{{{}}}
+{}^\circ
+\frac{{{}}}{{1}}
+{} dollars
++{}
+\approx {}
+"""
+# Competition answers, and ways to write each of them.
+FORMULAS = r"""
+\frac{1}{2} ; \frac12 ; 1/2 ; 0.5 ; \dfrac{1}{2} ; .5 ; \tfrac{2}{4} ; 50\%
+2\sqrt{2} ; \sqrt{8} ; 2\sqrt2 ; 2.828427 ; \frac{4}{\sqrt{2}}
+(1,2) ; (1, 2) ; \left(1,2\right) ; 1,2 ; \{1,2\}
+x^2+2x+1 ; (x+1)^2 ; 1+2x+x^2 ; (x+1)(x+1)
+[0,1) ; [0, 1) ; \left[0,1\right) ; 0 \le x < 1
+\frac{\pi}{4} ; \pi/4 ; 0.785398 ; 45^\circ ; \arctan 1
+1,2,3 ; \{1,2,3\} ; 3,2,1 ; 1, 2, 3 ; 1 and 2 and 3
+\text{east} ; east ; \text{East} ; \mathrm{east}
+x=5 ; 5 ; x = 5 ; \text{x=5}
+1024 ; 2^{10} ; 1,024 ; 1{,}024 ; 1024.0
+3+4i ; 4i+3 ; 3 + 4\mathrm{i}
+\begin{pmatrix}1\\2\end{pmatrix} ; \begin{bmatrix}1\\2\end{bmatrix} ; \begin{pmatrix} 1 \\ 2 \end{pmatrix}
+"""  # noqa: E501
+# @ is the answer, ~ another number.
+SENTENCES = r"""
+\boxed{@}
+So the answer is $\boxed{@}$.
+\[ \boxed{@} \]
+#### @
+The answer is @.
+So the answer is @
+The final answer is $@$. I hope it is correct.
+Therefore she earns @ dollars.
+**@**
+Answer: @
+$@$
+I think it is ~ and the total is @ apples
+\boxed{~}, or rather \boxed{@}
+\boxed{@}, or rather \boxed{~}
+\boxed{@}. Check: with ~ it would be too much.
+First I wrote \boxed{~}, but no step of it holds. Now \boxed{@}.
+\boxed{@}. The final answer is $~$.
+\boxed{@
+\boxed @
+\boxed{\boxed{@}}
+@ is what ~ would be, doubled.
+The task says to use \boxed{}. It is @.
+\fbox{@}
+We have $~ < @$.
+\[ x = @ \]
+"""
 
-ROOT = Path(__file__).resolve().parents[2]
 
-NUMBERS = ["18", "-4", "1234", "0.5", "7.25", "100", "3"]  # answers as GSM8K has them
-FORMS = [
-    "{}",
-    "{}.0",
-    "${}$",
-    r"\${}",
-    r"{}\%",
-    r"\text{{{}}}",
-    r"{} \text{{ apples}}",
-    "x = {}",
-    "3 + 4 = {}",
-    "{{{}}}",
-    r"{}^\circ",
-    r"\frac{{{}}}{{1}}",
-    "{} dollars",
-    "+{}",
-    r"\approx {}",
-]
-FORMULAS = {  # competition answers, and ways to write each of them
-    r"\frac{1}{2}": [r"\frac12", "1/2", "0.5", r"\dfrac{1}{2}", ".5", r"\tfrac{2}{4}", r"50\%"],
-    r"2\sqrt{2}": [r"\sqrt{8}", r"2\sqrt2", "2.828427", r"\frac{4}{\sqrt{2}}"],
-    "(1,2)": ["(1, 2)", r"\left(1,2\right)", "1,2", r"\{1,2\}"],
-    "x^2+2x+1": ["(x+1)^2", "1+2x+x^2", "(x+1)(x+1)"],
-    "[0,1)": ["[0, 1)", r"\left[0,1\right)", r"0 \le x < 1"],
-    r"\frac{\pi}{4}": [r"\pi/4", "0.785398", r"45^\circ", r"\arctan 1"],
-    "1,2,3": [r"\{1,2,3\}", "3,2,1", "1, 2, 3", "1 and 2 and 3"],
-    r"\text{east}": ["east", r"\text{East}", r"\mathrm{east}"],
-    "x=5": ["5", "x = 5", r"\text{x=5}"],
-    "1024": ["2^{10}", "1,024", "1{,}024", "1024.0"],
-    r"3+4i": ["4i+3", r"3 + 4\mathrm{i}"],
-    r"\begin{pmatrix}1\\2\end{pmatrix}": [
-        r"\begin{bmatrix}1\\2\end{bmatrix}",
-        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
-    ],
-}
-SENTENCES = [  # @ the answer, ~ another number
-    r"\boxed{@}",
-    r"So the answer is $\boxed{@}$.",
-    r"\[ \boxed{@} \]",
-    "#### @",
-    "The answer is @.",
-    "So the answer is @",
-    "The final answer is $@$. I hope it is correct.",
-    "Therefore she earns @ dollars.",
-    "**@**",
-    "Answer: @",
-    "$@$",
-    "I think it is ~ and the total is @ apples",
-    r"\boxed{~}, or rather \boxed{@}",
-    r"\boxed{@}, or rather \boxed{~}",
-    r"\boxed{@}. Check: with ~ it would be too much.",
-    r"First I wrote \boxed{~}, but no step of it holds. Now \boxed{@}.",
-    r"\boxed{@}. The final answer is $~$.",
-    r"\boxed{@",
-    r"\boxed @",
-    r"\boxed{\boxed{@}}",
-    "@ is what ~ would be, doubled.",
-    r"The task says to use \boxed{}. It is @.",
-    r"\fbox{@}",
-    "We have $~ < @$.",
-    r"\[ x = @ \]",
-]
+def lines(text):
+    return text.strip().split("\n")
 
 
 def cases(formulas: bool):
     """(response, answer) of many forms: about half of the answers are right."""
+    written = []
     if formulas:
-        written = [(form, gold) for gold, forms in FORMULAS.items() for form in (gold, *forms)]
-        written += [
-            (form, gold)
-            for gold, other in zip(FORMULAS, [*FORMULAS][1:])
-            for form in (other, *FORMULAS[other][:2])
-        ]
+        rows = [row.split(" ; ") for row in lines(FORMULAS)]
+        written += [(form, row[0]) for row in rows for form in row]
+        for row, other in zip(rows, rows[1:]):
+            written += [(form, row[0]) for form in other[:3]]
     else:
-        written = [
-            (form.format(value), gold)
-            for gold in NUMBERS
-            for form in FORMS
-            for value in (gold, NUMBERS[-2] + "1")
-        ]
+        for gold in NUMBERS:
+            for form in lines(FORMS):
+                written += [(form.format(value), gold) for value in (gold, "1001")]
     for form, gold in written:
-        for sentence in SENTENCES:
+        for sentence in lines(SENTENCES):
             yield "".join({"@": form, "~": "62"}.get(letter, letter) for letter in sentence), gold
 
 

@@ -1,0 +1,156 @@
+"""What is refused: commands with one sentence and exit code 2, and calls with an error that says
+it. What a reward function or a task does wrong in a run is in test_reward_faults.py and
+test_task_faults.py."""
+
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from runs import refused
+
+from maxrl.config import Config
+from maxrl.errors import UsageError
+from maxrl.io.user_code import imported
+from maxrl.tasks import TASKS, load_task
+
+pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
+MINE = """
+import torch
+from maxrl.advantages import estimator
+from maxrl.config import Config
+
+def short(rewards):
+    return rewards[:, 1:]
+
+def broken(rewards):
+    return {}["nothing"]
+
+@estimator(takes="binary", group=True)
+def guarded(rewards):
+    return rewards
+
+def half():
+    return Config(prompts=4.5)
+
+def asks(what):
+    return Config()
+
+def leaves():
+    raise SystemExit
+
+def nothing():
+    pass
+
+number = 3
+"""
+# OWN trains on a data set of one's own, JUDGED with a reward function, MODEL has no recipe.
+COMMANDS = """
+train.py OWN --reward rewards.py:nothing | has no function or class nothing
+train.py OWN --reward rewards | not written
+train.py OWN --reward rewards.py:half --reward-weights 1,2 | 1 reward functions and 2
+train.py OWN --reward-errors ignore | stop, drop
+train.py OWN --no-verdict token | group, rollout
+train.py OWN | judges nothing by itself: name a reward function with --reward
+train.py OWN --estimator supervised --rollouts 1 --eval-every 1 | judges nothing by itself
+train.py OWN --reward rewards.py:half | or --allow-fractional true
+train.py JUDGED --estimator mine.py:root | mine.py has no function or class root
+train.py JUDGED --estimator mine.py:short --estimator.pover 1 | takes no option 'pover'
+train.py JUDGED --estimator mine.py:short | must return finite advantages of the rewards' shape
+train.py JUDGED --estimator mine.py:broken | the estimator mine.py:broken raised KeyError: 'nothing'
+train.py JUDGED --estimator mine.py:guarded --rollouts 1 | needs at least 2 rollouts
+train.py JUDGED --no-verdict rollout ORDER | which maxrl_order with order does not take
+train.py prompts --task.train mine.jsonl | name a checkpoint or a hub id with --init
+train.py prompts --task TEXTS:ReverseText | name a checkpoint or a hub id with --init
+train.py mine.py:half | --prompts cannot be 4.5
+train.py mine.py:asks | the recipe mine.py:asks raised TypeError
+train.py mine.py:leaves | the recipe mine.py:leaves raised SystemExit
+train.py mine.py:nothing | the recipe mine.py:nothing returned None
+train.py maze9_labtop | no recipe is called 'maze9_labtop'
+eval.py MODEL --task math --max-prompt -1 | --max-prompt -1 must not be negative
+eval.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
+eval.py MODEL --task math --split test --task.test aime | there is no set 'aime'; use polaris
+eval.py MODEL --task math --reward-weights a | --reward-weights: 'a' cannot be read
+eval.py MODEL --task prompts --task.test mine.jsonl | name a reward function with --reward
+eval.py MODEL --task prompts --task.test mine.jsonl --reward rewards.py:no | no function or class no
+sample.py MODEL --task math --max-prompt -1 | --max-prompt -1 must not be negative
+sample.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
+sample.py MODEL | does not say what it was trained on: name it with --task
+sample.py MODEL --task tiny:Up | does not say how long its responses may be: set --max-response
+"""
+
+
+@pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
+def test_commands(row, own, dice, shell):
+    Path("mine.py").write_text(MINE)
+    command, words = row.split(" | ")
+    names = {
+        "OWN": [*own, "--out", "no"],
+        "JUDGED": [*own, "--out", "no", "--reward", "rewards.py:correct"],
+        "ORDER": ["--estimator", "maxrl_order", "--estimator.order", 3],
+        "MODEL": [dice],
+        "TEXTS:ReverseText": [f"{ROOT}/results/texts/tasks.py:ReverseText"],
+    }
+    script, *arguments = command.split()
+    given = [word for name in arguments for word in names.get(name, [name])]
+    refused(shell(script, *given), words)
+
+
+def test_no_model_is_loaded_for_prompts_that_nobody_judges(own, dice, shell, monkeypatch):
+    monkeypatch.setattr("maxrl.run.setup.start_policy", None)
+    said = shell("eval.py", dice, "--task", "prompts", "--task.test", "mine.jsonl")
+    refused(said, "name a reward function with --reward")
+
+
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        ("mine", "is not written"),
+        ("mine.py:", "is not written"),
+        ("mine.py:number", "has no function or class number"),
+        ("none.py:f", "cannot be imported: FileNotFoundError"),
+        ("no.such.module:f", "cannot be imported: ModuleNotFoundError"),
+        ("broken.py:f", "cannot be imported: SyntaxError"),
+        ("leaving.py:f", "cannot be imported: SystemExit"),
+    ],
+)
+def test_what_cannot_be_imported(spec, words):
+    Path("mine.py").write_text(MINE)
+    Path("broken.py").write_text("def f(:\n")
+    Path("leaving.py").write_text("import sys\nsys.exit(3)\n")
+    with pytest.raises(UsageError, match=words):
+        imported(spec, "--reward")
+
+
+@pytest.mark.parametrize(
+    "task, options, words",
+    [
+        ("maze", {"sise": 9}, "task maze: .* unexpected keyword argument 'sise'"),
+        ("maze", {"size": 8}, "task maze: .*odd number"),
+        ("maze", {"size": "x"}, "task maze"),
+        ("maze", {"split": "x"}, "multiple values for keyword argument 'split'"),
+        ("prompts", {}, "or a data set of the hub: --task.train FILE"),
+        ("prompts", {"train": "bad.jsonl"}, "task prompts: bad.jsonl, line 2 "),
+        ("prompts", {"name": "x"}, "unexpected keyword argument 'name'"),
+        ("math", {"train": "olympiad"}, "there is no set 'olympiad'; use polaris"),
+        ("math", {"train": "m.jsonl", "verdict": "first"}, "boxed or published, got 'first'"),
+        ("images", {"size": 0}, "at least 1 .* got 0"),
+        ("images", {"augment": "no"}, "true or false, got 224 and 'no'"),
+        ("images", {"colour": 1}, "colour"),
+    ],
+)
+def test_options_of_tasks(task, options, words):
+    Path("bad.jsonl").write_text('{"prompt": "a"}\nnot JSON\n')
+    with pytest.raises(UsageError, match=words):
+        load_task(task, "train", **options)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_split_that_does_not_exist(task):
+    with pytest.raises((UsageError, FileNotFoundError)):
+        load_task(task, "dev")
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e10])
+def test_limits_of_a_reward_function(seconds):
+    with pytest.raises(UsageError, match="--reward-timeout"):
+        Config(reward_timeout=seconds)

@@ -1,5 +1,5 @@
-"""Tables of verdicts, tests/tasks/tables/*.tsv: a response or what stands in its box, the
-answer, the verdict and why."""
+"""Tables of verdicts, tests/tasks/tables/*.tsv: a response (or what stands in its box) and the
+answer, or a maze and a response; the verdict and why."""
 
 from pathlib import Path
 

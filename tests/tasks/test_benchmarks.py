@@ -1,7 +1,7 @@
 """The benchmarks from their published layout to a table: prepare.py, eval.py and sample.py.
 
-The model is tiny and random. Its tokenizer is trained here and has the chat template of Qwen2.5;
-whole boxes are likely tokens of it, so that there are right answers, wrong ones and none.
+The model is tiny and random. Its tokenizer has the chat template of Qwen2.5 and knows whole boxes
+alone, so that there are right answers, wrong ones and none.
 """
 
 import json
@@ -16,14 +16,11 @@ import torch
 from chat_templates import QWEN2_5
 from runs import refused
 from tables import parquet, put
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Backend
 
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import load_task
-from maxrl.tasks.math import REQUEST
 from sample import side_by_side
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -39,9 +36,8 @@ CANONICAL = {
     "-3": "-3",
 }
 BOXES = [f"\\boxed{{{box}}}" for box in CANONICAL]
-END = "<|im_end|>"
 PROBLEMS = ["Find the number of cats.", "How much is it?", "Find it."]
-LONG = "qwxzvkj" * 43
+LONG = "a " * 300
 SAMPLES = 16
 LENGTH = 6
 SHORT = ("--max-response", LENGTH)
@@ -62,27 +58,16 @@ SAME = CANONICAL | {r"\frac{1}{2}": "1/2", "1+x": "x+1"}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A checkpoint without a recipe, as the hub's are."""
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500,
-        special_tokens=["<|endoftext|>", "<|im_start|>", END],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    backend.train_from_iterator([*PROBLEMS, REQUEST, QWEN2_5], trainer)
-    backend.add_tokens([AddedToken(box, normalized=False) for box in BOXES])
-    special = {"eos_token": END, "pad_token": "<|endoftext|>"}
-    tokenizer = Tokenizer(backend, {"chat_template": QWEN2_5} | special)
+    tokenizer = Tokenizer.from_vocabulary(("<pad>", "<eos>", "<unk>", *BOXES))
+    tokenizer.config["chat_template"] = QWEN2_5
     sizes = {"vocab_size": tokenizer.size, "max_position_embeddings": 256}
     transformer = tiny.model(torch.float32, tie_word_embeddings=False, **sizes)
     with torch.no_grad():
         # The first hidden number is always large.
         transformer.model.embed_tokens.weight[:, 0] = 10
-        transformer.lm_head.weight[[tokenizer.id(word) for word in (*BOXES, END)], 0] = 0.8
+        transformer.lm_head.weight[:, 0] = torch.tensor([-1, 0.8, -1, *[0.8] * len(BOXES)])
     path = tmp_path_factory.mktemp("model") / "model"
-    checkpoint.save(path, transformer, tokenizer, [tokenizer.id(END)])
+    checkpoint.save(path, transformer, tokenizer, [tokenizer.id("<eos>")])
     return path
 
 
@@ -232,10 +217,6 @@ def test_own_prompts_and_reward_functions(model, own, shell, evaluated):
     texts = rollouts(model, load_task("prompts", "test", test="prompts.jsonl"))
     for i, group in enumerate(texts):
         assert row["counts"][i] == sum(len(text) % 2 == i % 2 for text in group)
-    both = ("--reward", "rewards.py:even,rewards.py:never", "--reward-weights", "1,0.5")
-    _, weighted, _ = evaluated(model, *own, *both)
-    assert weighted.pop("rewards/never/mean") == 0
-    assert weighted == row
     code, said = shell("sample.py", model, *own, "--split", "test", *SHORT, *NEVER)
     assert code == 0, said
     assert "0 of 32 rollouts are right" in said

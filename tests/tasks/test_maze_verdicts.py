@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pictures import CORRIDOR, OPEN, mazes
+from verdict_tables import rows
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.rollouts import Rollouts
@@ -23,42 +24,12 @@ from maxrl.tasks.maze import (
     walk,
 )
 
+NAMED = {"corridor": CORRIDOR, "open": OPEN}
 TRUTH = [
-    (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE <eos>", 1),
-    # Squares may be visited again.
-    (CORRIDOR, "RIGHT LEFT RIGHT DOWN UP DOWN DOWN RIGHT DONE", 1),
-    # The walk has ended at the goal, so walls after it do not matter.
-    (CORRIDOR, "RIGHT DOWN DOWN RIGHT RIGHT RIGHT UP DONE", 1),
-    # Neither does what follows DONE, nor space around tokens.
-    (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE PATH any thing", 1),
-    (CORRIDOR, "  RIGHT DOWN DOWN RIGHT DONE\n", 1),
-    (CORRIDOR, "RIGHT DOWN DOWN RIGHT", 0),
-    # Not a move, although after the goal.
-    (CORRIDOR, "RIGHT DOWN DOWN RIGHT <eos> DONE", 0),
-    (CORRIDOR, "RIGHT <eos> DOWN DOWN RIGHT DONE", 0),
+    *[(NAMED.get(maze, maze), response, verdict) for maze, response, verdict in rows("mazes")],
+    (CORRIDOR, "RIGHT DOWN DOWN RIGHT DONE\n", 1),
     # The vocabulary's newline token is not a move.
     (CORRIDOR, "RIGHT \n DOWN DOWN RIGHT DONE", 0),
-    (CORRIDOR, "<bos> RIGHT DOWN DOWN RIGHT DONE", 0),
-    (CORRIDOR, "RIGHT DOWN DOWN DONE RIGHT DONE", 0),
-    # A wall, even where the rest would be right without the move.
-    (CORRIDOR, "RIGHT RIGHT DOWN DOWN RIGHT DONE", 0),
-    (CORRIDOR, "right down down right done", 0),
-    (CORRIDOR, "", 0),
-    (OPEN, "RIGHT RIGHT DOWN DOWN DONE", 1),
-    # A Python index of -1 would come in again on the other side.
-    (OPEN, "UP RIGHT RIGHT DOWN DOWN DONE", 0),
-    (OPEN, "LEFT DOWN DOWN DONE", 0),
-    (OPEN, "RIGHT RIGHT RIGHT DOWN DONE", 0),
-    ("GRID_START START GOAL GRID_END", "RIGHT DONE", 1),
-    ("", "RIGHT DONE", 0),
-    ("START GOAL", "RIGHT DONE", 0),
-    ("GRID_START GRID_END", "RIGHT DONE", 0),
-    ("GRID_END START GOAL GRID_START", "RIGHT DONE", 0),
-    ("GRID_START START PATH GRID_END", "RIGHT DONE", 0),
-    ("GRID_START START GOAL GOAL GRID_END", "RIGHT DONE", 0),
-    ("GRID_START START START GOAL GRID_END", "RIGHT DONE", 0),
-    ("GRID_START START GOAL NEWLINE PATH GRID_END", "RIGHT DONE", 0),
-    ("GRID_START START GOAL SEA GRID_END", "RIGHT DONE", 0),
 ]
 
 

@@ -1,10 +1,9 @@
 """What the prepare.py commands of GSM8K and of the mathematics sets write, and refuse."""
 
 import hashlib
-import http.server
-import threading
+import io
 from dataclasses import replace
-from functools import partial
+from http.client import IncompleteRead
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from data.mathematics import SETS
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
 
+pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 QUESTIONS = [
     {"question": "Clips?", "answer": "She sold 48/2 = <<48/2=24>>24 clips.\n#### 1,024"},
     {"question": "Loss?", "answer": "It is lost.\n#### -3"},
@@ -122,14 +122,18 @@ def test_aime(run):
         (b"{", "line 1 is not JSON"),
         (b'{"problem": "a"}', "line 1 needs 'problem' and 'answer'; it has ['problem']"),
         (b'{"problem": "", "answer": "1"}', "holds no rows with a problem"),
-        (None, "there is no file"),
     ],
 )
 def test_bad_sources_are_named(content, words, run):
-    if content is not None:
-        Path("bad").write_bytes(content)
+    Path("bad").write_bytes(content)
     refused(run("math500", "--source", "bad"), words)
     assert not Path("out").exists()
+
+
+def test_a_source_that_is_not_there(run):
+    code, said = run("math500", "--source", "none")
+    assert code == 1
+    assert "there is no file" in said
 
 
 @pytest.mark.parametrize("name", ["gsm8k", *SETS])
@@ -145,56 +149,41 @@ def test_offline(name, run, monkeypatch):
 
 
 @pytest.fixture
-def server(tmp_path):
-    """Serves tmp_path/www, /short with too few bytes; yields its address."""
-    folder = tmp_path / "www"
-    folder.mkdir()
+def fetch(monkeypatch):
+    """fetch(answer): the file that is downloaded where a server answers so."""
+    source = replace(SETS["math500"]["test"], sha256=hashlib.sha256(CONTENT).hexdigest())
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
+    def fetch(answer):
+        def urlopen(url, timeout):
+            if isinstance(answer, Exception):
+                raise answer
+            return io.BytesIO(answer)
 
-        def do_GET(self):
-            if self.path == "/short.jsonl":
-                self.send_response(200)
-                self.send_header("Content-Length", "100")
-                self.end_headers()
-                self.wfile.write(CONTENT)
-            else:
-                super().do_GET()
+        monkeypatch.setattr("urllib.request.urlopen", urlopen)
+        return text_sets.download(source, Path("downloads"))
 
-    handler = partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}"
-        httpd.shutdown()
+    return fetch
 
 
-@pytest.fixture
-def fetch(server, tmp_path):
-    """fetch(name): the file that is downloaded from the server."""
-    (tmp_path / "www" / "set.jsonl").write_bytes(CONTENT)
-    (tmp_path / "www" / "other.jsonl").write_bytes(b"{}")
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    source = replace(SETS["math500"]["test"], sha256=digest)
-    folder = tmp_path / "downloads"
-    return lambda name: text_sets.download(replace(source, url=f"{server}/{name}.jsonl"), folder)
-
-
-def test_download(fetch, tmp_path):
+def test_download(fetch):
     """Whole, and only once."""
-    file = fetch("set")
+    file = fetch(CONTENT)
     assert file.read_bytes() == CONTENT
     assert [*file.parent.iterdir()] == [file]
-    (tmp_path / "www" / "set.jsonl").unlink()
-    assert fetch("set") == file
+    assert fetch(AssertionError("the file is there")) == file
+    file.write_bytes(CONTENT[:9])
+    assert fetch(CONTENT).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
-    "name, words",
-    [("none", "HTTP Error 404"), ("other", "the SHA-256 of"), ("short", "IncompleteRead")],
+    "answer, words",
+    [
+        (OSError("HTTP Error 404"), "HTTP Error 404"),
+        (IncompleteRead(b"", 100), "IncompleteRead"),
+        (b"{}", "the SHA-256 of"),
+    ],
 )
-def test_a_download_that_is_not_what_was_asked_for(name, words, fetch, tmp_path):
+def test_a_download_that_is_not_what_was_asked_for(answer, words, fetch):
     with pytest.raises(UsageError, match=words):
-        fetch(name)
-    assert not [*tmp_path.glob("downloads/*")]
+        fetch(answer)
+    assert not [*Path().glob("downloads/*")]

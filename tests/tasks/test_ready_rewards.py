@@ -45,7 +45,8 @@ def math_verify():
         (None, None, None),
         ("", None, None),
         # A sentence has no answer but in its formulas; a word may be one.
-        (None, "There is none.", None),
+        (None, "Two apples.", None),
+        (None, "x + y", 0),
         (None, "So $a = 3$ and $x = 4$.", 1),
         (None, "none", 0),
         (None, "He had $20, spent $5, so he has $15 left.", None),

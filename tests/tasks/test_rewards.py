@@ -44,6 +44,11 @@ def right(prompts, completions, answer):
     return [float(p == "p0" and a == "x") for p, c, a in zip(prompts, completions, answer)]
 
 
+def rewarded(functions, weights=(), columns=None, **options):
+    """Rewards of TEXTS and their statistics."""
+    return judged(Rewards(functions, weights, **options), PROMPTS, TEXTS, columns)
+
+
 def left_out(stats):
     """How many rollouts, groups and calls have no verdict."""
     names = ("rollouts_left_out", "groups_left_out", "failed_calls")
@@ -97,8 +102,7 @@ def test_a_function_that_writes_into_what_it_gets_spoils_nothing():
 
 def test_weighted_sum_and_statistics_by_hand():
     """Of two functions of one name the second gets a name of its own."""
-    judge = Rewards([length, right, length], [0.5, -2.0, 1.0])
-    rewards, stats = judged(judge, PROMPTS, TEXTS, COLUMNS)
+    rewards, stats = rewarded([length, right, length], [0.5, -2.0, 1.0], COLUMNS)
     assert rewards.tolist() == [[-0.5, 1.0, 2.5], [6.0, 0.0, 1.5]]
     lengths = np.array([1, 2, 3, 4, 0, 1])
     for name in ("length", "length_2"):
@@ -109,6 +113,7 @@ def test_weighted_sum_and_statistics_by_hand():
 
 
 NO = math.nan
+THREE = [1, None, 0, None, 1, None, 1, 0, 0]  # two verdicts of three, one of three, all of them
 
 
 @pytest.mark.parametrize(
@@ -117,21 +122,8 @@ NO = math.nan
         # None from one function leaves its term out, from all of them the rollout's group.
         ("group", [1, 10], ([None, 1, 1, None], [2, None, 2, None]), [[20, 1], [NO, NO]], (2, 1)),
         ("group", [], ([None, None],), [[NO], [NO]], (2, 2)),
-        # Two verdicts of three, one of three, and all of them.
-        (
-            "group",
-            [],
-            ([1, None, 0, None, 1, None, 1, 0, 0],),
-            [[NO] * 3] * 2 + [[1, 0, 0]],
-            (6, 2),
-        ),
-        (
-            "rollout",
-            [],
-            ([1, None, 0, None, 1, None, 1, 0, 0],),
-            [[1, NO, 0], [NO] * 3, [1, 0, 0]],
-            (4, 1),
-        ),
+        ("group", [], (THREE,), [[NO] * 3, [NO] * 3, [1, 0, 0]], (6, 2)),
+        ("rollout", [], (THREE,), [[1, NO, 0], [NO] * 3, [1, 0, 0]], (4, 1)),
         # One rollout by itself is compared with nothing.
         ("rollout", [], ([1, None],), [[1], [NO]], (1, 1)),
         # A function of weight 0 is only looked at, and gives no verdict.
@@ -143,11 +135,11 @@ def test_none(no_verdict, weights, said, rewards, without):
     texts = [["x"] * len(group) for group in rewards]
     judge = Rewards(functions, weights, no_verdict=no_verdict)
     found, stats = judged(judge, ["p"] * len(rewards), texts)
-    torch.testing.assert_close(found, torch.tensor(rewards), equal_nan=True)
+    expected = torch.tensor(rewards, dtype=torch.float32)
+    torch.testing.assert_close(found, expected, equal_nan=True)
     assert left_out(stats) == (*without, 0)
-    first = [value for value in said[0] if value is not None]
-    mean = np.mean(first) if first else NO
-    assert stats["rewards/<lambda>/mean"] == pytest.approx(mean, nan_ok=True)
+    first = torch.tensor([value for value in said[0] if value is not None], dtype=torch.float64)
+    assert stats["rewards/<lambda>/mean"] == pytest.approx(first.mean().item(), nan_ok=True)
 
 
 async def later(completions):
@@ -169,8 +161,7 @@ class Judge:
     ],
 )
 def test_what_counts_as_numbers(function):
-    rewards, _ = judged(Rewards([function]), PROMPTS, TEXTS)
-    assert rewards.isfinite().all()
+    assert rewarded([function])[0].isfinite().all()
 
 
 def raises(completions):
@@ -200,7 +191,7 @@ def test_a_call_that_fails_stops_the_run(said, tmp_path):
         return WRONG[said](completions)
 
     with pytest.raises(UsageError) as caught:
-        judged(Rewards([length, failing], directory=tmp_path), PROMPTS, TEXTS, COLUMNS)
+        rewarded([length, failing], (), COLUMNS, directory=tmp_path)
     file = tmp_path / "reward_error_failing_rank0.jsonl"
     assert f"the reward function failing {said}" in str(caught.value)
     assert str(file) in str(caught.value)
@@ -247,15 +238,15 @@ def keywords(completions, answer, **columns):
 def test_columns_that_are_not_there(function, columns, words):
     """They are no failure of the call, which could be dropped."""
     with pytest.raises(UsageError, match=words):
-        judged(Rewards([function], errors="drop"), PROMPTS, TEXTS, columns)
+        rewarded([function], (), columns, errors="drop")
 
 
 def test_a_column_that_need_not_be_there():
     def optional(completions, answer=None):
         return [answer is None] * 6
 
-    assert judged(Rewards([optional]), PROMPTS, TEXTS)[0].sum() == 6
-    assert judged(Rewards([optional]), PROMPTS, TEXTS, COLUMNS)[0].sum() == 0
+    assert rewarded([optional])[0].sum() == 6
+    assert rewarded([optional], (), COLUMNS)[0].sum() == 0
 
 
 IN_C = """
@@ -293,7 +284,7 @@ def test_a_function_in_a_notebook():
     """An event loop runs already."""
 
     async def cell():
-        return judged(Rewards([later]), PROMPTS, TEXTS)[0]
+        return rewarded([later])[0]
 
     assert asyncio.run(cell()).isfinite().all()
 
@@ -305,7 +296,7 @@ def test_a_coroutine_may_set_signals():
         signal.signal(signal.SIGALRM, signal.signal(signal.SIGALRM, signal.SIG_IGN))
         return [1.0] * len(completions)
 
-    assert judged(Rewards([timed]), PROMPTS, TEXTS)[0].isfinite().all()
+    assert rewarded([timed])[0].isfinite().all()
 
 
 def test_a_function_that_turns_autograd_off():
@@ -313,7 +304,7 @@ def test_a_function_that_turns_autograd_off():
         torch.set_grad_enabled(False)
         return [1.0] * len(completions)
 
-    judged(Rewards([off]), PROMPTS, TEXTS)
+    rewarded([off])
     try:
         assert torch.is_grad_enabled()
     finally:
@@ -355,7 +346,7 @@ def test_loading():
     """package.module:function, file.py:function; test_refused.py has what is neither."""
     Path("mine.py").write_text(MINE)
     assert imported("math:fsum", "--reward") is math.fsum
-    assert judged(Rewards(["mine.py:good"]), PROMPTS, TEXTS)[0].sum() == 6
+    assert rewarded(["mine.py:good"])[0].sum() == 6
 
 
 def test_the_rollouts_of_a_policy():

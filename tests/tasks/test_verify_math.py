@@ -28,8 +28,8 @@ def math_verify():
 
 def test_the_table_of_latex(math_verify):
     found = verify_math_batch([row[0] for row in TABLE], [row[1] for row in TABLE])
-    wrong = [(r[-80:], a, v) for (r, a, v), verdict in zip(TABLE, found) if verdict != v]
-    assert len(TABLE) >= 70 and not wrong, wrong
+    assert len(TABLE) >= 70
+    assert [row for row, verdict in zip(TABLE, found) if verdict != row[2]] == []
     assert {type(verdict) for verdict in found} == {float}
 
 
@@ -41,8 +41,8 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     with pytest.warns(UserWarning, match="more than 1 seconds of CPU time"):
         found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", "6", r"\frac62"])
     assert found == [0, 0, 0, 1]
-    counts = verifier_faults()
-    assert counts.keys() == {"rewards/verifier_timeouts"} and min(counts.values()) >= 1
+    (fault,) = verifier_faults()
+    assert fault == "rewards/verifier_timeouts"
     assert not verifier_faults()
 
 
@@ -109,7 +109,9 @@ def test_the_published_verdict_is_math_verify_s(math_verify):
             return 0.0
 
     rows = [*verdicts.cases(False)][::149] + [*verdicts.cases(True)][::61]
-    rows += [("", "5"), ("5", ""), ("none", "none"), (r"\boxed{", "5"), ("9" * 5000, "9" * 5000)]
+    # Python writes no number of so many digits, which makes math_metric fail.
+    mixed = "9" * 4300 + r"\frac{1}{2}"
+    rows += [("", "5"), ("5", ""), ("none", "none"), (r"\boxed{", "5"), (boxed(mixed), mixed)]
     found = verify_published_batch(*zip(*rows))
-    wrong = [(row, verdict) for row, verdict in zip(rows, found) if verdict != oracle(*row)]
-    assert not wrong and {*found} == {0.0, 1.0}
+    assert {*found} == {0.0, 1.0}
+    assert [row for row, verdict in zip(rows, found) if verdict != oracle(*row)] == []

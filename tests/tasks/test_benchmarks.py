@@ -43,14 +43,14 @@ LENGTH = 6
 SHORT = ("--max-response", LENGTH)
 FEW = ("--samples", SAMPLES, "--k", "1,4", *SHORT, "--precision", "float32")
 WITHIN = ("--max-prompt", 200)
-# {name: (folder below data/, format of the published file, its column of problems, answers)}
+# {name: (words of its prepare.py, format of the published file, its column of problems, answers)}
 SETS = {
-    "aime2024": ("aime", parquet, "problem", ("033", "204", "5")),
-    "aime2025": ("aime", put, "problem", (33, 204, 7)),
-    "beyondaime": ("beyondaime", parquet, "problem", (33, 204, 33)),
-    "math500": ("math500", put, "problem", (r"\frac{1}{2}", "x+1", "-3")),
-    "minerva": ("minerva", parquet, "question", ("0.5", "1+x", "1e-5")),
-    "gsm8k": ("gsm8k", put, "question", ("#### 33", "#### -3", "#### 0.5")),
+    "aime2024": ("aime --source a a", parquet, "problem", ("033", "204", "5")),
+    "aime2025": ("aime --source a a", put, "problem", (33, 204, 7)),
+    "beyondaime": ("beyondaime --source a", parquet, "problem", (33, 204, 33)),
+    "math500": ("math500 --source a", put, "problem", (r"\frac{1}{2}", "x+1", "-3")),
+    "minerva": ("minerva --source a", parquet, "question", ("0.5", "1+x", "1e-5")),
+    "gsm8k": ("gsm8k --source a --test a", put, "question", ("#### 33", "#### -3", "#### 0.5")),
 }
 SAME = CANONICAL | {r"\frac{1}{2}": "1/2", "1+x": "x+1"}
 
@@ -88,18 +88,15 @@ def by_hand(texts, gold, numbers):
     return answers.count(gold), tied.count(gold) / len(tied) if tied else 0
 
 
-def read(file):
-    return json.loads(Path(file).read_text())
-
-
 @pytest.fixture
 def evaluated(shell):
     """evaluated(words...): the results of eval.py for one checkpoint, and what it said."""
 
     def run(*words):
+        Path("out.json").unlink(missing_ok=True)
         code, said = shell("eval.py", *words, *FEW, "--json", "out.json")
         assert code == 0, said
-        results = read("out.json")
+        results = json.loads(Path("out.json").read_text())
         (row,) = results["checkpoints"]
         return results, row, said
 
@@ -108,18 +105,14 @@ def evaluated(shell):
 
 @pytest.mark.parametrize("name", SETS)
 def test_from_the_published_files_to_the_table(model, shell, evaluated, name):
-    folder, form, column, answers = SETS[name]
-    form(Path("source"), [{column: p, "answer": a} for p, a in zip(PROBLEMS, answers)])
-    copies = ["source"] * (2 if folder == "aime" else 1)
-    test = ["--test", "source"] if name == "gsm8k" else []
-    words = ("--source", *copies, *test, "--out", f"data/{folder}")
-    code, said = shell(f"data/{folder}/prepare.py", *words)
+    words, form, column, answers = SETS[name]
+    form(Path("a"), [{column: p, "answer": a} for p, a in zip(PROBLEMS, answers)])
+    folder, *source = words.split()
+    code, said = shell(f"data/{folder}/prepare.py", *source, "--out", f"data/{folder}")
     assert code == 0, said
-    kind = "math"
-    options = {"directory": "data", "test": name}
-    if name == "gsm8k":
-        kind = "gsm8k"
-        options = {"directory": "data/gsm8k"}
+    numbers = name == "gsm8k"
+    options = {"directory": "data/gsm8k"} if numbers else {"directory": "data", "test": name}
+    kind = "gsm8k" if numbers else "math"
     task = load_task(kind, "test", **options)
     asked = [word for key, value in options.items() for word in (f"--task.{key}", value)]
     results, row, said = evaluated(f"tiny={model}", "--task", kind, *asked)
@@ -128,7 +121,7 @@ def test_from_the_published_files_to_the_table(model, shell, evaluated, name):
     assert 0 < sum(row["counts"]) < 3 * SAMPLES
     for i, texts in enumerate(rollouts(model, task)):
         answer = task[i].columns["answer"]
-        right, vote = by_hand(texts, SAME.get(answer, answer), name == "gsm8k")
+        right, vote = by_hand(texts, SAME.get(answer, answer), numbers)
         assert row["counts"][i] == right
         assert row["majority"][i] == pytest.approx(vote, abs=1e-6)
     values = np.array(row["majority"])
@@ -183,7 +176,9 @@ def test_sample_shows_right_and_wrong_answers(mine, shell):
     """Side by side, with what was read in each."""
     code, said = shell("sample.py", *mine, "--split", "test", *WITHIN, *SHORT, "--prompts", 1)
     assert code == 0, said
-    assert re.search(r"read 33, answer 33: right +read .+, answer 33: wrong", said), said
+    assert re.search(r"user: Find .+ user: Find ", said)
+    assert "read 33, answer 33: right" in said
+    assert ", answer 33: wrong" in said
     assert max(len(line) for line in said.splitlines() if "--max-prompt" not in line) <= 124
     assert side_by_side(["a\nbc", "d"]) == "a     d\nbc"
 

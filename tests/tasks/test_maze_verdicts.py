@@ -41,18 +41,20 @@ def test_truth_table(prompt, response, verdict):
     assert last.startswith("right" if verdict else "wrong")
 
 
+BACK = {"UP": "DOWN", "DOWN": "UP", "LEFT": "RIGHT", "RIGHT": "LEFT"}
+
+
 def perturbed(moves, rng):
     """A response near the right one: pieces put in, changed or dropped, detours, an early end."""
     words = [*moves, "DONE", "<eos>"]
-    back = {"UP": "DOWN", "DOWN": "UP", "LEFT": "RIGHT", "RIGHT": "LEFT"}
     for _ in range(rng.choice((0, 1, 1, 2, 4))):
         at = rng.randrange(len(words) + 1)
         piece = rng.choice((VOCABULARY[rng.randrange(32)], rng.choice([*MOVES]), "DONE", "\n"))
-        here = words[at] if at < len(words) else ""
-        detour = [here, back[here]] if here in MOVES else []  # still right
-        beyond = rng.choices([*MOVES], k=rng.randrange(4))  # moves after the goal: still right
         changes = [(at, at, [piece]), (at, at + 1, [piece]), (at, at + 1, []), (at, None, [])]
-        start, end, new = rng.choice([*changes, (at, at, detour), (-2, -2, beyond)])
+        # A detour and moves after the goal: still right.
+        changes += [(at, at, [here, BACK[here]]) for here in words[at : at + 1] if here in BACK]
+        changes.append((-2, -2, rng.choices([*MOVES], k=rng.randrange(4))))
+        start, end, new = rng.choice(changes)
         words[start:end] = new
     return words
 
@@ -74,30 +76,6 @@ def tensors(words, rng):
     return tokens, lengths
 
 
-@pytest.fixture(params=(5, 9, 17))
-def answered(request):
-    """Mazes (20, n, n), 40 responses to each as words, and the verdicts on their texts."""
-    rng = random.Random(request.param)
-    walls = mazes(request.param, 20, seed=request.param)
-    words = []
-    expected = []
-    for maze in walls:
-        moves = solve(maze)
-        near = [perturbed(moves, rng) if rng.random() < 0.8 else drunken(rng) for _ in range(40)]
-        words.append(near)
-        expected.append([verify(to_prompt(maze), " ".join(response)) for response in near])
-    assert 0.2 < np.mean(expected) < 0.8
-    return walls, words, expected
-
-
-def test_walk_is_verify(answered):
-    """The oracle of the vectorised judge is the judge of texts."""
-    walls, words, expected = answered
-    rewards = walk(torch.from_numpy(walls), *tensors(words, random.Random(0)))
-    assert rewards.dtype == torch.float32
-    assert rewards.tolist() == expected
-
-
 def test_walk_corners():
     """DONE beyond the length is padding, not written; responses may be empty."""
     walls = torch.from_numpy(mazes(5, 2))
@@ -110,13 +88,24 @@ def test_walk_corners():
 
 
 @pytest.mark.parametrize("shift", [0, 5])
-def test_rewards(answered, shift):
-    """By ids if the tokenizer has the vocabulary's ids, otherwise by text: the same rewards."""
-    walls, words, expected = answered
+@pytest.mark.parametrize("size", [5, 9, 17])
+def test_rewards(size, shift):
+    """By ids if the tokenizer has the vocabulary's ids, otherwise by text. The oracle of both is
+    the judge of texts."""
+    rng = random.Random(size)
+    walls = mazes(size, 20, seed=size)
+    words = []
+    expected = []
+    for maze in walls:
+        moves = solve(maze)
+        near = [perturbed(moves, rng) if rng.random() < 0.8 else drunken(rng) for _ in range(40)]
+        words.append(near)
+        expected.append([verify(to_prompt(maze), " ".join(response)) for response in near])
+    assert 0.2 < np.mean(expected) < 0.8
     task = Maze.__new__(Maze)
-    task.size = walls.shape[1]
+    task.size = size
     examples = [Example(to_prompt(m), "", {"maze": row}) for m, row in zip(walls, pack(walls))]
-    tokens, lengths = tensors(words, random.Random(1))
+    tokens, lengths = tensors(words, rng)
     rollouts = Rollouts(
         prompts=[],
         tokens=(tokens - shift) % 32,
@@ -124,7 +113,9 @@ def test_rewards(answered, shift):
         finished=lengths > 0,
         tokenizer=Tokenizer.from_vocabulary(VOCABULARY[shift:] + VOCABULARY[:shift]),
     )
-    assert task.rewards(examples, rollouts).tolist() == expected
+    rewards = task.rewards(examples, rollouts)
+    assert rewards.dtype == torch.float32
+    assert rewards.tolist() == expected
 
 
 def test_draw():

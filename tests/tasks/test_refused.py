@@ -71,7 +71,7 @@ eval.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
 eval.py MODEL --task math --split test --task.test aime | there is no set 'aime'; use polaris
 eval.py MODEL --task math --reward-weights a | --reward-weights: 'a' cannot be read
 eval.py MODEL --task prompts --task.test mine.jsonl | name a reward function with --reward
-eval.py MODEL --task prompts --task.test mine.jsonl --reward rewards.py:no | no function or class no
+eval.py MODEL --task tiny:Up --max-response 4 --reward rewards.py:no | no function or class no
 sample.py MODEL --task math --max-prompt -1 | --max-prompt -1 must not be negative
 sample.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
 sample.py MODEL | does not say what it was trained on: name it with --task

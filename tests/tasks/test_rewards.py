@@ -112,34 +112,39 @@ def test_weighted_sum_and_statistics_by_hand():
     assert left_out(stats) == (0, 0, 0)
 
 
-NO = math.nan
-THREE = [1, None, 0, None, 1, None, 1, 0, 0]  # two verdicts of three, one of three, all of them
+THREE = "1?0?1?100"  # two verdicts of three, one of three, all of them
 
 
 @pytest.mark.parametrize(
-    "no_verdict, weights, said, rewards, without",
+    "no_verdict, weights, said, N, rewards, rollouts, groups",
     [
         # None from one function leaves its term out, from all of them the rollout's group.
-        ("group", [1, 10], ([None, 1, 1, None], [2, None, 2, None]), [[20, 1], [NO, NO]], (2, 1)),
-        ("group", [], ([None, None],), [[NO], [NO]], (2, 2)),
-        ("group", [], (THREE,), [[NO] * 3, [NO] * 3, [1, 0, 0]], (6, 2)),
-        ("rollout", [], (THREE,), [[1, NO, 0], [NO] * 3, [1, 0, 0]], (4, 1)),
+        ("group", [1, 10], "?11? 2?2?", 2, "20 1 ? ?", 2, 1),
+        ("group", [], "??", 1, "? ?", 2, 2),
+        ("group", [], THREE, 3, "? ? ? ? ? ? 1 0 0", 6, 2),
+        ("rollout", [], THREE, 3, "1 ? 0 ? ? ? 1 0 0", 4, 1),
         # One rollout by itself is compared with nothing.
-        ("rollout", [], ([1, None],), [[1], [NO]], (1, 1)),
+        ("rollout", [], "1?", 1, "1 ?", 1, 1),
         # A function of weight 0 is only looked at, and gives no verdict.
-        ("group", [1, 0], ([1, None], [0, 0]), [[1], [NO]], (1, 1)),
+        ("group", [1, 0], "1? 00", 1, "1 ?", 1, 1),
     ],
 )
-def test_none(no_verdict, weights, said, rewards, without):
-    functions = [lambda completions, said=each: said for each in said]
-    texts = [["x"] * len(group) for group in rewards]
+def test_none(no_verdict, weights, said, N, rewards, rollouts, groups):
+    """Each function says its letters, where ? is None, and left out are so many."""
+
+    def saying(letters):
+        return lambda completions: [None if letter == "?" else int(letter) for letter in letters]
+
+    functions = [saying(letters) for letters in said.split()]
+    expected = torch.tensor([float(r.replace("?", "nan")) for r in rewards.split()]).view(-1, N)
+    texts = [["x"] * N for _ in expected]
     judge = Rewards(functions, weights, no_verdict=no_verdict)
-    found, stats = judged(judge, ["p"] * len(rewards), texts)
-    expected = torch.tensor(rewards, dtype=torch.float32)
+    found, stats = judged(judge, ["p"] * len(texts), texts)
     torch.testing.assert_close(found, expected, equal_nan=True)
-    assert left_out(stats) == (*without, 0)
-    first = torch.tensor([value for value in said[0] if value is not None], dtype=torch.float64)
-    assert stats["rewards/<lambda>/mean"] == pytest.approx(first.mean().item(), nan_ok=True)
+    assert left_out(stats) == (rollouts, groups, 0)
+    known = [value for value in functions[0](None) if value is not None]
+    mean = sum(known) / len(known) if known else math.nan
+    assert stats["rewards/<lambda>/mean"] == pytest.approx(mean, nan_ok=True)
 
 
 async def later(completions):

@@ -1,11 +1,10 @@
 """The tasks of texts: prompts, verdicts, and files that are wrong."""
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
 from chat_templates import QWEN3
 from conftest import ROOT
@@ -206,26 +205,20 @@ def test_the_small_tasks_train(shell, name, task):
     assert "of 32 rollouts are right" in said
 
 
-def test_rewards_read_completions():
+@pytest.mark.parametrize("stop, judged", [((), ["0", "1"]), (("<eos>",), ["0 <eos>", "1 <eos>"])])
+def test_rewards_read_completions(stop, judged):
     """Without the end token, unless the task names its stop tokens itself."""
-    plain = load_task(f"{SMALL}:ReverseText", "train")
-    example = plain[0]
-    tokenizer = Tokenizer.from_vocabulary(plain.vocabulary)
-    answer = tokenizer.encode(example.answer)
-    rollouts = replace(
-        tiny.rollouts(prompt_lengths=(2,), N=2, L=len(answer)),
-        tokenizer=tokenizer,
-        tokens=torch.tensor([[answer, answer[::-1]]]),
-        lengths=torch.full((1, 2), len(answer)),
-        finished=torch.tensor([[True, False]]),
+    rollouts = SimpleNamespace(
+        lengths=torch.zeros(1, 2),
+        text=lambda i, j: f"{j} <eos>",
+        completion=lambda i, j: f"{j}",
     )
-    assert plain.rewards([example], rollouts).tolist() == [[1, 0]]
     heard = []
     task = Task()
-    task.verify = lambda response, example: heard.append(response) or 0.0
-    assert task.rewards([example], rollouts).shape == (1, 2)
-    assert heard[0].split() == example.answer.split()[:-1]
-    assert heard[1].startswith("<eos>")
+    task.stop_tokens = stop
+    task.verify = lambda response, example: heard.append(response) or 0.5 * len(heard)
+    assert task.rewards([Example("", "")], rollouts).tolist() == [[0.5, 1]]
+    assert heard == judged
 
 
 def test_within_a_length(tmp_path):

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600  # seconds of the tests of one mutation, which may never end
 TESTS = {  # what covers each file, the quickest first
     "maxrl/advantages.py": "proofs",
-    "maxrl/registry.py": "proofs tasks/test_own_data",
+    "maxrl/registry.py": "proofs tasks/test_own_data tasks/test_refused",
     "maxrl/weights.py": "proofs",
     "maxrl/metrics.py": "proofs/test_metrics runs/test_eval runs/test_train",
     "maxrl/losses.py": "proofs learning/test_objective learning/test_packing learning/test_policy",

@@ -52,23 +52,6 @@ def test_a_run_without_a_success_says_so(train, steps, warned):
     assert said.count("warning: no response of the last ten steps") == warned
 
 
-def test_groups_without_a_verdict_leave_the_step(train):
-    """`some` has none for the first rollout of the step: one of four groups is left out, and not in
-    the normaliser."""
-    train("--reward", "rewards.py:some", "--out", "run")
-    row = metrics("run")[0]
-    assert row["rewards/groups_left_out"] == 1
-    assert row["reward"] == pytest.approx(0.5)
-    assert row["tokens"] < row["completions/mean_length"] * 16
-    assert row["grad_norm"] > 0
-
-
-def test_fractional_rewards_are_allowed_explicitly(train):
-    train("--reward", "rewards.py:half", "--allow-fractional", "true", "--out", "run")
-    assert metrics("run")[0]["reward"] == pytest.approx(0.25)
-    train("--reward", "rewards.py:half", "--estimator", "grpo")
-
-
 THREE_OF_FOUR = """
 def some(completions):
     return [None if i % 4 == 3 else float(i % 2) for i in range(len(completions))]
@@ -78,20 +61,40 @@ def rare(completions):
 """
 
 
-def test_rollouts_without_a_verdict_leave_the_step(own, train, shell):
-    """One rollout of each group has none: with --no-verdict rollout the run learns from the other
-    three. Evaluation counts such prompts and leaves them out. A run without any verdict is no
-    success."""
-    Path("some.py").write_text(THREE_OF_FOUR)
-    train("--reward", "some.py:some", "--no-verdict", "rollout", *EVALUATED, "--out", "run")
-    first, second = metrics("run")
-    assert first["rewards/rollouts_left_out"] == 4
-    assert first["rewards/groups_left_out"] == 0
-    assert first["reward"] == pytest.approx(1 / 3)
-    assert first["grad_norm"] > 0
-    assert second["eval/pass@1"] is None
-    assert second["eval/groups_left_out"] == 24
-    rare = ("--reward", "some.py:rare", "--no-verdict", "rollout", "--out", "rare")
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        # No verdict on the first rollout of the step: one of four groups is left out.
+        ("rewards.py:some", {"rewards/groups_left_out": 1, "reward": 0.5}),
+        # None on one rollout of each group: learns from the other three.
+        (
+            "three.py:some --no-verdict rollout",
+            {"rewards/groups_left_out": 0, "rewards/rollouts_left_out": 4, "reward": 1 / 3},
+        ),
+        # Fractions are allowed explicitly, or by the estimator.
+        ("rewards.py:half --allow-fractional true", {"reward": 0.25}),
+        ("rewards.py:half --estimator grpo", {"reward": 0.25}),
+    ],
+)
+def test_the_rewards_of_a_step(words, expected, train):
+    Path("three.py").write_text(THREE_OF_FOUR)
+    train("--reward", *words.split(), "--out", "run")
+    row = metrics("run")[0]
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert row["grad_norm"] > 0
+    # What is left out is not in the normaliser.
+    whole = row["rewards/rollouts_left_out"] == 0
+    assert (row["tokens"] < row["completions/mean_length"] * 16) != whole
+
+
+def test_an_evaluation_without_some_verdicts(own, train, shell):
+    """It counts such prompts and leaves them out. A run without any verdict is no success."""
+    Path("three.py").write_text(THREE_OF_FOUR)
+    train("--reward", "three.py:some", "--no-verdict", "rollout", *EVALUATED, "--out", "run")
+    row = metrics("run")[1]
+    assert row["eval/pass@1"] is None
+    assert row["eval/groups_left_out"] == 24
+    rare = ("--reward", "three.py:rare", "--no-verdict", "rollout", "--out", "rare")
     assert shell("train.py", *own, *rare)[0] == 2
     assert metrics("rare")[0]["rewards/groups_left_out"] == 4
 

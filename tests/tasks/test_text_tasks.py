@@ -86,35 +86,39 @@ def test_prompts(tmp_path):
         load_task("prompts", "train", train="nowhere.jsonl")
 
 
-@pytest.mark.parametrize(
-    "name, response, answer",
-    [
-        ("gsm8k", r"12 and \boxed{15}", "15"),
-        ("gsm8k", r"\boxed{0.50}", "1/2"),
-        ("gsm8k", r"\boxed{1} no, \boxed{\frac12}", "1/2"),
-        ("gsm8k", r"\boxed{-1,024 dollars}<eos>", "-1024"),
-        ("gsm8k", r"\boxed{7} as asked in \boxed{}", "7"),
-        ("gsm8k", "15", None),
-        ("gsm8k", r"\boxed{x}", None),
-        ("gsm8k", r"\boxed{7} \boxed{15", None),
-        ("math", r"\boxed{033}", "33"),
-        ("math", r"\boxed{x = 0.5}", "1/2"),
-        ("math", r"\boxed{\left( 1, \dfrac{\pi}{2} \right)}", r"(1,\frac{\pi}{2})"),
-        ("math", r"$\boxed{$(1,\,\frac{\pi}{2})$.}$", r"(1,\frac{\pi}{2})"),
-        ("math", r"\boxed{2 \pi r}", r"2\pi r"),
-        ("math", r"\boxed{1 2}", "1 2"),
-        ("math", r"\boxed{x\leftarrow y}", r"x\leftarrow y"),
-        ("math", r"\boxed{3 \\ x}", "3\\\\x"),
-        ("math", "x", None),
-        ("math", r"\boxed{x} \boxed{y", None),
-        ("math", r"\boxed{$.$}", None),
-    ],
-)
-def test_final_answers(name, response, answer):
-    """What a majority vote counts."""
+# What a majority vote counts of a response: nothing in the last rows of each task.
+FINAL = r"""
+gsm8k | 12 and \boxed{15} | 15
+gsm8k | \boxed{0.50} | 1/2
+gsm8k | \boxed{1} no, \boxed{\frac12} | 1/2
+gsm8k | \boxed{-1,024 dollars}<eos> | -1024
+gsm8k | \boxed{7} as asked in \boxed{} | 7
+gsm8k | 15 | None
+gsm8k | \boxed{x} | None
+gsm8k | \boxed{7} \boxed{15 | None
+math | \boxed{033} | 33
+math | \boxed{x = 0.5} | 1/2
+math | \boxed{\left( 1, \dfrac{\pi}{2} \right)} | (1,\frac{\pi}{2})
+math | $\boxed{$(1,\,\frac{\pi}{2})$.}$ | (1,\frac{\pi}{2})
+math | \boxed{2 \pi r} | 2\pi r
+math | \boxed{1 2} | 1 2
+math | \boxed{x\leftarrow y} | x\leftarrow y
+math | \boxed{3 \\ x} | 3\\x
+math | x | None
+math | \boxed{x} \boxed{y | None
+math | \boxed{$.$} | None
+"""
+
+
+@pytest.mark.parametrize("row", FINAL.strip().splitlines())
+def test_final_answers(row):
+    name, response, answer = row.split(" | ")
     task = TASKS[name].__new__(TASKS[name])
     task.verdict = "boxed"
-    assert task.final(response) == answer
+    assert str(task.final(response)) == answer
+
+
+def test_own_prompts_have_no_final_answer():
     assert TASKS["prompts"].final is None
 
 
@@ -196,8 +200,9 @@ def test_the_small_tasks_train(shell, name, task):
     """The recipes of the study: a warm-up, RL from it, and a look at the run."""
     Path("results").symlink_to(ROOT / "results")
     recipe = f"results/texts/tasks.py:{name}"
-    for words in (f"{recipe}_sft --steps 2", f"{recipe} --steps 1 --prompts 2 --rollouts 4"):
-        code, said = shell("train.py", *words.split())
+    few = "--prompts 2 --eval-every 0"
+    for words in (f"{recipe}_sft --steps 2 --stop-at-pass 0", f"{recipe} --steps 1 --rollouts 4"):
+        code, said = shell("train.py", *words.split(), *few.split())
         assert code == 0, said
     look = f"runs/{name}-maxrl --task results/texts/tasks.py:{task} --prompts 1"
     code, said = shell("sample.py", *look.split())

@@ -102,15 +102,15 @@ def test_train_and_val_folders(train_and_val, run, monkeypatch, workers):
 def parquet(file, rows, names):
     """A file as the hub has it: rows of (bytes, label)."""
     pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    import pyarrow.parquet
+
     hub = {"info": {"features": {"label": {"names": names}}}}
-    image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     metadata = {"huggingface": json.dumps(hub)} if names else None
+    image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     schema = pa.schema({"image": image, "label": pa.int64()}, metadata)
-    found = [data and {"bytes": data, "path": None} for data, _ in rows]
-    columns = {"image": found, "label": [label for _, label in rows]}
+    found = [{"image": data and {"bytes": data}, "label": label} for data, label in rows]
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns, schema=schema), file, row_group_size=2)
+    pyarrow.parquet.write_table(pa.Table.from_pylist(found, schema), file, row_group_size=2)
 
 
 @pytest.mark.parametrize("below", ["", "data"])

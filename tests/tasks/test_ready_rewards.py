@@ -1,9 +1,6 @@
 """The reward functions that --reward knows by name: what each gives, in TRL's convention and by
 the examples of TRL's pages."""
 
-import json
-from pathlib import Path
-
 import pytest
 from judged import judged
 from runs import metrics, refused
@@ -137,9 +134,6 @@ def test_disagreement(functions, share):
 def test_a_run(own, shell):
     """By name, from training to a look at the run: what is ours needs no word of trust; what is
     the user's still does."""
-    rows = [json.loads(line) for line in Path("mine.jsonl").read_text().splitlines()]
-    lines = [json.dumps({"prompt": row["prompt"]}) + "\n" for row in rows]
-    Path("mine.jsonl").write_text("".join(lines))
     ask = ("train.py", *own, "--estimator", "rloo", "--reward")
     assert shell(*ask, "format_reward", "--out", "run")[0] == 0
     first = metrics("run")[0]

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from chat_templates import QWEN3
 from conftest import ROOT
 from tables import put
 
@@ -63,13 +62,9 @@ def test_math(tmp_path):
     request = r"Please reason step by step, and put your final answer within \boxed{}."
     assert [m["content"] for m in task[0].prompt] == [request, f"What is 2 + 3?\n{request}"]
     assert task[0].answer == half
-    assert task.verify(half, task[0]) == 1
     assert task.verify_all([half, "x"], [task[0]] * 2) == [1, 0]
     other = load_task("math", "test", test="beyondaime", system="", directory=tmp_path)
     assert [m["role"] for m in other[0].prompt] == ["user"]
-    tokenizer = Tokenizer.from_vocabulary(("<unk>",))
-    tokenizer.config["chat_template"] = QWEN3
-    assert "{{" not in tokenizer.render(task[0].prompt)
     with pytest.raises(FileNotFoundError, match="python -m data.aime.prepare"):
         load_task("math", "test", directory=tmp_path)
 

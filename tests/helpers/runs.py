@@ -48,6 +48,13 @@ def same_runs(ours, theirs):
     assert timeless(ours) == timeless(theirs)
 
 
+def passed(result) -> str:
+    """What a script has said that ended with code 0."""
+    code, said = result
+    assert code == 0, said
+    return said
+
+
 def refused(result, *words):
     """The script ended with code 2 and one sentence that holds these words, without a traceback."""
     code, said = result

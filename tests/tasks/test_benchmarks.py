@@ -14,7 +14,7 @@ import pytest
 import tiny
 import torch
 from chat_templates import QWEN2_5
-from runs import refused
+from runs import passed, refused
 from tables import parquet, put
 
 from maxrl import checkpoint
@@ -94,8 +94,7 @@ def evaluated(shell):
 
     def run(*words):
         Path("out.json").unlink(missing_ok=True)
-        code, said = shell("eval.py", *words, *FEW, "--json", "out.json")
-        assert code == 0, said
+        said = passed(shell("eval.py", *words, *FEW, "--json", "out.json"))
         results = json.loads(Path("out.json").read_text())
         (row,) = results["checkpoints"]
         return results, row, said
@@ -108,8 +107,7 @@ def test_from_the_published_files_to_the_table(model, shell, evaluated, name):
     words, form, column, answers = SETS[name]
     form(Path("a"), [{column: p, "answer": a} for p, a in zip(PROBLEMS, answers)])
     folder, *source = words.split()
-    code, said = shell(f"data/{folder}/prepare.py", *source, "--out", f"data/{folder}")
-    assert code == 0, said
+    said = passed(shell(f"data/{folder}/prepare.py", *source, "--out", f"data/{folder}"))
     numbers = name == "gsm8k"
     options = {"directory": "data/gsm8k"} if numbers else {"directory": "data", "test": name}
     kind = "gsm8k" if numbers else "math"
@@ -174,8 +172,7 @@ def test_a_model_without_a_chat_template(bare, mine, shell, script, more):
 
 def test_sample_shows_right_and_wrong_answers(mine, shell):
     """Side by side, with what was read in each."""
-    code, said = shell("sample.py", *mine, "--split", "test", *WITHIN, *SHORT, "--prompts", 1)
-    assert code == 0, said
+    said = passed(shell("sample.py", *mine, "--split", "test", *WITHIN, *SHORT, "--prompts", 1))
     assert re.search(r"user: Find .+ user: Find ", said)
     assert "read 33, answer 33: right" in said
     assert ", answer 33: wrong" in said
@@ -212,8 +209,7 @@ def test_own_prompts_and_reward_functions(model, own, shell, evaluated):
     texts = rollouts(model, load_task("prompts", "test", test="prompts.jsonl"))
     for i, group in enumerate(texts):
         assert row["counts"][i] == sum(len(text) % 2 == i % 2 for text in group)
-    code, said = shell("sample.py", model, *own, "--split", "test", *SHORT, *NEVER)
-    assert code == 0, said
+    said = passed(shell("sample.py", model, *own, "--split", "test", *SHORT, *NEVER))
     assert "0 of 32 rollouts are right" in said
 
 
@@ -244,11 +240,9 @@ def test_an_adapter_has_its_base_models_tokenizer(model, shell, mine, evaluated)
     few = "--steps 1 --prompts 2 --rollouts 4 --precision float32"
     data = "--task math --task.train mine.jsonl"
     train = ("train.py", "prompts", *data.split(), *few.split(), *SHORT, *WITHIN)
-    code, said = shell(*train, "--init", model, "--lora-rank", 2, "--out", "run")
-    assert code == 0, said
+    passed(shell(*train, "--init", model, "--lora-rank", 2, "--out", "run"))
     assert not (checkpoint.find("run") / "tokenizer.json").exists()
     assert checkpoint.load_tokenizer("run").size == checkpoint.load_tokenizer(model).size
     results, _, _ = evaluated("run", *mine[1:], *WITHIN)
     assert results["left_out"] == 1
-    code, said = shell(*train, "--init", "run", "--out", "again")
-    assert code == 0, said
+    passed(shell(*train, "--init", "run", "--out", "again"))

@@ -8,6 +8,7 @@ import pytest
 import tiny
 import tokenizers
 from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
+from runs import passed
 from tables import put
 
 from maxrl import checkpoint
@@ -261,8 +262,7 @@ def test_a_resumed_run_has_the_date_of_its_start(dice, shell, monkeypatch):
     run = "prompts --task.train mine.jsonl --reward mine.py:one --init chat --out run"
     few = "--prompts 2 --rollouts 2 --max-response 4 --resume auto"
     for steps in (1, 2):
-        code, said = shell("train.py", *run.split(), *few.split(), "--steps", steps)
-        assert code == 0, said
+        passed(shell("train.py", *run.split(), *few.split(), "--steps", steps))
     assert len(seen) == 1
     monkeypatch.setattr(chat_template, "date", "2024-07-26T01:02:03.000004")
     assert words.render(USER) == "2024-07-26 01:02:03.000004 a b"

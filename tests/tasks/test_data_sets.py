@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from pictures import run
+from runs import passed, refused
 
 from data import common
 from data.glyphs import prepare as glyphs
@@ -26,7 +27,7 @@ def content(folder):
 @pytest.fixture
 def made(tmp_path, capsys):
     """A set in a folder."""
-    assert run(capsys, *ARGS, tmp_path / "made")[0] == 0
+    passed(run(capsys, *ARGS, tmp_path / "made"))
     return tmp_path / "made"
 
 
@@ -34,21 +35,13 @@ def test_another_set_is_not_replaced_silently(made, capsys):
     """The same command leaves the set; other options and damage are refused with --overwrite."""
     whole = content(made)
     assert run(capsys, *ARGS, made) == (0, f"{made} holds this set already\n")
-    code, said = run(capsys, *ARGS, made, "--seed", 1)
-    assert code == 2
-    assert "another set" in said
-    assert "--overwrite replaces it" in said
+    refused(run(capsys, *ARGS, made, "--seed", 1), "another set", "--overwrite replaces it")
     assert content(made) == whole
     (made / "train.npy").write_bytes(b"damage")
-    code, said = run(capsys, *ARGS, made)
-    assert code == 2
-    assert "damaged" in said
-    assert "--overwrite" in said
+    refused(run(capsys, *ARGS, made), "damaged", "--overwrite")
     (made / "info.json").unlink()
-    code, said = run(capsys, *ARGS, made)
-    assert code == 2
-    assert "part of one" in said
-    assert run(capsys, *ARGS, made, "--overwrite")[0] == 0
+    refused(run(capsys, *ARGS, made), "part of one")
+    passed(run(capsys, *ARGS, made, "--overwrite"))
     assert content(made) == whole
 
 
@@ -57,7 +50,7 @@ def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
     foreign = ("notes.txt", "train-notes.npy", "test-model.pt", "train-1.bin", "my-train.npy")
     for name in (*foreign, "train-00001.bin", "2024.jsonl"):
         (tmp_path / name).write_text(name)
-    assert run(capsys, *ARGS, tmp_path, "--overwrite")[0] == 0
+    passed(run(capsys, *ARGS, tmp_path, "--overwrite"))
     made = {"info.json", "checksums.json", "train.npy", "test.npy", "validation.npy"}
     assert {file.name for file in tmp_path.iterdir()} == made | set(foreign)
     for name in foreign:
@@ -93,7 +86,7 @@ def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch, error, ends, 
     assert {file.name for file in made.iterdir()} == whole.keys()
     with pytest.raises(FileNotFoundError, match="no complete"):
         Maze("train", 7, new)
-    assert run(capsys, *ARGS, new, "--seed", 5)[0] == 0
+    passed(run(capsys, *ARGS, new, "--seed", 5))
     assert len(Maze("train", 7, new)) == 100
 
 
@@ -143,9 +136,7 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_numbers_out_of_range_are_refused(tmp_path, capsys, module, option, value):
-    code, said = run(capsys, option, value, "--out", tmp_path / "none", main=module.main)
-    assert code == 2
-    assert option in said
+    refused(run(capsys, option, value, "--out", tmp_path / "none", main=module.main), option)
     assert not (tmp_path / "none").exists()
 
 
@@ -156,7 +147,7 @@ def test_a_set_of_an_earlier_version(tmp_path, capsys, module, options):
     def make():
         return run(capsys, *options, tmp_path, main=module.main)
 
-    assert make()[0] == 0
+    passed(make())
     info = files.read_json(tmp_path / "info.json")
     sums = files.read_json(tmp_path / "checksums.json")
     del sums["info.json"]
@@ -167,4 +158,4 @@ def test_a_set_of_an_earlier_version(tmp_path, capsys, module, options):
     assert len(task) == info["counts"]["train"]
     if module is problems:
         files.write_json(tmp_path / "info.json", info | {"sha256": {}})
-        assert "another set" in make()[1]
+        refused(make(), "another set")

@@ -3,7 +3,7 @@ the examples of TRL's pages."""
 
 import pytest
 from judged import judged
-from runs import metrics, refused
+from runs import metrics, passed, refused
 
 from maxrl import verifiers
 from maxrl.rewards.functions import Rewards
@@ -135,13 +135,12 @@ def test_a_run(own, shell):
     """By name, from training to a look at the run: what is ours needs no word of trust; what is
     the user's still does."""
     ask = ("train.py", *own, "--estimator", "rloo", "--reward")
-    assert shell(*ask, "format_reward", "--out", "run")[0] == 0
+    passed(shell(*ask, "format_reward", "--out", "run"))
     first = metrics("run")[0]
     assert first["rewards/format_reward/mean"] == first["reward"] == 0
     for look in (("sample.py", "run"), ("eval.py", "run", "--k", 1, "--prompts", 2)):
-        code, said = shell(*look, "--samples", 2, "--max-prompt", 80)
-        assert code == 0, said
+        passed(shell(*look, "--samples", 2, "--max-prompt", 80))
     mixed = ("format_reward,rewards.py:short", "--reward-weights", "1,0", "--out", "mixed")
-    assert shell(*ask, *mixed)[0] == 0
+    passed(shell(*ask, *mixed))
     command = "add --reward format_reward,rewards.py:short if you trust it"
     refused(shell("sample.py", "mixed"), command)

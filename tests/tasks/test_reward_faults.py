@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from runs import metrics, refused
+from runs import metrics, passed, refused
 from started import ended, start, torchrun
 
 from maxrl.io.files import checksum
@@ -117,8 +117,7 @@ def test_groups_are_left_out(fault, errors, faults, shell):
         "--reward-errors",
         errors,
     ]
-    code, said = shell("train.py", *arguments, "--out", "run")
-    assert code == 0, said
+    said = passed(shell("train.py", *arguments, "--out", "run"))
     assert column("run", "rewards/groups_left_out") == [0, 4, 4, 4]
     failed = float(fault != "none")
     assert column("run", "rewards/failed_calls") == [0, failed, failed, failed]
@@ -142,12 +141,11 @@ def test_no_step_has_a_verdict(result, shell):
 def test_an_edited_reward_file(faults, shell):
     """It is named once, with its checksums before and now."""
     arguments = ["train.py", "tiny", *SHORT.split(), "--reward", "faults.py:none", "--out", "run"]
-    assert shell(*arguments, "--steps", 1)[0] == 0
+    passed(shell(*arguments, "--steps", 1))
     before = checksum("faults.py")[:8]
     Path("faults.py").write_text(FAULTS + "# edited\n")
     for named in (True, False):
-        code, said = shell(*arguments, "--resume", "yes")
-        assert code == 0, said
+        said = passed(shell(*arguments, "--resume", "yes"))
         for digest in (before, checksum("faults.py")[:8]):
             assert (digest in said) == named
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from runs import metrics, refused
+from runs import metrics, passed, refused
 
 from maxrl import verifiers
 from maxrl.config import Config
@@ -160,8 +160,7 @@ def test_a_verdict_that_is_none(name, run):
 
 def test_dropped(run):
     """The groups of a failed call are left out, and counted."""
-    code, said = run("NaN", "--reward-errors", "drop")
-    assert code == 0, said
+    said = passed(run("NaN", "--reward-errors", "drop"))
     assert "the groups of this call are left out" in said
     assert [row["rewards/groups_left_out"] for row in metrics("NaN")] == [0, 4]
     assert [row["rewards/failed_calls"] for row in metrics("NaN")] == [0, 1]
@@ -258,8 +257,7 @@ def test_of_a_million_equally_long_prompts_one_is_counted():
 
 @pytest.mark.parametrize("name", ["Final", "Show"])
 def test_what_is_only_looked_at_does_not_end_a_run(name, run):
-    code, said = run(name, "--show-every", 1)
-    assert code == 0, said
+    passed(run(name, "--show-every", 1))
     assert Path(name, "samples.jsonl").exists()
 
 

@@ -80,9 +80,9 @@ def test_the_rewards_of_a_step(words, expected, train):
     row = metrics("run")[0]
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert row["grad_norm"] > 0
-    # What is left out is not in the normaliser.
-    whole = row["rewards/rollouts_left_out"] == 0
-    assert (row["tokens"] < row["completions/mean_length"] * 16) != whole
+    # A group that is left out is not in the normaliser.
+    whole = row["rewards/groups_left_out"] == 0
+    assert (row["tokens"] == row["completions/mean_length"] * 16) == whole
 
 
 def test_an_evaluation_without_some_verdicts(own, train, shell):

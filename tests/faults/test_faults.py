@@ -52,7 +52,9 @@ def test_a_signal_finishes_the_step_and_saves(recorded, shell, monkeypatch, numb
         interrupt = at_call(3, lambda _: os.kill(os.getpid(), number))
         patch.setattr(SequencePolicy, "backward", interrupt)
         code, said = shell(*recorded.command)
-    assert code == directory.STOPPED == 75, said
+    assert code == directory.STOPPED == 75
+    assert "saved run/step-000003; the same command with --resume auto continues" in said
+    assert "the last checkpoint" not in said
     assert Path("run/latest").read_text() == "step-000003\n"
     assert len(metrics("run")) == 3
     assert signal.getsignal(number) == signal.SIG_DFL, "the handlers are given back"

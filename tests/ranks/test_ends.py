@@ -53,6 +53,7 @@ def rewards():
         ("cli.leave(3)", 3, ""),
         ("raise SystemExit(2)", 2, ""),
         ("raise SystemExit('no such data')", 1, "no such data\n"),
+        ("raise KeyboardInterrupt", 130, ""),
         ("cli.leave(4, at_once=True)", 4, ""),
     ],
 )
@@ -67,6 +68,7 @@ with cli.script("x.py"):
     imported("mine.py:rewards", "--reward")()
     if {ending == "pass"}:
         imported("mine.py:begin", "--reward")()
+    print("begun")
     {ending}
 """
     done = subprocess.run(
@@ -75,9 +77,8 @@ with cli.script("x.py"):
     assert (done.returncode, done.stderr) == (code, words)
     assert (tmp_path / "late").exists() == (ending == "pass")
     if "at_once" not in ending:
-        assert (tmp_path / "log").read_text() == "kept" and done.stdout == "bye\n"
-    else:
-        assert not done.stdout
+        assert (tmp_path / "log").read_text() == "kept"
+    assert done.stdout == ("begun\n" if "at_once" in ending else "begun\nbye\n")
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_lora_needs_gradients_and_adam_for_its_own_parameters_only():
         ("--save-every 7 --keep 3", "disk: 3 of"),
         ("--save-every 20 --keep 3", "disk: 2 of"),
         ("--save-every-minutes 5 --keep 0", "disk: all of"),
+        ("--save-every-minutes 5 --keep 3", "disk: 3 of"),
         ("--save-every 7 --keep 0 --epochs 1", "disk: all of"),
         ("--lora-rank 16 --init Qwen/Qwen3-4B-Base", "checkpoints of 0.39"),
         # Weights and state, and weights or state; 14.98 GiB of weights in float32.

@@ -131,7 +131,11 @@ def stub(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(grid, "TRAIN", [sys.executable, "stub.py"])
 
     def run(seeds, *words):
-        code = grid.main(["maze9_laptop", "--seed", seeds, "--out", "sweep", *words])
+        code = 0
+        try:
+            grid.script(["maze9_laptop", "--seed", seeds, "--out", "sweep", *words])
+        except SystemExit as end:
+            code = end.code
         return code, capsys.readouterr().err
 
     return run

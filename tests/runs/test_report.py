@@ -293,9 +293,14 @@ def test_damaged_rows_are_left_out(make):
     odd = [3, None, [3], [{}], [prompt | {"responses": [{}]}], [prompt | {"responses": 3}]]
     lines += [{"step": 7, "rollouts": 8, "prompts": prompts} for prompts in odd]
     put(file, [*lines, {"step": 8}])
-    with pytest.warns(UserWarning, match="step [89], cannot be read") as warned:
+    with file.open("a") as more:
+        more.write("no JSON\n")
+    with pytest.warns(UserWarning, match="cannot be read") as warned:
         page = made("a")
-    assert len(warned) == len(odd) + 1
+    said = [str(warning.message) for warning in warned]
+    assert len([text for text in said if "step 8" in text or "step 9" in text]) == len(odd) + 1
+    assert len([text for text in said if "line 10," in text]) == 1
+    assert len(said) == len(odd) + 2
     assert "step 1: 3 of 8 right" in page.text
     assert "step 8" not in page.text
 

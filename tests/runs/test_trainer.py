@@ -319,6 +319,8 @@ def test_the_adapter_of_peft_by_default():
     usual = dict(lora_rank=8, lora_alpha=8.0, lora_projections=("q_proj", "v_proj"))
     assert adapter(peft.LoraConfig()) == usual
     assert adapter(SimpleNamespace(r=8, lora_alpha=8)) == usual
+    one = peft.LoraConfig(target_modules="q_proj")
+    assert adapter(one)["lora_projections"] == ("q_proj",)
 
 
 def test_the_package_is_light():

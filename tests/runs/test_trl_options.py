@@ -18,7 +18,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.trl.log import history
-from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.options import FIELDS, OPTIONS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
@@ -78,6 +78,7 @@ def test_options_of_trl_lead_to_ours_on_the_command_line(name):
     named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
     assert named <= known
     assert "; " in said
+    assert OPTIONS.get(name, "") in said
 
 
 def test_no_other_option_is_taken():

@@ -1,5 +1,5 @@
-"""Samples of a checkpoint on GSM8K, judged by both verdicts at once: the last box, and the
-published code's.
+"""Samples of a checkpoint on GSM8K or word problems, judged by both verdicts at once: the last
+box, and the published code's.
 
     PYTHONPATH=. python results/smollm2/verdicts.py CHECKPOINT --json FILE.jsonl --prompts 128
 
@@ -32,6 +32,7 @@ def arguments():
     )
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--json", dest="file", type=Path, required=True)
+    parser.add_argument("--directory", default="gsm8k", help="of the problems, below data/")
     parser.add_argument("--split", default="test")
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--samples", type=int, default=16)
@@ -68,7 +69,7 @@ def verdicts(task: Gsm8k, index: int, responses: list[str], rollouts, i: int) ->
 def main():
     args = arguments()
     done = args.file.read_text().count("\n") if args.file.exists() else 0
-    task = Gsm8k(args.split)
+    task = Gsm8k(args.split, args.directory)
     model, tokenizer, stop = checkpoint.load_model(args.checkpoint)
     policy = SequencePolicy(
         model,

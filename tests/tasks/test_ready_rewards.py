@@ -42,7 +42,7 @@ def math_verify():
         (None, None, None),
         ("", None, None),
         # A sentence has no answer but in its formulas; a word may be one.
-        (None, "Two apples.", None),
+        (None, "two apples", None),
         (None, "x + y", 0),
         (None, "So $a = 3$ and $x = 4$.", 1),
         (None, "none", 0),

@@ -18,6 +18,7 @@ import sys
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from maxrl import build
@@ -95,7 +96,7 @@ def learn(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
     rollouts: Any,
-    advantages: torch.Tensor,
+    advantages: Tensor,
     step: int,
 ) -> dict[str, float]:
     """Learn from a step's rollouts, in one update or several; return their mean statistics.
@@ -114,7 +115,7 @@ def learn(
     return stats | means(cfg, policy.items, updates)
 
 
-def estimate(cfg: Config, rollouts: Any, rewards: torch.Tensor) -> torch.Tensor:
+def estimate(cfg: Config, rollouts: Any, rewards: Tensor) -> Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
     # A rank none of whose prompts has a verdict joins the update with 0 groups.
     if len(rewards) == 0:

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from maxrl.config import Config
@@ -156,7 +157,7 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
 
 
-def read_tensors(file: Path) -> dict[str, torch.Tensor]:
+def read_tensors(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, which are mapped into memory and not yet read.
 
     Other formats are not read: a pickle can run code.
@@ -300,13 +301,13 @@ def save_into(folder: Path, model: Any, tokenizer: Tokenizer, stop_tokens: Colle
         flush(folder)
 
 
-def write_tensors(file: Path, tensors: dict[str, torch.Tensor]) -> None:
+def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file in float32 that transformers and PEFT can read."""
     tensors = {name: as_float32(tensor).contiguous() for name, tensor in tensors.items()}
     save_file(tensors, file, metadata={"format": "pt"})
 
 
-def as_float32(tensor: torch.Tensor) -> torch.Tensor:
+def as_float32(tensor: Tensor) -> Tensor:
     """Return a tensor of weights in float32 and one of counts as it is."""
     return tensor.float() if tensor.is_floating_point() else tensor
 
@@ -318,7 +319,7 @@ def set_latest(run: str | Path, name: str) -> None:
 
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Tensor]:
     """Return the optimizer's state by parameter, as NAME.exp_avg or NAME.momentum_buffer."""
     return {
         f"{name}.{key}": value.contiguous()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.prompts import split
@@ -118,7 +119,7 @@ def micro_batches(
     group_ids: Iterable[int],
     budget: int,
     device: torch.device | str = "cpu",
-    trained: torch.Tensor | None = None,
+    trained: Tensor | None = None,
 ) -> Iterator[MicroBatch]:
     """Cut groups into MicroBatches whose cost follows the tokens to run.
 
@@ -149,7 +150,7 @@ def micro_batch(
     group_ids: np.ndarray,
     columns: np.ndarray,
     device: torch.device | str,
-    lengths: torch.Tensor,
+    lengths: Tensor,
 ) -> MicroBatch:
     """Return the MicroBatch of G groups of this rank's rollouts.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.parallel import distributed
@@ -29,15 +30,15 @@ class Rollouts:
     ones have length 0.
     """
 
-    prompts: list[torch.Tensor]  # P_local one-dimensional tensors of ids
-    tokens: torch.Tensor  # (P_local, N, L), right-padded, the stop token included
-    lengths: torch.Tensor  # (P_local, N)
-    finished: torch.Tensor  # (P_local, N) bool: has a stop token
+    prompts: list[Tensor]  # P_local one-dimensional tensors of ids
+    tokens: Tensor  # (P_local, N, L), right-padded, the stop token included
+    lengths: Tensor  # (P_local, N)
+    finished: Tensor  # (P_local, N) bool: has a stop token
     tokenizer: Tokenizer | None  # of the texts
-    log_probs: torch.Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
-    entropies: torch.Tensor | None = None  # (P_local, N, L), nats
+    log_probs: Tensor | None = None  # (P_local, N, L) by the sampler; None for demonstrations
+    entropies: Tensor | None = None  # (P_local, N, L), nats
     # (P_local, N, L) by the training forward, for several updates
-    old_log_probs: torch.Tensor | None = None
+    old_log_probs: Tensor | None = None
 
     def __post_init__(self):
         # Copy to the host once: per-element access later would synchronise each time.
@@ -45,7 +46,7 @@ class Rollouts:
         self.lengths = self.lengths.cpu()
         self.finished = self.finished.cpu()
 
-    def mean_log_probs(self) -> torch.Tensor:
+    def mean_log_probs(self) -> Tensor:
         """(P_local, N): mean log-probability of each response's tokens when they were sampled."""
         assert self.log_probs is not None, "demonstrations have no log-probabilities"
         return self.log_probs.sum(-1).cpu() / self.lengths
@@ -76,16 +77,16 @@ class Rollouts:
         assert self.tokenizer is not None, "these rollouts have no tokenizer"
         return self.tokenizer.decode(ids, **options)
 
-    def select(self, keep: torch.Tensor) -> "Rollouts":
+    def select(self, keep: Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""
         chosen = dict(vars(self))
         for name, value in chosen.items():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, Tensor):
                 chosen[name] = value[keep.to(value.device)]
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return Rollouts(**chosen)
 
-    def group_scale(self) -> torch.Tensor:
+    def group_scale(self) -> Tensor:
         """(P_local, 1): N / n for groups with n responses, so that every prompt counts once."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
@@ -147,7 +148,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     return Rollouts(**values)
 
 
-def with_verdict(rollouts: Any, rewards: torch.Tensor) -> tuple[Any, torch.Tensor]:
+def with_verdict(rollouts: Any, rewards: Tensor) -> tuple[Any, Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier
@@ -170,15 +171,15 @@ class MicroBatch:
     The last token is the first input of every row, so that input t predicts target t.
     """
 
-    row_ids: torch.Tensor  # (G, M): which of the rank's P_local N rollouts each row is
-    prefix: torch.Tensor  # (G, Lp), right-padded
-    prefix_lengths: torch.Tensor  # (G,), on the host
-    inputs: torch.Tensor  # (G, M, L)
-    targets: torch.Tensor  # (G, M, L)
-    mask: torch.Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
-    token_index: torch.Tensor  # (tokens,): indices of the mask's true elements, flattened
+    row_ids: Tensor  # (G, M): which of the rank's P_local N rollouts each row is
+    prefix: Tensor  # (G, Lp), right-padded
+    prefix_lengths: Tensor  # (G,), on the host
+    inputs: Tensor  # (G, M, L)
+    targets: Tensor  # (G, M, L)
+    mask: Tensor  # (G, M, L) bool: which targets are tokens of rows that are run
+    token_index: Tensor  # (tokens,): indices of the mask's true elements, flattened
 
-    def select(self, values: torch.Tensor | None) -> Any:
+    def select(self, values: Tensor | None) -> Any:
         """Return the part of `values` that belongs to the rows: (G, M) or (G, M, L); None for None.
 
         values  (P_local, N) or (P_local, N, at least L), on the device
@@ -191,7 +192,7 @@ class MicroBatch:
         L = self.targets.shape[-1]
         return part[..., :L]
 
-    def spread(self, values: torch.Tensor | None) -> torch.Tensor | None:
+    def spread(self, values: Tensor | None) -> Tensor | None:
         """Return the tokens' values (tokens,) as (G, M, L), with 0 elsewhere; None for None."""
         if values is None:
             return None

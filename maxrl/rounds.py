@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from maxrl.config import Config
 from maxrl.rollouts import joined
 
-Judge = Callable[[Any, Any], torch.Tensor]  # judge(examples, rollouts): rewards (P_local, N)
+Judge = Callable[[Any, Any], Tensor]  # judge(examples, rollouts): rewards (P_local, N)
 
 
 @dataclass
@@ -33,11 +34,11 @@ class Sampled:
     """
 
     first: Any  # the Rollouts of the first round, P_local prompts in their order
-    first_rewards: torch.Tensor  # (P_local, n_1)
+    first_rewards: Tensor  # (P_local, n_1)
     rollouts: Any  # of each prompt the last round that it had, in any order of the prompts
-    rewards: torch.Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
-    num_rollouts: torch.Tensor  # (P_local,) how many each prompt had in all its rounds
-    num_rounds: torch.Tensor  # (P_local,)
+    rewards: Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
+    num_rollouts: Tensor  # (P_local,) how many each prompt had in all its rounds
+    num_rounds: Tensor  # (P_local,)
 
 
 def way_of_sampling(
@@ -66,7 +67,7 @@ def way_of_sampling(
     return at_once if len(cfg.rollouts) == 1 else several
 
 
-def one_round(rollouts: Any, rewards: torch.Tensor) -> Sampled:
+def one_round(rollouts: Any, rewards: Tensor) -> Sampled:
     """Return rollouts and their rewards (P_local, N) as the only round."""
     P, N = rewards.shape
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
@@ -114,11 +115,11 @@ def in_rounds(
     return Sampled(*first, rollouts, torch.cat(rewards), num_rollouts, num_rounds)
 
 
-def numbers(rewards: torch.Tensor) -> torch.Tensor:
+def numbers(rewards: Tensor) -> Tensor:
     """Rewards in a dtype that has NaN."""
     return rewards.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
-def unsolved(rewards: torch.Tensor) -> torch.Tensor:
+def unsolved(rewards: Tensor) -> Tensor:
     """Which groups of rewards (P, n) have verdicts and no success, (P,)."""
     return rewards.isfinite().any(1) & ~(rewards > 0).any(1)

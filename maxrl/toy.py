@@ -27,6 +27,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from maxrl import plots
 from maxrl.advantages import ADVANTAGES, weight
@@ -57,7 +58,7 @@ maximum likelihood  the exact gradient of log p, which no number of rollouts giv
 """
 
 
-def initial_logits(prompts: int) -> torch.Tensor:
+def initial_logits(prompts: int) -> Tensor:
     """Logits (P, 8) whose pass rates are log-spaced from 1e-3 to 0.5, in float64."""
     top = torch.log10(torch.tensor(0.5)).item()
     p = torch.logspace(-3, top, prompts, dtype=torch.float64)  # (P,)
@@ -65,12 +66,12 @@ def initial_logits(prompts: int) -> torch.Tensor:
     return torch.stack([p / RIGHT] * RIGHT + [(1 - p) / wrong] * wrong, dim=1).log()  # (P, 8)
 
 
-def pass_rate(logits: torch.Tensor) -> torch.Tensor:
+def pass_rate(logits: Tensor) -> Tensor:
     """The pass rates (P,) of logits (P, 8)."""
     return logits.softmax(dim=1)[:, :RIGHT].sum(dim=1)  # (P,)
 
 
-def exact_gradient(logits: torch.Tensor, name: str, **options) -> torch.Tensor:
+def exact_gradient(logits: Tensor, name: str, **options) -> Tensor:
     """w(p) grad p (P, 8), grad p by autograd.
 
     Without rollouts=N the weight is its limit of many rollouts: for maxrl this is grad log p.
@@ -82,8 +83,8 @@ def exact_gradient(logits: torch.Tensor, name: str, **options) -> torch.Tensor:
 
 
 def sampled_gradient(
-    logits: torch.Tensor, name: str, rollouts: int, generator: torch.Generator
-) -> torch.Tensor:
+    logits: Tensor, name: str, rollouts: int, generator: torch.Generator
+) -> Tensor:
     """(1/N) sum_i A_i grad log m(z_i), (P, 8).
 
     The score of outcome z of a softmax is onehot(z) - probabilities.
@@ -96,7 +97,7 @@ def sampled_gradient(
     return (advantages[..., None] * scores).mean(dim=1)  # Algorithm 1, line 8
 
 
-def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Tensor:
+def train(prompts: int, steps: int, lr: float, gradient, **options) -> Tensor:
     """The pass rates before each step of gradient ascent and after the last, (steps + 1, P)."""
     logits = initial_logits(prompts)
     rates = [pass_rate(logits)]
@@ -108,7 +109,7 @@ def train(prompts: int, steps: int, lr: float, gradient, **options) -> torch.Ten
 
 def simulate(
     prompts: int, rollouts: int, steps: int, lr: float, seed: int, names=METHODS
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Tensor]:
     """{method, or method-sampled: pass rates (steps + 1, P)}."""
     size = (prompts, steps, lr)
     runs = {}
@@ -123,7 +124,7 @@ def simulate(
     return runs
 
 
-def table(runs: dict[str, torch.Tensor]) -> str:
+def table(runs: dict[str, Tensor]) -> str:
     """The STATISTICS after the last step."""
     lines = [f"{'':20}" + "".join(f"{what:>20}" for what in STATISTICS)]
     for name, rates in runs.items():
@@ -132,7 +133,7 @@ def table(runs: dict[str, torch.Tensor]) -> str:
     return "\n".join(lines)
 
 
-def figure(runs: dict[str, torch.Tensor], path: Path):
+def figure(runs: dict[str, Tensor], path: Path):
     """Draw the STATISTICS over the steps into a file."""
     curves: dict[str, list] = {}
     for name, rates in runs.items():

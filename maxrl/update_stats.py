@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from maxrl.parallel import distributed
 from maxrl.rollouts import MicroBatch, Rollouts
@@ -28,13 +29,13 @@ class UpdateStats:
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
 
-    def add(self, name: str, values: torch.Tensor) -> None:
+    def add(self, name: str, values: Tensor) -> None:
         """Add the sum of a tensor's values to a name."""
         # Detached, or the sum would keep the graph of its micro-batch.
         total = values.detach().sum(dtype=torch.float64)
         self.sums[name] = self.sums[name] + total
 
-    def take(self, batch: MicroBatch, log_probs: torch.Tensor, advantages: torch.Tensor) -> None:
+    def take(self, batch: MicroBatch, log_probs: Tensor, advantages: Tensor) -> None:
         """Note the statistics of a micro-batch.
 
         log_probs   (G, M, L) by the training forward
@@ -46,16 +47,14 @@ class UpdateStats:
         if self.clips:
             self.count_clipped(batch, log_probs, advantages)
 
-    def compare(self, batch: MicroBatch, log_probs: torch.Tensor) -> None:
+    def compare(self, batch: MicroBatch, log_probs: Tensor) -> None:
         """Compare the sampler's log-probabilities with the training forward's (G, M, L)."""
         sampled = batch.select(self.rollouts.log_probs)  # (G, M, L)
         difference = ((log_probs.detach() - sampled) * batch.mask).abs()
         self.add("difference", difference)
         self.largest = torch.maximum(self.largest, difference.max())
 
-    def count_clipped(
-        self, batch: MicroBatch, log_probs: torch.Tensor, advantages: torch.Tensor
-    ) -> None:
+    def count_clipped(self, batch: MicroBatch, log_probs: Tensor, advantages: Tensor) -> None:
         """Count the tokens that clipping leaves without a gradient."""
         old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
         ratio = ((log_probs.detach() - old) * batch.mask).exp()
@@ -65,7 +64,7 @@ class UpdateStats:
         self.add("low", (ratio < 1 - low) & (advantages < 0))
         self.add("high", (ratio > 1 + high) & (advantages > 0))
 
-    def total(self, batch: MicroBatch, values: torch.Tensor) -> torch.Tensor:
+    def total(self, batch: MicroBatch, values: Tensor) -> Tensor:
         """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""
         scale = self.rollouts.group_scale().expand_as(self.rollouts.lengths)  # (P_local, N)
         scale = batch.select(scale.to(batch.mask.device, non_blocking=True))  # (G, M)

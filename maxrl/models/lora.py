@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from maxrl.models.cpu import Linear
 
@@ -55,9 +55,9 @@ class Frozen(Linear):
         super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight = linear.weight
         self.bias = linear.bias
-        self.copy: torch.Tensor | None = None
+        self.copy: Tensor | None = None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         device = x.device.type
         if not torch.is_autocast_enabled(device):
             return super().forward(x)
@@ -81,7 +81,7 @@ class LoRALinear(Frozen):
         nn.init.kaiming_uniform_(self.lora_A.weight, a=math.sqrt(5))
         nn.init.zeros_(self.lora_B.weight)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
 
 
@@ -142,7 +142,7 @@ def has_lora(model: nn.Module) -> bool:
     return any(isinstance(module, LoRALinear) for module in model.modules())
 
 
-def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
+def lora_state(model: nn.Module) -> dict[str, Tensor]:
     """Return A and B of every adapter by PEFT's names; the tensors are the model's own."""
     return {
         PEFT_PREFIX + name: tensor
@@ -151,7 +151,7 @@ def lora_state(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def from_adapter(model: Any, config: dict, tensors: dict[str, torch.Tensor]) -> None:
+def from_adapter(model: Any, config: dict, tensors: dict[str, Tensor]) -> None:
     """Add an adapter of PEFT's to `model`, in place.
 
     config   its parsed adapter_config.json

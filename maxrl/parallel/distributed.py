@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from maxrl.errors import UsageError
@@ -111,7 +112,7 @@ def use_bfloat16(precision: str, device: torch.device) -> bool:
     return any(getattr(torch.cpu, flag, bool)() for flag in flags)
 
 
-def sum_tensor(values: torch.Tensor) -> torch.Tensor:
+def sum_tensor(values: Tensor) -> Tensor:
     """Return the sum over the ranks of a tensor that has the same shape on all of them."""
     if dist.is_initialized():
         dist.all_reduce(values)

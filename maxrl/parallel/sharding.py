@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from maxrl.parallel.distributed import rank
 
@@ -116,7 +116,7 @@ class Gathered:
         return {"model": full, "optimizer": SimpleNamespace(state=state)}
 
 
-def unsharded(tensor: Any) -> torch.Tensor:
+def unsharded(tensor: Any) -> Tensor:
     """Return the whole of a tensor that is divided among the ranks, which must all call this.
 
     Any other tensor is returned as it is.
@@ -124,12 +124,12 @@ def unsharded(tensor: Any) -> torch.Tensor:
     return tensor.full_tensor() if divided(tensor) else tensor
 
 
-def divided(tensor: torch.Tensor) -> bool:
+def divided(tensor: Tensor) -> bool:
     """Whether it is a DTensor; the class is not named because that would import it."""
     return hasattr(tensor, "full_tensor")
 
 
-def placed_like(parameter: Any, full: torch.Tensor) -> torch.Tensor:
+def placed_like(parameter: Any, full: Tensor) -> Tensor:
     """Return a full tensor on the parameter's device, in its format, or divided as it is."""
     if full.shape != parameter.shape:
         raise ValueError(f"a state has the shape {[*full.shape]}, not {[*parameter.shape]}")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from maxrl import rng
 from maxrl.models.cache import Cache
@@ -43,13 +44,13 @@ class State:
     """
 
     cache: Cache
-    current: torch.Tensor  # (G, M) the newest token of each row, its next input
-    alive: torch.Tensor  # (G, M) bool: had not ended at the last search
-    row_ids: torch.Tensor  # (G, M) which of the P N rollouts each row is
-    uniforms: torch.Tensor  # (P N, max_tokens) the noise
-    tokens: torch.Tensor  # (P N, max_tokens) the results; a step writes one column
-    log_probs: torch.Tensor  # (P N, max_tokens)
-    entropies: torch.Tensor  # (P N, max_tokens)
+    current: Tensor  # (G, M) the newest token of each row, its next input
+    alive: Tensor  # (G, M) bool: had not ended at the last search
+    row_ids: Tensor  # (G, M) which of the P N rollouts each row is
+    uniforms: Tensor  # (P N, max_tokens) the noise
+    tokens: Tensor  # (P N, max_tokens) the results; a step writes one column
+    log_probs: Tensor  # (P N, max_tokens)
+    entropies: Tensor  # (P N, max_tokens)
 
 
 def noise(
@@ -59,7 +60,7 @@ def noise(
     num_rollouts: int,
     length: int,
     earlier: int = 0,
-) -> torch.Tensor:
+) -> Tensor:
     """Return the uniform numbers that decide each token: (P, N, length) in [0, 1), float64.
 
     prompt_indices  P positions of the prompts in the batch of all ranks
@@ -79,8 +80,8 @@ def noise(
 @torch.no_grad()
 def generate(
     model: Transformer,
-    prompts: Sequence[torch.Tensor],
-    uniforms: torch.Tensor,
+    prompts: Sequence[Tensor],
+    uniforms: Tensor,
     stop_tokens: Iterable[int],
     budget: float = torch.inf,
     watch: Callable[[int], object] | None = None,
@@ -121,8 +122,8 @@ def generate(
 
 def prefill(
     model: Transformer,
-    prompts: Sequence[torch.Tensor],
-    uniforms: torch.Tensor,
+    prompts: Sequence[Tensor],
+    uniforms: Tensor,
     budget: float = torch.inf,
 ) -> State:
     """Encode all prompts and return the State of all P N rows, before their first token."""
@@ -161,12 +162,12 @@ def decode_step(model: Transformer, state: State, **sampling) -> None:
     state.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
-def is_stop(tokens: torch.Tensor, stop: torch.Tensor) -> torch.Tensor:
+def is_stop(tokens: Tensor, stop: Tensor) -> Tensor:
     """Return which tokens (...) are among the stop tokens (n,): (...) bool."""
     return (tokens.unsqueeze(-1) == stop).any(-1)
 
 
-def count_alive(state: State, stop: torch.Tensor, position: int) -> torch.Tensor:
+def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
     """Update state.alive; return the number of such rows of each group (G,), on the host.
 
     stop      (n,) ids that end a response
@@ -178,7 +179,7 @@ def count_alive(state: State, stop: torch.Tensor, position: int) -> torch.Tensor
     return state.alive.sum(1).cpu()
 
 
-def pack(state: State, alive: torch.Tensor) -> None:
+def pack(state: State, alive: Tensor) -> None:
     """Drop rows that have ended if at most the share SHRINK_AT of all is left.
 
     alive  (G,) the number of such rows of each group, on the host; not all 0
@@ -198,7 +199,7 @@ def pack(state: State, alive: torch.Tensor) -> None:
         setattr(state, name, values.gather(1, columns))
 
 
-def finish(state: State, stop: torch.Tensor, prompts: list[torch.Tensor]) -> Rollouts:
+def finish(state: State, stop: Tensor, prompts: list[Tensor]) -> Rollouts:
     """Return the Rollouts of P prompts, with 0 after the end of each row.
 
     Log-probabilities and entropies are of the distribution that each token was drawn from.

@@ -19,6 +19,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Example, Task, open_set
@@ -32,8 +33,8 @@ INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc"
 class ImageBatch:
     """P_local images, not yet normalised, and their labels."""
 
-    images: torch.Tensor  # (P_local, 3, H, W) uint8
-    labels: torch.Tensor  # (P_local,)
+    images: Tensor  # (P_local, 3, H, W) uint8
+    labels: Tensor  # (P_local,)
 
     def __len__(self) -> int:
         return len(self.labels)

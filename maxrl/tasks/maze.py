@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from maxrl.io.files import checksum
 from maxrl.rollouts import Rollouts
@@ -172,7 +173,7 @@ def verify(prompt: str, response: str) -> float:
     return float(grid is not None and follow(grid, response)[1] == "")
 
 
-def walk(walls: torch.Tensor, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+def walk(walls: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
     """The same verdict from token ids, for all rollouts at once and on their device.
 
     walls    (P, n, n) bool
@@ -238,7 +239,7 @@ class Maze(Task):
     def show(self, response: str, example: Example) -> str:
         return draw(str(example.prompt), response)
 
-    def rewards(self, examples: list[Example], rollouts: Rollouts) -> torch.Tensor:
+    def rewards(self, examples: list[Example], rollouts: Rollouts) -> Tensor:
         """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
         words = ["DONE", *MOVES]
         if rollouts.decode([ID[word] for word in words]).split() != words:

@@ -43,7 +43,6 @@ from maxrl.io.files import (
     flush,
     publish,
     read_json,
-    regular,
     write_json,
     write_text,
 )
@@ -163,7 +162,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     Other formats are not read: a pickle can run code.
     """
     try:
-        return load_file(regular(file))
+        return load_file(file)
     except SafetensorError as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
 

@@ -1,7 +1,5 @@
 """Text to token ids and back: a thin wrapper around the `tokenizers` library."""
 
-import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +8,7 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE, WordLevel
 
 from maxrl.io import chat_template
-from maxrl.io.files import read_json, regular, write_json, write_text
+from maxrl.io.files import read_json, write_json, write_text
 
 # Saved byte for byte as they were loaded: the programs that read them may use another version of
 # `tokenizers`.
@@ -25,10 +23,6 @@ CARRIED = (
 )
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # variables of chat templates
-# A tokenizer that could make a text more than so many times as long is refused.
-GROWTH = 1000
-# Steps that lengthen a text, and how many times as long it may be after them.
-GROWING = {"ByteLevel": 2, "Precompiled": 20}
 # Of the tokenizers that are made here.
 CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 
@@ -44,19 +38,6 @@ def byte_level(model: BPE) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, letters])
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def growth(step: object) -> int:
-    """Return how many times as long as a text the steps in a tokenizer.json may make it."""
-    if isinstance(step, list):
-        return math.prod(map(growth, step))
-    if not isinstance(step, dict):
-        return 1
-    if step.get("type") == "Replace":
-        new = len(step["content"])
-        # A regular expression may match nothing, between any two characters.
-        return 1 + new if new > len(step["pattern"].get("String", "")) else 1
-    return GROWING.get(step.get("type", ""), 1) * math.prod(map(growth, step.values()))
 
 
 @dataclass(eq=False)
@@ -87,22 +68,18 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
-        content = regular(file).read_bytes()
+        content = file.read_bytes()
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
         files = {}
         for name in CARRIED:
             if (directory / name).exists():
-                files[name] = regular(directory / name).read_bytes()
+                files[name] = (directory / name).read_bytes()
         try:
             backend = tokenizers.Tokenizer.from_buffer(content)
         # The library raises Exception itself.
         except Exception as error:
             raise ValueError(f"{file} is no tokenizer: {error!s:.100}") from None
-        for part in (backend.normalizer, backend.pre_tokenizer, backend.decoder):
-            # A chain of doublings would take all the time and memory that there is.
-            if part is not None and growth(json.loads(part.__getstate__())) > GROWTH:
-                raise ValueError(f"{file} makes a text more than {GROWTH} times as long")
         # A prompt is never padded or cut, whatever the file says.
         backend.no_padding()
         backend.no_truncation()

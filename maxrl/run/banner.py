@@ -5,7 +5,6 @@ from pathlib import Path
 
 from maxrl.io.arguments import counted
 from maxrl.parallel import distributed
-from maxrl.run.cli import module
 
 
 def opening(run, policy) -> list[str]:
@@ -56,9 +55,9 @@ def closing(run) -> list[str]:
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {
-        "report": [*module("maxrl.report"), cfg.out],
-        "samples": [*module("maxrl", "sample"), cfg.out, *code],
-        "compare": [*module("maxrl", "eval"), *rows, *code],
+        "report": ["python", "-m", "maxrl.report", cfg.out],
+        "samples": ["python", "-m", "maxrl", "sample", cfg.out, *code],
+        "compare": ["python", "-m", "maxrl", "eval", *rows, *code],
     }
     if cfg.task == "images":
         del commands["samples"]

@@ -2,11 +2,9 @@
 
 import contextlib
 import errno
-import importlib.metadata
 import multiprocessing
 import os
 import re
-import select
 import signal
 import sys
 import threading
@@ -14,7 +12,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import torch.distributed as dist
@@ -22,7 +19,6 @@ from tqdm import tqdm
 
 from maxrl.errors import RunError, UsageError
 from maxrl.io import user_code
-from maxrl.parallel.distributed import rank
 from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
@@ -60,10 +56,9 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             say(end.code)
             leave(1)
         leave(end.code or 0)
-    except BrokenPipeError as error:
-        if reader_has_gone():
-            leave(128 + signal.SIGPIPE, at_once=True)
-        crashed(program, error)
+    except BrokenPipeError:
+        # Nobody reads the output any more, as in `sample.py RUN | head`.
+        leave(128 + signal.SIGPIPE, at_once=True)
     except Exception as error:
         if isinstance(error, (UsageError, *sentences)):
             refuse(program, error)
@@ -75,7 +70,11 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             refuse(program, RunError(full, DISK_FULL))
         if memory and isinstance(error, RuntimeError) and out_of_memory(error):
             refuse(program, RunError(f"out of memory ({str(error).split('.')[0]}): {memory}"))
-        crashed(program, error)
+        try:
+            traceback.print_exception(error)
+        # torch may raise once more meanwhile, when it hears that a worker of a loader has died.
+        finally:
+            leave(1)
     cleanup()
 
 
@@ -85,26 +84,6 @@ def disk_full(error: BaseException) -> bool:
     said = re.search(r"os error (\d+)", str(error))
     number = int(said[1]) if said else getattr(error, "errno", None)
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def reader_has_gone() -> bool:
-    """Whether nobody reads the output any more, as in `sample.py RUN | head`."""
-    output = select.poll()
-    # Without any event asked for, poll() reports errors alone.
-    output.register(sys.stdout.fileno(), 0)
-    return bool(output.poll(0))
-
-
-def module(*names: str) -> list[str]:
-    """The words that start a module, "maxrl.report", from where the process was started."""
-    words = ["python", "-m", *names]
-    try:
-        importlib.metadata.distribution("maxrl")
-    except importlib.metadata.PackageNotFoundError:
-        clone = os.path.relpath(Path(__file__).resolve().parents[2])
-        if clone != ".":
-            return [f"PYTHONPATH={clone}", *words]
-    return words
 
 
 def say(sentence: str):
@@ -128,20 +107,6 @@ def refuse(program: str, error: Exception) -> NoReturn:
         time.sleep(2)
     say(f"{program}: {error}")
     leave(getattr(error, "code", UsageError.code))
-
-
-def crashed(program: str, error: Exception) -> NoReturn:
-    """End with the traceback of an unexpected error; code 1."""
-    try:
-        if isinstance(error, dist.DistError) or "gloo" in str(error):
-            # Another rank failed first. The launcher may end this one before it says so.
-            time.sleep(2)
-            say(f"{program}: rank {rank()} lost another one, whose message says why ({error})")
-        else:
-            traceback.print_exception(error)
-    # torch may raise once more meanwhile, when it hears that a worker of a DataLoader has died.
-    finally:
-        leave(1)
 
 
 def leave(code: int, at_once: bool = False, spared: Collection = ()) -> NoReturn:

@@ -10,6 +10,7 @@ import argparse
 import itertools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -63,7 +64,7 @@ def main(arguments: list[str]):
     asked = evaluation_options.complete(args, given, *paths)
     task, judge = setup.find_task(asked)
     device = distributed.setup(asked.cfg.device)[2]
-    policies = []
+    policies: list[Any] = []
     for path in paths:
         policies.append(setup.start_policy(asked.of(path), task, None, None, device))
         policies[-1].model.eval()

@@ -15,7 +15,6 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 
 import math
 import sys
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,13 +22,16 @@ from torch.nn.utils import clip_grad_norm_
 
 from maxrl import build
 from maxrl.advantages import ADVANTAGES
+from maxrl.build import Learner
 from maxrl.config import Config
 from maxrl.evaluation import evaluate_if_due
+from maxrl.metrics import Metrics
 from maxrl.parallel import distributed, sharding
 from maxrl.policy import Policy
 from maxrl.prompt_order import Plan, prefetched
+from maxrl.rewards.functions import Judge
 from maxrl.rollouts import with_verdict
-from maxrl.rounds import way_of_sampling
+from maxrl.rounds import Responses, way_of_sampling
 from maxrl.run import banner, cli, setup
 from maxrl.run.command_line import read_recipe
 from maxrl.run.directory import STOPPED, Run
@@ -43,8 +45,8 @@ def train(
     run: Run,
     task: Task,
     validation: Task | None,
-    judge: setup.Judge,
-    policy: Policy,
+    judge: Judge,
+    policy: Learner,
     optimizer: torch.optim.Optimizer,
 ) -> None:
     """Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
@@ -95,10 +97,10 @@ def learn(
     cfg: Config,
     policy: Policy,
     optimizer: torch.optim.Optimizer,
-    rollouts: Any,
+    rollouts: Responses,
     advantages: Tensor,
     step: int,
-) -> dict[str, float]:
+) -> Metrics:
     """Learn from a step's rollouts, in one update or several; return their mean statistics.
 
     rollouts    of the P_local prompts of this rank that have a verdict
@@ -115,7 +117,7 @@ def learn(
     return stats | means(cfg, policy.items, updates)
 
 
-def estimate(cfg: Config, rollouts: Any, rewards: Tensor) -> Tensor:
+def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
     # A rank none of whose prompts has a verdict joins the update with 0 groups.
     if len(rewards) == 0:
@@ -127,9 +129,9 @@ def update(
     cfg: Config,
     policy: Policy,
     optimizer: torch.optim.Optimizer,
-    stats: dict[str, float],
+    stats: Metrics,
     step: int,
-) -> dict[str, float]:
+) -> Metrics:
     """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
     stats  what policy.backward returned

@@ -7,21 +7,27 @@ import torch
 
 from maxrl.classifier import ClassifierPolicy
 from maxrl.config import Config
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.models.resnet import ResNet
+from maxrl.models.transformer import Transformer
 from maxrl.policy import SequencePolicy
+from maxrl.tasks.base import Task
+
+Learner = SequencePolicy | ClassifierPolicy
 
 
 def make_policy(
-    model: Any,
-    tokenizer: Any,
+    model: Transformer | ResNet,
+    tokenizer: Tokenizer | None,
     stop_tokens: Sequence[int],
-    task: Any,
+    task: Task,
     device: torch.device,
     *,
     seed: int = 0,
     autocast: bool = False,
     workers: int = 0,
     **options: Any,
-) -> SequencePolicy | ClassifierPolicy:
+) -> Learner:
     """Return the policy for a task: a ClassifierPolicy if it has classes, else a SequencePolicy.
 
     model        as from checkpoint.load_model, with the tokenizer and the stop tokens
@@ -39,15 +45,16 @@ def make_policy(
     if bool(task.classes) != (tokenizer is None):
         kind = "a classifier" if tokenizer is None else "a language model"
         raise ValueError(f"the model is {kind}, the task is not made for one")
-    if task.classes:
+    if isinstance(model, ResNet):
         # Exactly as many; a tokenizer may have fewer tokens than the model.
         classes = len(task.classes)
         if model.config.num_labels != classes:
             raise ValueError(
                 f"the model has {model.config.num_labels} classes, the images have {classes}"
             )
-        model = model.to(device, memory_format=torch.channels_last)
+        model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return ClassifierPolicy(model, task.classes, seed=seed, autocast=autocast, workers=workers)
+    assert tokenizer is not None
     if tokenizer.size > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has ids up to {tokenizer.size - 1}, "

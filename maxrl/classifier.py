@@ -6,18 +6,18 @@ Letters: P_local images of this rank, N classes drawn for each, C classes.
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maxrl import rng
 from maxrl.errors import UsageError
 from maxrl.losses import policy_gradient_loss
-from maxrl.metrics import exact_pass_at_k
+from maxrl.metrics import Metrics, exact_pass_at_k
 from maxrl.parallel import distributed
 from maxrl.prompt_order import prefetched
 from maxrl.sampling.drawing import distribution, inverse_cdf
+from maxrl.tasks.base import ImageBatch, Task
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Draws:
         """The name of class j drawn for image i."""
         return self.classes[self.drawn[i, j]]
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> Metrics:
         """Return exact means over the images of all ranks, which must all call this.
 
         The pass rate p, whatever was drawn, top-1 accuracy, and the entropy in nats.
@@ -113,7 +113,7 @@ class ClassifierPolicy:
 
     def __init__(
         self,
-        model: Any,
+        model: nn.Module,
         classes: Iterable[str],
         *,
         seed: int = 0,
@@ -143,7 +143,7 @@ class ClassifierPolicy:
 
     def rollout(
         self,
-        examples: Any,
+        examples: ImageBatch,
         num_rollouts: int,
         *,
         step: int = 0,
@@ -168,15 +168,13 @@ class ClassifierPolicy:
         drawn = inverse_cdf(log_probs.exp(), uniforms.to(self.device))  # (P_local, N)
         return Draws(drawn[:, order], logits, examples.labels, self.classes)
 
-    def demonstrate(self, examples: Any) -> Draws:
+    def demonstrate(self, examples: ImageBatch) -> Draws:
         """Return the labels as rollouts, N = 1; with advantage 1 the loss is cross-entropy."""
         examples = examples.to(self.device)
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
-    def backward(
-        self, rollouts: Draws, advantages: Tensor, group_ids: None = None
-    ) -> dict[str, float]:
+    def backward(self, rollouts: Draws, advantages: Tensor, group_ids: None = None) -> Metrics:
         """Add the gradient of the step's loss to the parameters' .grad.
 
         rollouts    of this rank
@@ -195,7 +193,7 @@ class ClassifierPolicy:
         (loss * distributed.world_size()).backward()
         return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
 
-    def record(self, rollouts: Draws) -> dict[str, float]:
+    def record(self, rollouts: Draws) -> Metrics:
         """A classifier's step has one update: its graph is used once."""
         raise NotImplementedError("a classifier has no --minibatches or --passes")
 
@@ -205,7 +203,7 @@ class ClassifierPolicy:
         for buffer, saved in zip(self.model.buffers(), self.saved_buffers):
             buffer.copy_(saved)
 
-    def evaluate(self, task: Any, count: int, ks: Iterable[int]) -> dict[str, float]:
+    def evaluate(self, task: Task, count: int, ks: Iterable[int]) -> Metrics:
         """Return exact pass@k (D.4) and top-1 accuracy (D.3) on the first `count` images."""
         p, right = self.pass_rates(task, count)
         stats = {f"pass@{k}": float(exact_pass_at_k(p, k).mean()) for k in ks}
@@ -213,7 +211,7 @@ class ClassifierPolicy:
 
     @torch.no_grad()
     def pass_rates(
-        self, task: Any, count: int, progress: Callable[[int], object] | None = None
+        self, task: Task, count: int, progress: Callable[[int], object] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the pass rates (count,) of the first images and whether top-1 is right (count,).
 

@@ -1,5 +1,9 @@
 """Errors that end a program with one sentence."""
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 # What code of the user's may raise. Its sys.exit() would end a run as if it were complete.
 FAULTS = (Exception, SystemExit)
 
@@ -19,3 +23,37 @@ class UsageError(Exception):
 
 class RunError(UsageError):
     """A failure on one rank, which prints it."""
+
+
+@contextmanager
+def refusing(what: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise UsageError for such an error, with its text behind `what`."""
+    try:
+        yield
+    except kinds as error:
+        said = error.args[0] if isinstance(error, KeyError) else error
+        raise UsageError(f"{what}{said}") from None
+
+
+@contextmanager
+def blaming(what: str, *known: type[Exception]) -> Iterator[None]:
+    """Raise UsageError, which names `what`, for a failure of other people's code.
+
+    known  errors that say enough
+    """
+    try:
+        yield
+    except FAULTS as error:
+        if isinstance(error, (UsageError, *known)):
+            raise
+        raise UsageError(f"{what} {describe_error(error)}") from None
+
+
+def describe_error(error: BaseException) -> str:
+    """Say in part of a sentence what other people's code has raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    try:
+        said = " ".join(str(error).split())[:200]
+    except Exception:  # of its __str__, which is other people's code too
+        said = "without a text"
+    return f"raised {type(error).__name__}: {said} ({last.filename}, line {last.lineno})"

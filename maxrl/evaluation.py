@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maxrl.build import Learner
+from maxrl.classifier import ClassifierPolicy
 from maxrl.config import Config
-from maxrl.metrics import majority_vote, pass_at_k
+from maxrl.metrics import Metrics, majority_vote, pass_at_k
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
-from maxrl.rounds import Judge
+from maxrl.rewards.functions import Judge
 from maxrl.tasks.base import Task, example_of
 
 
@@ -73,7 +75,7 @@ def judge_samples(
     return counts.long(), majority if task.final else None, reward
 
 
-def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> dict[str, float]:
+def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> Metrics:
     """Return pass@k for each k of ks over the prompts with a verdict, and how many have none.
 
     counts (prompts,) are those of judge_samples. NaN if no prompt has a verdict.
@@ -88,18 +90,19 @@ def pass_at_ks(counts: Tensor, samples: int, ks: Iterable[int]) -> dict[str, flo
 
 
 def evaluate_if_due(
-    cfg: Config, step: int, policy: Any, task: Task | None, judge: Any
-) -> dict[str, float]:
+    cfg: Config, step: int, policy: Learner, task: Task | None, judge: Judge
+) -> Metrics:
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     if task is None or not cfg.evaluates(step):
         return {}
+    assert judge.validation is not None
     return evaluate(cfg, policy, task, judge.validation)
 
 
-def evaluate(cfg: Config, policy: Any, task: Task, judge: Any) -> dict[str, float]:
+def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge) -> Metrics:
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
-    if task.classes:
+    if isinstance(policy, ClassifierPolicy):
         found = policy.evaluate(task, prompts, cfg.eval_k)
     else:
         counts, _, reward = judge_samples(
@@ -112,5 +115,6 @@ def evaluate(cfg: Config, policy: Any, task: Task, judge: Any) -> dict[str, floa
             top_p=cfg.eval_top_p,
         )
         found = pass_at_ks(counts, cfg.eval_samples, cfg.eval_k) | {"reward": reward}
+        assert judge.verdicts is not None
         found |= judge.verdicts.means()
     return {f"eval/{name}": value for name, value in found.items()}

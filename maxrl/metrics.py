@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+Metrics = dict[str, float]  # by name
+
 
 def _array(values: Any) -> np.ndarray:
     # A tensor may need gradients, or lie on a GPU.
@@ -98,7 +100,7 @@ def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def group_sums(rewards: ArrayLike) -> dict[str, float]:
+def group_sums(rewards: ArrayLike) -> Metrics:
     """Sums over the groups of rewards (P_local, N), which ranks add up for group_means.
 
     A rollout without a verdict (NaN) counts nowhere; its group must have another one.
@@ -126,7 +128,7 @@ def group_sums(rewards: ArrayLike) -> dict[str, float]:
     return {"groups": len(rewards)} | sums
 
 
-def group_means(sums: dict[str, float]) -> dict[str, float]:
+def group_means(sums: Metrics) -> Metrics:
     """Means over groups, and the std over rollouts, from group_sums; NaN without any group."""
     sums = dict(sums)
     groups = sums.pop("groups") or np.nan

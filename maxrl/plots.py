@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from maxrl.errors import UsageError
+from maxrl.errors import UsageError, refusing
 from maxrl.io.arguments import check_least, check_output, named
 from maxrl.io.files import json_lines, write_bytes
 
@@ -250,13 +250,11 @@ def weights(names: list[str], rollouts: int, file: Path, caption: str):
     for ax, scale in zip(axes, ("log", "linear")):
         for place, name in enumerate(names):
             style = {"color": colour(name) or f"C{place}", "label": called(Path(name).name)}
-            try:
+            with refusing(f"--weights {name}: ", KeyError, TypeError, ValueError):
                 rule = find(name)
                 ax.plot(p, weight(rule, p, rollouts=rollouts), **style)
                 if rule.limit:
                     ax.plot(p, weight(rule, p), "--", color=style["color"], lw=1)
-            except (KeyError, TypeError, ValueError) as error:
-                raise UsageError(f"--weights {name}: {error.args[0]}") from None
         ax.set(xlabel="pass rate p", xscale=scale, yscale="log", ylabel="weight w(p)")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_formatter("{x:g}")

@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.losses import k3, log_probs_and_entropies, normaliser, policy_gradient_loss
+from maxrl.metrics import Metrics
 from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
 from maxrl.packing import micro_batches
@@ -29,36 +30,42 @@ from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
 from maxrl.update_stats import UpdateStats
 
+E = TypeVar("E", contravariant=True)  # the examples of a step
+R = TypeVar("R")  # rollouts of them
 
-class Policy(Protocol):
+
+class Policy(Protocol[E, R]):
     """What the loop of train.py needs of a model; a type checker compares the methods."""
 
     items: str  # what throughput is counted in: a key of what backward returns
-    model: Any
     module: nn.Module  # the model as the ranks synchronise it
     device: torch.device
     autocast: bool
     watch: Callable[[str], object]  # is told, within a long step, where it is
 
+    @property
+    def model(self) -> nn.Module:
+        """The model itself."""
+
     def rollout(
         self,
-        examples: Any,
+        examples: E,
         num_rollouts: int,
         *,
         step: int = 0,
         indices: Sequence[int] | None = None,
-    ) -> Any:
+    ) -> R:
         """Sample N responses to each of P_local examples."""
 
-    def demonstrate(self, examples: Any) -> Any:
+    def demonstrate(self, examples: E) -> R:
         """Return the reference answers of the examples as rollouts, N = 1."""
 
-    def record(self, rollouts: Any) -> dict[str, float]:
+    def record(self, rollouts: R) -> Metrics:
         """Keep what the ratio of several updates is taken against, before the first of them."""
 
     def backward(
-        self, rollouts: Any, advantages: Tensor, group_ids: Any = None
-    ) -> dict[str, float]:
+        self, rollouts: R, advantages: Tensor, group_ids: Sequence[int] | None = None
+    ) -> Metrics:
         """Add the gradient of an update's loss to the parameters' .grad, with one divisor."""
 
     def restore_buffers(self) -> None:
@@ -218,8 +225,8 @@ class SequencePolicy:
         With advantage 1 their loss is that of maximum likelihood. PromptError if one is missing.
         """
         # Prefer eos among the stop tokens.
-        eos: Any = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        end = eos if eos in self.stop_tokens else self.stop_tokens[0]
+        eos = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
+        end = self.stop_tokens[0] if eos is None or eos not in self.stop_tokens else eos
         answers = []
         for example in examples:
             if not example.answer:
@@ -237,13 +244,15 @@ class SequencePolicy:
         finished = torch.ones_like(lengths, dtype=torch.bool)
         return Rollouts(prompts, tokens[:, None], lengths, finished, self.tokenizer)
 
-    def forward(self, module: Any, batch: MicroBatch | None, with_entropy: bool = False) -> Any:
+    def forward(
+        self, module: nn.Module, batch: MicroBatch | None, with_entropy: bool = False
+    ) -> Any:
         """Run a TokenLogProbs in this policy's precision."""
         with self.precision():
             return module(batch, with_entropy)
 
     @torch.no_grad()
-    def record(self, rollouts: Rollouts) -> dict[str, float]:
+    def record(self, rollouts: Rollouts) -> Metrics:
         """Store the log-probabilities before the first of several updates as old_log_probs.
 
         Returns statistics over all ranks, which must all call this.
@@ -265,7 +274,7 @@ class SequencePolicy:
 
     def backward(
         self, rollouts: Rollouts, advantages: Tensor, group_ids: Iterable[int] | None = None
-    ) -> dict[str, float]:
+    ) -> Metrics:
         """Add the gradient of an update's loss to the parameters' .grad.
 
         rollouts    of this rank

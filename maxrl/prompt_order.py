@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from maxrl import rng
 from maxrl.config import Config
-from maxrl.errors import FAULTS, UsageError
+from maxrl.errors import UsageError, blaming
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import task_class
-from maxrl.tasks.base import Task, describe_error
+from maxrl.tasks.base import Task
 
 
 @dataclass
@@ -27,12 +27,10 @@ class Batches(Dataset):
 
     def __getitem__(self, i: int):
         try:
-            return self.task.batch(*self.plan[i])
+            with blaming(f"in its batch {i} the task {task_class(self.task).__name__}"):
+                return self.task.batch(*self.plan[i])
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
-        except FAULTS as error:
-            name = task_class(self.task).__name__
-            return UsageError(f"the task {name} {describe_error(error)} in its batch {i}")
 
 
 def ignore_signals(worker: int):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from maxrl import checkpoint
 from maxrl.config import Config
-from maxrl.errors import FAULTS, UsageError
+from maxrl.errors import UsageError, blaming, refusing
 from maxrl.io.user_code import imported
 from maxrl.laptop_recipes import (
     SMALL,
@@ -27,7 +27,6 @@ from maxrl.laptop_recipes import (
     maze9_laptop,
     maze9_laptop_sft,
 )
-from maxrl.tasks.base import describe_error
 
 
 def maze17_sft() -> Config:
@@ -265,10 +264,8 @@ def is_record(recipe: str) -> bool:
 
 def repeated(file: str) -> Config:
     """Return the recipe in a run's recipe.json, for a new run in another directory."""
-    try:
+    with refusing("", OSError, ValueError):
         fields = checkpoint.recorded(Path(file).parent)
-    except (OSError, ValueError) as error:
-        raise UsageError(str(error)) from None
     return replace(Config(**fields), out="", resume="no")
 
 
@@ -285,12 +282,8 @@ def find_recipe(name: str) -> tuple[Config, str]:
             f"no recipe is called {name!r}; there are {', '.join(RECIPES)}, FILE.py:NAME or "
             "RUN/recipe.json"
         )
-    try:
+    with blaming(f"the recipe {name}"):
         cfg = recipe()
-    except UsageError:
-        raise
-    except FAULTS as error:
-        raise UsageError(f"the recipe {name} {describe_error(error)}") from None
     if not isinstance(cfg, Config):
         raise UsageError(f"the recipe {name} returned {cfg!r:.40}: it must return a Config")
     return cfg, inspect.getdoc(recipe) or name

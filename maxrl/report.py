@@ -18,7 +18,7 @@ from string import Template
 from typing import Any
 
 from maxrl import plots
-from maxrl.errors import UsageError
+from maxrl.errors import refusing
 from maxrl.io import files
 from maxrl.io.arguments import check_output, named
 
@@ -41,11 +41,9 @@ def read(text: str) -> Run:
     """Read a run of the command line, written [NAME=]DIRECTORY."""
     name, path = named(text)
     folder = Path(path)
-    try:
+    with refusing(f"{path} is no run directory: ", OSError, ValueError, LookupError, TypeError):
         recipe = files.read_json(folder / "recipe.json")
         options = recipe | recipe["config"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UsageError(f"{path} is no run directory: {error}") from None
     rows = plots.read_metrics(path)
     samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
     options = {key: options[key] for key in options if key not in ("config", "step", "earlier")}

@@ -11,7 +11,7 @@ micro-batch has M of the rows of G groups; Lp is the longest prompt without its 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.parallel import distributed
+
+R = TypeVar("R", bound=Any)
 
 
 @dataclass
@@ -148,7 +150,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     return Rollouts(**values)
 
 
-def with_verdict(rollouts: Any, rewards: Tensor) -> tuple[Any, Tensor]:
+def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     """Leave out the groups without any verdict, and return the other rollouts and rewards.
 
     rollouts  of this rank, of a language model or a classifier

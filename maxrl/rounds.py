@@ -14,16 +14,17 @@ rounds too, until a prompt has enough signal.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from maxrl.classifier import Draws
 from maxrl.config import Config
-from maxrl.rollouts import joined
+from maxrl.rollouts import Rollouts, joined
+from maxrl.tasks.base import Example, Examples
 
-Judge = Callable[[Any, Any], Tensor]  # judge(examples, rollouts): rewards (P_local, N)
+Responses = Rollouts | Draws  # of a language model or a classifier
 
 
 @dataclass
@@ -33,17 +34,17 @@ class Sampled:
     Every prompt has a first round, so the pass rate of that one alone is the model's.
     """
 
-    first: Any  # the Rollouts of the first round, P_local prompts in their order
+    first: Responses  # the Rollouts of the first round, P_local prompts in their order
     first_rewards: Tensor  # (P_local, n_1)
-    rollouts: Any  # of each prompt the last round that it had, in any order of the prompts
+    rollouts: Responses  # of each prompt the last round that it had, in any order of the prompts
     rewards: Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
     num_rollouts: Tensor  # (P_local,) how many each prompt had in all its rounds
     num_rounds: Tensor  # (P_local,)
 
 
 def way_of_sampling(
-    cfg: Config, rollout: Callable, judge: Judge, indices: Sequence[int]
-) -> Callable[[Any, int], Sampled]:
+    cfg: Config, rollout: Callable, judge: Callable[..., Tensor], indices: Sequence[int]
+) -> Callable[..., Sampled]:
     """Return how a step samples: sample(examples, step), as the recipe says.
 
     rollout  the policy's; its method `demonstrate` if the recipe is supervised
@@ -51,15 +52,15 @@ def way_of_sampling(
     indices  P_local positions in the batch of all ranks; with the step they decide the noise
     """
 
-    def demonstrated(examples: Any, step: int) -> Sampled:
+    def demonstrated(examples: Examples, step: int) -> Sampled:
         # The reference answers are one rollout each, and right.
         return one_round(rollout(examples), torch.ones(len(examples), 1))
 
-    def at_once(examples: Any, step: int) -> Sampled:
+    def at_once(examples: Examples, step: int) -> Sampled:
         rollouts = rollout(examples, cfg.rollouts[0], step=step, indices=indices)
         return one_round(rollouts, numbers(judge(examples, rollouts)))
 
-    def several(examples: Any, step: int) -> Sampled:
+    def several(examples: Sequence[Example], step: int) -> Sampled:
         return in_rounds(cfg.rollouts, rollout, judge, examples, step, indices)
 
     if cfg.supervised:
@@ -67,7 +68,7 @@ def way_of_sampling(
     return at_once if len(cfg.rollouts) == 1 else several
 
 
-def one_round(rollouts: Any, rewards: Tensor) -> Sampled:
+def one_round(rollouts: Responses, rewards: Tensor) -> Sampled:
     """Return rollouts and their rewards (P_local, N) as the only round."""
     P, N = rewards.shape
     return Sampled(rollouts, rewards, rollouts, rewards, torch.full((P,), N), torch.ones(P))
@@ -76,8 +77,8 @@ def one_round(rollouts: Any, rewards: Tensor) -> Sampled:
 def in_rounds(
     sizes: Sequence[int],
     rollout: Callable,
-    judge: Judge,
-    examples: Any,
+    judge: Callable[..., Tensor],
+    examples: Sequence[Example],
     step: int,
     indices: Sequence[int],
 ) -> Sampled:

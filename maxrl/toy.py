@@ -31,7 +31,7 @@ from torch import Tensor
 
 from maxrl import plots
 from maxrl.advantages import ADVANTAGES, weight
-from maxrl.errors import UsageError
+from maxrl.errors import refusing
 from maxrl.io.arguments import check_least
 from maxrl.registry import find
 
@@ -164,11 +164,9 @@ def main(arguments: list[str]):
     for name in ("steps", "lr", "seed"):
         check_least(name, getattr(args, name), 0, 2**31)
     for name in args.estimator:
-        try:
+        with refusing(f"--estimator {name}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[name] = find(name)
             weight(name, 0.5, rollouts=args.rollouts, **METHODS.get(name, {}))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"--estimator {name}: {error.args[0]}") from None
     if args.out:
         plots.require(args.out / "toy.png")
     runs = simulate(args.prompts, args.rollouts, args.steps, args.lr, args.seed, args.estimator)

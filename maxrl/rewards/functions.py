@@ -20,17 +20,19 @@ import math
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from maxrl.errors import FAULTS, RunError, UsageError
+from maxrl.errors import FAULTS, RunError, UsageError, blaming, describe_error
 from maxrl.io.user_code import imported
+from maxrl.metrics import Metrics
 from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
-from maxrl.tasks.base import Example, Task, describe_error
+from maxrl.tasks.base import Example, Examples, Task
 from maxrl.verifiers import take_counts
 
 # What a reward function written for texts most likely has to change.
@@ -72,7 +74,7 @@ class Rewards:
         self.directory = Path(directory).absolute()
         self.no_verdict = no_verdict
         self.failed_calls = 0.0  # of the latest step or round
-        self.sums: dict[str, float] = {}  # since over_ranks() was called, see `metrics`
+        self.sums: Metrics = {}  # since over_ranks() was called, see `metrics`
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
                 f"{len(self.functions)} reward functions and {len(self.weights)} weights: there "
@@ -138,17 +140,17 @@ class Rewards:
             sums[f"{name}/squares"] = float((known**2).sum())
         self.add(sums)
 
-    def add(self, sums: dict[str, float]):
+    def add(self, sums: Metrics):
         """Add the sums of a call; a step in rounds has several."""
         self.sums = {name: self.sums.get(name, 0.0) + value for name, value in sums.items()}
 
-    def over_ranks(self) -> dict[str, float]:
+    def over_ranks(self) -> Metrics:
         """Return the statistics since the last time, over all ranks, which must all ask."""
         sums = self.sums
         self.sums = {}
         return metrics(distributed.all_reduce(sums))
 
-    def means(self) -> dict[str, float]:
+    def means(self) -> Metrics:
         """Return what over_ranks() does of each function's mean alone.
 
         In an evaluation, a rank without a prompt has no statistics.
@@ -268,7 +270,21 @@ class Verdicts(Rewards):
         return rewards
 
 
-def verifier_faults() -> dict[str, float]:
+@dataclass
+class Judge:
+    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N)."""
+
+    rewards: Callable[..., Tensor]
+    verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
+    validation: "Judge | None" = None  # judges evaluations, with statistics of its own
+    finished_only: bool = False  # gives 0 to responses that were cut by the length limit
+
+    def __call__(self, examples: Examples, rollouts: Any) -> Tensor:
+        rewards = self.rewards(examples, rollouts)
+        return rewards * rollouts.finished if self.finished_only else rewards
+
+
+def verifier_faults() -> Metrics:
     """Return what went wrong in math-verify since the last call, over all ranks, if it did."""
     counts = distributed.all_reduce(take_counts())
     return {name: count for name, count in counts.items() if count}
@@ -326,18 +342,14 @@ def probe(task: Task, errors: str = "stop"):
     if task_class(task).rewards is not Task.rewards:
         return
     try:
-        task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
+        with blaming(f"the task {task_class(task).__name__}"):
+            task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
     except UsageError:
-        raise
-    except FAULTS as error:
         if errors == "stop":
-            raise UsageError(
-                f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
-                "0.0 or 1.0 for any text, also for an empty one"
-            ) from None
+            raise
 
 
-def metrics(sums: dict[str, float]) -> dict[str, float]:
+def metrics(sums: Metrics) -> Metrics:
     """Return rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
     result = {f"rewards/{name}": count for name, count in sums.items() if "/" not in name}
     for key, n in sums.items():

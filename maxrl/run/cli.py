@@ -17,12 +17,11 @@ from typing import NoReturn
 import torch.distributed as dist
 from tqdm import tqdm
 
-from maxrl.errors import RunError, UsageError
+from maxrl.errors import RunError, UsageError, describe_error
 from maxrl.io import user_code
 from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
 from maxrl.sampling.prompts import PromptError
-from maxrl.tasks.base import describe_error
 
 # tqdm's own lock spans processes, and one that is killed might keep it.
 tqdm.set_lock(threading.RLock())

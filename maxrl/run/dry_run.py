@@ -46,7 +46,7 @@ import torch
 
 from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config
-from maxrl.errors import UsageError
+from maxrl.errors import UsageError, refusing
 from maxrl.io.arguments import counted
 from maxrl.io.files import read_json
 from maxrl.io.hub_files import download, find, on_hub
@@ -68,7 +68,8 @@ def shape(cfg: Config) -> Transformer:
     else those of cfg.model. Raises UsageError if there are none, and for a classifier.
     """
     config = cfg.model
-    try:
+    needs = f"--dry-run needs config.json of {cfg.init or 'this model'}, and no more: "
+    with refusing(needs, FileNotFoundError, ValueError):
         if on_hub(cfg.init):
             config = read_json(download(cfg.init, "config.json") / "config.json")
         elif cfg.init:
@@ -82,10 +83,6 @@ def shape(cfg: Config) -> Transformer:
             )
         with torch.device("meta"), Uninitialised():
             return Transformer(TransformerConfig.from_hf(config))
-    except (FileNotFoundError, ValueError) as error:
-        raise UsageError(
-            f"--dry-run needs config.json of {cfg.init or 'this model'}, and no more: {error}"
-        ) from None
 
 
 def activation_bytes(

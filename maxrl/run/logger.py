@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from maxrl.errors import RunError
 from maxrl.io import files
-from maxrl.metrics import group_means, group_sums
+from maxrl.metrics import Metrics, group_means, group_sums
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import verifier_faults
 from maxrl.run import samples
@@ -83,7 +83,7 @@ class Clock:
 
         return call
 
-    def metrics(self, policy, stats: dict[str, float]) -> dict[str, float]:
+    def metrics(self, policy, stats: Metrics) -> Metrics:
         """Seconds of the step that ends, items per second (stats has their number), peak memory."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
@@ -92,7 +92,7 @@ class Clock:
         return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
 
 
-def step_metrics(sampled, verdicts) -> dict[str, float]:
+def step_metrics(sampled, verdicts) -> Metrics:
     """Metrics of the rollouts of all ranks; maxrl/run/README.md defines them.
 
     verdicts  the judge's statistics, or None
@@ -192,7 +192,7 @@ class Logger:
         self.log(self.step, metrics | self.clock.metrics(policy, stats) | evaluated)
         return metrics | evaluated
 
-    def log(self, step: int, metrics: dict[str, float]):
+    def log(self, step: int, metrics: Metrics):
         """Write the metrics of a step, and show progress."""
         self.step = step + 1
         self.bar.update()
@@ -213,7 +213,7 @@ class Logger:
         if due or time.monotonic() - self.last_line > LINES:
             self.say(self.line(step + 1))
 
-    def warn(self, metrics: dict[str, float]):
+    def warn(self, metrics: Metrics):
         """Say once what spoils a run without an error."""
         self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
         for name in self.spent:

@@ -1,11 +1,10 @@
 """What the scripts work with: splits of a task, the judge of its rollouts, policy, optimizer."""
 
 import contextlib
-import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +14,9 @@ import torch
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
-from maxrl.build import make_policy
+from maxrl.build import Learner, make_policy
 from maxrl.config import LANGUAGE, Config
-from maxrl.errors import UsageError
+from maxrl.errors import UsageError, refusing
 from maxrl.io import chat_template
 from maxrl.io.arguments import dashed, typed
 from maxrl.io.files import read_json
@@ -28,25 +27,13 @@ from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.registry import check_sizes, find
-from maxrl.rewards.functions import Rewards, Verdicts, probe
-from maxrl.rollouts import Rollouts
+from maxrl.rewards.functions import Judge, Rewards, Verdicts, probe
+from maxrl.rounds import Responses
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
-from maxrl.tasks.base import FilteredTask, NoSplit, Task, finished_only, prompt_lengths
-
-
-@dataclass
-class Judge:
-    """Gives the rewards of rollouts: `judge(examples, rollouts)`, (P_local, N)."""
-
-    rewards: Callable
-    verdicts: Rewards | None  # checks rewards and counts faults; None for a classifier's labels
-    validation: "Judge | None" = None  # judges evaluations, with statistics of its own
-
-    def __call__(self, examples, rollouts) -> torch.Tensor:
-        return self.rewards(examples, rollouts)
+from maxrl.tasks.base import FilteredTask, NoSplit, Task, prompt_lengths
 
 
 # ------------------------------------------------- for all scripts ------------------------------
@@ -62,37 +49,25 @@ def choose_rewards(
     """
     if task.classes:
         return Judge(task.rewards, None)
-    own = None
-    if cfg.reward or cfg.reward_weights:
-        own = Rewards(
-            functions or cfg.reward,
-            cfg.reward_weights,
-            cfg.reward_errors,
-            cfg.reward_timeout,
-            cfg.out,
-            cfg.no_verdict,
-        )
     judge = None
     for split in (validation, task):
-        if split is not None:
-            # Each split has its own statistics: those of a step follow an evaluation.
-            verdicts = copy.copy(own) or Verdicts(split, cfg.reward_errors, cfg.out)
-            rewards = finished_only(verdicts) if cfg.zero_reward_at_limit else verdicts
-            judge = Judge(rewards, verdicts, judge)
+        if split is None:
+            continue
+        # Each split has its own statistics: those of a step follow an evaluation.
+        if cfg.reward or cfg.reward_weights:
+            verdicts = Rewards(
+                functions or cfg.reward,
+                cfg.reward_weights,
+                cfg.reward_errors,
+                cfg.reward_timeout,
+                cfg.out,
+                cfg.no_verdict,
+            )
+        else:
+            verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
+        judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
     assert judge is not None
     return judge
-
-
-def policy_options(cfg: Config, task: Task, device: torch.device) -> dict[str, Any]:
-    """Return what build.make_policy takes of a recipe for a task."""
-    autocast = distributed.use_bfloat16(cfg.precision, device)
-    options = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
-    if not task.classes:
-        # The fields that a SequencePolicy has by the same names.
-        taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
-        options |= {name: value for name, value in vars(cfg).items() if name in taken}
-        options["max_tokens"] = cfg.max_response
-    return options
 
 
 # -------------------------------------------------- for train.py --------------------------------
@@ -118,7 +93,7 @@ def load(cfg: Config, split: str) -> Task:
 
     Raises UsageError if none is left.
     """
-    try:
+    with refusing("", ValueError, FileNotFoundError):
         task = load_task(cfg.task, split, **cfg.task_options)
         if not (cfg.init or cfg.model):
             raise UsageError(
@@ -141,8 +116,6 @@ def load(cfg: Config, split: str) -> Task:
                 "longer than --max-prompt"
             )
         return task
-    except (ValueError, FileNotFoundError) as error:
-        raise UsageError(str(error)) from None
 
 
 def new_tokenizer(task: Task) -> Tokenizer:
@@ -168,10 +141,8 @@ def check(cfg: Config, task: Task, world: int) -> Config:
         )
     if ":" in cfg.estimator:
         # An estimator of the user's own, FILE.py:NAME.
-        try:
+        with refusing(f"--estimator {cfg.estimator}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[cfg.estimator] = find(cfg.estimator)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"--estimator {cfg.estimator}: {error}") from None
     check_estimation(cfg)
     check_kind(cfg, bool(task.classes))
     check_trackers(cfg.track)
@@ -196,23 +167,16 @@ def check_estimation(cfg: Config):
     options = estimator_options(cfg)
     # An estimator of the user's may not have been imported yet.
     if ":" not in cfg.estimator or cfg.estimator in ADVANTAGES:
-        check_estimator("--estimator", cfg.estimator, cfg.rollouts, options)
+        with refusing(f"--estimator {cfg.estimator}: ", KeyError, TypeError, ValueError):
+            rule = ADVANTAGES[cfg.estimator]
+            check_sizes(rule, cfg.rollouts, options)
+            rule(torch.zeros(1, max(cfg.rollouts)), **options)
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
-
-
-def check_estimator(option: str, name: str, sizes: tuple[int, ...], options: dict):
-    """Raise UsageError for an unknown estimator, or one without these options or these rounds."""
-    try:
-        rule = ADVANTAGES[name]
-        check_sizes(rule, sizes, options)
-        rule(torch.zeros(1, max(sizes)), **options)
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{option} {name}: {error.args[0]}") from None
 
 
 def check_kind(cfg: Config, classifier: bool):
@@ -234,35 +198,39 @@ def check_kind(cfg: Config, classifier: bool):
 
 def start_policy(
     cfg: Config, task: Task, validation: Task | None, intact: Path | None, device: torch.device
-) -> Any:
+) -> Learner:
     """Return the policy from a checkpoint, from --init, or new.
 
     intact  a checkpoint that has been compared with its checksums, as when a run is resumed
     """
     torch.manual_seed(cfg.seed)
+    autocast = distributed.use_bfloat16(cfg.precision, device)
+    options: dict[str, Any] = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
+    if not task.classes:
+        # The fields that a SequencePolicy has by the same names.
+        taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
+        options |= {name: value for name, value in vars(cfg).items() if name in taken}
+        options["max_tokens"] = cfg.max_response
     try:
-        model, tokenizer, stop = start_model(cfg, task, intact)
-        options = policy_options(cfg, task, device)
-        if cfg.beta:
-            # Without a checkpoint, the model itself has been read from there.
-            reference, *_ = checkpoint.load_model(cfg.init, intact=intact is None)
-            options["reference"] = reference.to(device)
-        policy = make_policy(model, tokenizer, stop, task, device, **options)
-        for split in (task, validation):
-            if split is not None and tokenizer is not None:
-                # Several checkpoints that are evaluated may have several tokenizers.
-                if isinstance(split, FilteredTask) and split.init == cfg.init:
-                    lengths = split.lengths
-                else:
-                    lengths = prompt_lengths(split, tokenizer)
-                check_prompts(model, map(range, lengths), cfg.max_response)
-        return policy
+        with refusing(f"{cfg.init or 'the model'}: ", ValueError):
+            model, tokenizer, stop = start_model(cfg, task, intact)
+            if cfg.beta:
+                # Without a checkpoint, the model itself has been read from there.
+                reference, *_ = checkpoint.load_model(cfg.init, intact=intact is None)
+                options["reference"] = reference.to(device)
+            policy = make_policy(model, tokenizer, stop, task, device, **options)
+            for split in (task, validation):
+                if split is not None and tokenizer is not None:
+                    # Several checkpoints that are evaluated may have several tokenizers.
+                    lengths = getattr(split, "lengths", [])
+                    if getattr(split, "init", None) != cfg.init:
+                        lengths = prompt_lengths(split, tokenizer)
+                    check_prompts(model, map(range, lengths), cfg.max_response)
+            return policy
     except FileNotFoundError as error:
         name = Path(cfg.init).name
         make = f", or make this one with the recipe {name}" if name in RECIPES else ""
         raise UsageError(f"{error}: name another with --init{make}") from None
-    except ValueError as error:
-        raise UsageError(f"{cfg.init or 'the model'}: {error}") from None
 
 
 def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
@@ -287,7 +255,7 @@ def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
     return model, tokenizer, stop
 
 
-def estimator_options(cfg: Config, rollouts: Rollouts | None = None) -> dict[str, Any]:
+def estimator_options(cfg: Config, rollouts: Responses | None = None) -> dict[str, Any]:
     """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
 
     Without rollouts that is the value for one group of zeros. An unknown estimator has no options;

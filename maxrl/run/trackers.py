@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from maxrl.errors import UsageError
+from maxrl.metrics import Metrics
 
 # What TRL calls a metric.
 RENAMED = {
@@ -28,7 +29,7 @@ class TensorBoard:
 
         self.writer = SummaryWriter(str(run / "tensorboard"), purge_step=first_step)
 
-    def log(self, step: int, metrics: dict[str, float]):
+    def log(self, step: int, metrics: Metrics):
         for name, value in prefixed(metrics).items():
             self.writer.add_scalar(name, value, step)
         # A killed run would otherwise lose the last steps before its checkpoint.
@@ -63,19 +64,19 @@ class WandB:
             mode=None if known else "offline",
         )
 
-    def log(self, step: int, metrics: dict[str, float]):
+    def log(self, step: int, metrics: Metrics):
         self.run.log(prefixed(metrics), step=step, commit=True)
 
     def close(self):
         self.run.finish()
 
 
-def renamed(metrics: dict[str, float]) -> dict[str, float]:
+def renamed(metrics: Metrics) -> Metrics:
     """Return the metrics by the names that they have in a run of TRL's, where both log them."""
     return {RENAMED.get(name, name): value for name, value in metrics.items()}
 
 
-def prefixed(metrics: dict[str, float]) -> dict[str, float]:
+def prefixed(metrics: Metrics) -> Metrics:
     """Return the metrics as transformers names them for a tracker: train/NAME or eval/NAME."""
     return {
         name if name.startswith("eval/") else f"train/{name}": value

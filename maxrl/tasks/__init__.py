@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from maxrl.errors import FAULTS, UsageError
+from maxrl.errors import UsageError, blaming, refusing
 from maxrl.io.user_code import imported
-from maxrl.tasks.base import Example, Task, describe_error, example_of
+from maxrl.tasks.base import Example, Task, example_of
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.images import Images
 from maxrl.tasks.math import Math
@@ -37,16 +37,13 @@ def load_task(name: str, split: str, /, **options: Any) -> Task:
             f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or "
             "FILE.py:Class"
         )
-    try:
+    with (
+        blaming(f"task {name}", FileNotFoundError),
+        refusing(f"task {name}: ", TypeError, ValueError),
+    ):
         task = constructor(split=split, **options)
         if isinstance(task.stop_tokens, str):
             raise ValueError(f"stop_tokens = {task.stop_tokens!r} must be a list of texts")
         if len(task) and not task.classes:
             example_of(task, 0)
         return task
-    except (FileNotFoundError, UsageError):
-        raise
-    except (TypeError, ValueError, OSError) as error:
-        raise UsageError(f"task {name}: {error}") from None
-    except FAULTS as error:
-        raise UsageError(f"task {name} {describe_error(error)}") from None

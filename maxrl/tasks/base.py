@@ -2,7 +2,6 @@
 
 import shlex
 import textwrap
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,10 @@ import torch
 from torch import Tensor
 
 from maxrl import verifiers
-from maxrl.errors import FAULTS, UsageError
+from maxrl.errors import UsageError, blaming
 from maxrl.io.files import read_info
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.rollouts import Rollouts
 from maxrl.tasks.rows import check_messages, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,28 @@ class Example:
     prompt: str | list[dict]
     answer: str
     columns: dict = field(default_factory=dict)
+
+
+@dataclass
+class ImageBatch:
+    """P_local images, not yet normalised, and their labels."""
+
+    images: Tensor  # (P_local, 3, H, W) uint8
+    labels: Tensor  # (P_local,)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device | str) -> "ImageBatch":
+        return ImageBatch(
+            self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
+        )
+
+    def pin_memory(self) -> "ImageBatch":
+        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
+
+
+Examples = Sequence[Example] | ImageBatch  # of a step
 
 
 class NoSplit(UsageError):
@@ -72,8 +95,8 @@ class Task:
     def __getitem__(self, index: int) -> Example:
         raise NotImplementedError
 
-    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
-        """Return the examples of a step: a list, or an ImageBatch (maxrl/tasks/images.py).
+    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Examples:
+        """Return the examples of a step: a list, or the ImageBatch of a task with classes.
 
         seeds   one for each example, for what is random in it (augmentation)
         """
@@ -87,24 +110,22 @@ class Task:
         """Return the verdict on each response, for a verifier that is faster in batches."""
         return [self.verify(response, example) for response, example in zip(responses, examples)]
 
-    def rewards(self, examples: Any, rollouts: Any) -> Tensor:
+    def rewards(self, examples: Sequence[Example], rollouts: Rollouts) -> Tensor:
         """Return the rewards (P_local, N) of rollouts, on their device.
 
-        Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
+        Every response is decoded and verified.
         """
-        if self.classes:
-            return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         P, N = rollouts.lengths.shape
         responses = [response for group in self.responses(rollouts) for response in group]
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])
         return torch.tensor(rewards, dtype=torch.float32).view(P, N).to(rollouts.lengths.device)
 
-    def responses(self, rollouts: Any) -> list[list[str]]:
+    def responses(self, rollouts: Rollouts) -> list[list[str]]:
         """Return the texts that are judged, P_local lists of N."""
         P, N = rollouts.lengths.shape
         return [[self.response(rollouts, i, j) for j in range(N)] for i in range(P)]
 
-    def response(self, rollouts: Any, i: int, j: int) -> str:
+    def response(self, rollouts: Rollouts, i: int, j: int) -> str:
         """Return one of them: with its end token only if the task names its stop tokens."""
         return (rollouts.text if self.stop_tokens else rollouts.completion)(i, j)
 
@@ -131,7 +152,7 @@ class FilteredTask:
     init      the checkpoint whose tokenizer this is, if any
     """
 
-    def __init__(self, task: Task, tokenizer, limit: int, init: str = ""):
+    def __init__(self, task: Task, tokenizer: Tokenizer, limit: int, init: str = ""):
         self.task = task
         self.init = init
         lengths = prompt_lengths(task, tokenizer)
@@ -151,11 +172,11 @@ class FilteredTask:
     def __getitem__(self, index: int) -> Example:
         return self.task[self.positions[index]]
 
-    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Any:
+    def batch(self, indices: Sequence[int], seeds: Sequence | None = None) -> Examples:
         return self.task.batch([self.positions[int(i)] for i in indices], seeds)
 
 
-def prompt_lengths(task: Any, tokenizer: Any) -> list[int]:
+def prompt_lengths(task: Task, tokenizer: Tokenizer) -> list[int]:
     """Return the number of tokens of each prompt; if all have as many, one prompt is read."""
     lengths: list[int] = []
     for i in range(len(task)):
@@ -168,12 +189,8 @@ def prompt_lengths(task: Any, tokenizer: Any) -> list[int]:
 def example_of(task: Task, index: int) -> Example:
     """Return task[index]; UsageError if the task's code fails or returns something else."""
     name = f"example {index} of the task {type(task).__name__}"
-    try:
+    with blaming(name, ValueError):
         example = task[index]
-    except (UsageError, ValueError):
-        raise
-    except FAULTS as error:
-        raise UsageError(f"{name} {describe_error(error)}") from None
     if not isinstance(example, Example) or not isinstance(example.prompt, str | list):
         raise UsageError(
             f"{name} is {str(example)[:80]}: __getitem__ must return an Example(prompt, answer), "
@@ -182,11 +199,6 @@ def example_of(task: Task, index: int) -> Example:
     if isinstance(example.prompt, list):
         check_messages(example.prompt, name)
     return example
-
-
-def finished_only(rewards: Callable) -> Callable:
-    """Return a task's rewards() with 0 for responses that were cut by the length limit."""
-    return lambda examples, rollouts: rewards(examples, rollouts) * rollouts.finished
 
 
 def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tuple[Path, dict]:
@@ -286,13 +298,3 @@ def wrapped(text: str) -> str:
         shown = "".join(c if c.isprintable() else "\u00b7" for c in line.expandtabs(4))
         lines.append(textwrap.fill(shown, WIDTH))
     return "\n".join(lines)
-
-
-def describe_error(error: BaseException) -> str:
-    """Say in part of a sentence what other people's code has raised, and where."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    try:
-        said = " ".join(str(error).split())[:200]
-    except Exception:  # of its __str__, which is other people's code too
-        said = "without a text"
-    return f"raised {type(error).__name__}: {said} ({last.filename}, line {last.lineno})"

@@ -13,39 +13,20 @@ import io
 import itertools
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from maxrl.errors import UsageError
-from maxrl.tasks.base import Example, Task, open_set
+from maxrl.tasks.base import Example, ImageBatch, Task, open_set
 
 # Formats that Pillow may open; not EPS, for which it would start another program.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 INDEX = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<i4"), ("crc", "<u4")])
-
-
-@dataclass
-class ImageBatch:
-    """P_local images, not yet normalised, and their labels."""
-
-    images: Tensor  # (P_local, 3, H, W) uint8
-    labels: Tensor  # (P_local,)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def to(self, device: torch.device | str) -> "ImageBatch":
-        return ImageBatch(
-            self.images.to(device, non_blocking=True), self.labels.to(device, non_blocking=True)
-        )
-
-    def pin_memory(self) -> "ImageBatch":
-        return ImageBatch(self.images.pin_memory(), self.labels.pin_memory())
 
 
 def write_shard(directory: Path, split: str, number: int, images: list[tuple[bytes, int]]) -> None:
@@ -178,6 +159,11 @@ class Images(Task):
         box = random_box(image.width, image.height, rng)
         pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
         return pixels[:, ::-1] if rng.random() < 0.5 else pixels
+
+    def rewards(self, examples: ImageBatch, rollouts: Any) -> Tensor:  # type: ignore[override]
+        """Return 1 for a class drawn that is the label, otherwise 0, (P_local, N)."""
+        drawn = rollouts.drawn  # (P_local, N)
+        return (drawn == examples.labels.to(drawn.device)[:, None]).float()
 
     def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""

@@ -9,6 +9,7 @@ those to the right, then those downwards, row by row: 112 bits = 14 bytes for 17
 M counts mazes; P, N, L as in maxrl/__init__.py.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +240,7 @@ class Maze(Task):
     def show(self, response: str, example: Example) -> str:
         return draw(str(example.prompt), response)
 
-    def rewards(self, examples: list[Example], rollouts: Rollouts) -> Tensor:
+    def rewards(self, examples: Sequence[Example], rollouts: Rollouts) -> Tensor:
         """Rewards (P, N) by walk(), or by text if the tokenizer has other ids."""
         words = ["DONE", *MOVES]
         if rollouts.decode([ID[word] for word in words]).split() != words:

@@ -1,11 +1,10 @@
 """The metrics of a run as state.log_history has them."""
 
 from maxrl.config import Config
+from maxrl.metrics import Metrics
 
 
-def history(
-    rows: list[dict], cfg: Config, logging_steps: float, examples: int
-) -> list[dict[str, float]]:
+def history(rows: list[dict], cfg: Config, logging_steps: float, examples: int) -> list[Metrics]:
     """Return the entries of log_history, each with the updates and epochs so far.
 
     rows           the metrics of each step
@@ -25,7 +24,7 @@ def history(
     return result
 
 
-def means(rows: list[dict]) -> dict[str, float]:
+def means(rows: list[dict]) -> Metrics:
     """Return the mean of each metric over the steps that have it."""
     found: dict[str, list[float]] = {}
     for row in rows:
@@ -35,6 +34,6 @@ def means(rows: list[dict]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def underscored(metrics: dict[str, float]) -> dict[str, float]:
+def underscored(metrics: Metrics) -> Metrics:
     """Return the metrics with evaluations as transformers logs them: eval_NAME."""
     return {name.replace("eval/", "eval_", 1): value for name, value in metrics.items()}

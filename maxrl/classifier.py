@@ -5,7 +5,7 @@ Letters: P_local images of this rank, N classes drawn for each, C classes.
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -94,40 +94,29 @@ def check_finite(p: Tensor) -> None:
         )
 
 
+@dataclass(eq=False)
 class ClassifierPolicy:
     """A classifier as a policy: a rollout is one class drawn from the softmax of its (P, C) logits.
 
     The images of a step are one forward, whose graph backward() uses. It is not cut into
     micro-batches, because batch-norm would see other statistics.
-
-    model     gives logits (P, C) of images
-    classes   the names of its C classes
-    seed      of the noise that classes are drawn by
-    autocast  whether forwards are in bfloat16
-    workers   processes that read images for an evaluation
     """
 
-    items = "images"
+    items = "images"  # what throughput is counted in: a key of what backward returns
     tokenizer = None
     stop_tokens = ()
 
-    def __init__(
-        self,
-        model: nn.Module,
-        classes: Iterable[str],
-        *,
-        seed: int = 0,
-        autocast: bool = False,
-        workers: int = 0,
-    ):
-        self.model = model
-        self.classes = tuple(classes)
-        self.seed = seed
-        self.autocast = autocast
-        self.workers = workers
-        self.watch: Callable[[str], object] = lambda where: None
-        self.device = next(model.parameters()).device
-        self.module = distributed.data_parallel(model)
+    model: nn.Module  # gives logits (P, C) of images
+    classes: tuple[str, ...]  # the names of its C classes
+    _: KW_ONLY
+    seed: int = 0  # of the noise that classes are drawn by
+    autocast: bool = False  # forwards in bfloat16
+    workers: int = 0  # processes that read images for an evaluation
+    watch: Callable[[str], object] = str  # is told where a long step is; `str` shows nothing
+
+    def __post_init__(self):
+        self.device = next(self.model.parameters()).device
+        self.module = distributed.data_parallel(self.model)
         self.saved_buffers: list[Tensor] = []
 
     def logits(self, images: Tensor) -> Tensor:

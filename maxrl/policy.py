@@ -98,10 +98,6 @@ class TokenLogProbs(nn.Module):
         return batch.spread(log_probs), batch.spread(entropies)
 
 
-def unseen(where: str) -> None:
-    """Show nothing."""
-
-
 @dataclass(eq=False)
 class SequencePolicy:
     """A language model that samples tokens and runs them again with gradients.
@@ -129,7 +125,7 @@ class SequencePolicy:
     cuda_graphs: bool = True  # replay the steps of sampling on a GPU
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
     shard: bool = False  # divide the model among the ranks (FSDP2)
-    watch: Callable[[str], object] = unseen  # is told, within a long step, where it is
+    watch: Callable[[str], object] = str  # is told where a long step is; `str` shows nothing
 
     def __post_init__(self):
         if not self.stop_tokens:

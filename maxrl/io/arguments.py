@@ -6,7 +6,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,6 @@ class Parser(argparse.ArgumentParser):
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its value is the result's attribute "task.NAME"
     read   turns a type and a text into a value, see `parse`
-    hints  {option: what to say if somebody uses it although it does not exist here}
     """
 
     def __init__(
@@ -28,14 +27,12 @@ class Parser(argparse.ArgumentParser):
         prog: str,
         inner: Sequence[str] = (),
         read: Callable[[Any, str], Any] | None = None,
-        hints: Mapping[str, str] | None = None,
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
         self.read = read or parse
-        self.hints = hints or {}
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; raise UsageError for a mistake."""
@@ -56,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         hint = "lists are written with commas, and --help lists all options"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
-        raise UsageError(f"{option} is not an option; {self.hints.get(dashed(option), hint)}")
+        raise UsageError(f"{option} is not an option; {hint}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""
@@ -116,17 +113,16 @@ def parse(kind: Any, text: str) -> Any:
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
-    is_list = typing.get_origin(kind) is tuple
+    if typing.get_origin(kind) is tuple:
+        item, *_ = typing.get_args(kind)
+        return tuple(parse(item, part) for part in text.split(","))
+    if kind is str:
+        return text
+    value = guess(text)
     try:
-        if is_list:
-            item = typing.get_args(kind)[0]
-            return tuple(item(part) for part in text.split(","))
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        return guess(text) if kind is object else kind(text)
-    except (ValueError, KeyError):
-        name = f"{item.__name__} values separated by commas" if is_list else kind.__name__
-        wanted = "true or false" if kind is bool else name
+        return value if kind is object else fitted(kind, value)
+    except TypeError:
+        wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from maxrl.config import Config, as_kind
 from maxrl.errors import UsageError
-from maxrl.io.arguments import dashed, parse
+from maxrl.io.arguments import parse
 
 # Options of TRL that are refused: why, what to do instead, and their names.
 REFUSED = {
@@ -283,16 +283,3 @@ def asks_nothing(name: str, value: Any) -> bool:
         usual = ["None", "False", "main", "auto", "sdpa", "float32", "torch.float32"]
         return all(str(one) in usual for one in value.values())
     return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
-
-
-def hints() -> dict[str, str]:
-    """Return what train.py says to an option of TRL."""
-
-    def ours(name: re.Match) -> str:
-        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
-
-    result = {name: f"it is {said}" for name, said in FIELDS.items()}
-    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
-    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
-    result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
-    return {f"--{dashed(name)}": sentence for name, sentence in result.items()}

@@ -22,10 +22,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from maxrl import plots
+from maxrl import grid, plots
 from maxrl.errors import UsageError
 from maxrl.io.files import write_text
-from maxrl.run import grid
 from results.lab.data import RESULTS
 from results.lab.figures import write
 from results.lab.keep import keep

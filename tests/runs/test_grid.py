@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from maxrl.run import grid
+from maxrl import grid
 from maxrl.run.directory import SIGNALS
 
 

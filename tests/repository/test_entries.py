@@ -16,8 +16,9 @@ import pytest
 from conftest import ROOT
 from pages import FOLDERS, PAGES, TARGETS, commands
 
+from maxrl import grid
 from maxrl.errors import UsageError
-from maxrl.run import command_line, grid
+from maxrl.run import command_line
 from results.lab import __main__ as lab
 
 # What one can start, and the words with which it is run here or the test that runs it. A new

@@ -24,9 +24,8 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -60,6 +59,7 @@ from maxrl.models.resnet import ResNet
 from maxrl.models.transformer import Transformer
 from maxrl.parallel import sharding
 
+Model = Transformer | ResNet
 # One tensor if tie_word_embeddings.
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
@@ -77,8 +77,8 @@ class Uninitialised(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
+        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if getattr(function, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
@@ -127,7 +127,7 @@ def load_model(
     return model, Tokenizer.load(path), stop
 
 
-def load_weights(path: Path, config: dict) -> Transformer | ResNet:
+def load_weights(path: Path, config: dict) -> Model:
     """Return the model of a parsed config.json with the weights of a directory, in float32.
 
     The model is made on the meta device, so that memory is only taken for tensors that the files
@@ -135,21 +135,21 @@ def load_weights(path: Path, config: dict) -> Transformer | ResNet:
     """
     try:
         with torch.device("meta"), Uninitialised():
-            model: Any = from_config(config)
+            model = from_config(config)
         state = {}
         for file in weight_files(path):
             for name, tensor in read_tensors(file).items():
                 # Old checkpoints hold the frequencies of rotary positions too.
                 if not name.endswith("rotary_emb.inv_freq"):
                     state[name] = as_float32(tensor).clone()
-        tied = getattr(model.config, "tie_word_embeddings", False)
-        if tied:
+        tied = isinstance(model, Transformer) and model.config.tie_word_embeddings
+        if tied and isinstance(model, Transformer):
             # Either will do, and the embedding counts, as for transformers.
             if HEAD in state:
                 state.setdefault(EMBEDDING, state[HEAD])
             state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
         model.load_state_dict(state, assign=True)
-        if tied:
+        if tied and isinstance(model, Transformer):
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
     except (*WRONG, RuntimeError) as error:
@@ -210,7 +210,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def save(
     path: str | Path,
-    model: Transformer | ResNet,
+    model: Model,
     tokenizer: Tokenizer | None = None,
     stop_tokens: Collection[int] = (),
     *,
@@ -255,7 +255,7 @@ def save(
 
 def write_model(
     directory: Path,
-    model: Transformer | ResNet,
+    model: Model,
     tokenizer: Tokenizer | None,
     stop_tokens: Collection[int],
 ) -> None:
@@ -277,7 +277,9 @@ def write_model(
     write_json(directory / "model.safetensors.index.json", files)
 
 
-def save_into(folder: Path, model: Any, tokenizer: Tokenizer, stop_tokens: Collection[int]) -> None:
+def save_into(
+    folder: Path, model: Model, tokenizer: Tokenizer, stop_tokens: Collection[int]
+) -> None:
     """Write a model, or its adapter, and its tokenizer in place of what a directory holds.
 
     Nothing is replaced before all is written, and files of no model stay. A link is replaced, not

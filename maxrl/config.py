@@ -21,7 +21,7 @@ TRACKERS = ("tensorboard", "wandb")
 
 
 def option(
-    default: Any,
+    default: object,
     help: str,
     *,
     above: float | None = None,
@@ -334,14 +334,14 @@ def refuse_if(wrong: object, sentence: str):
         raise UsageError(sentence)
 
 
-def checked(field: dataclasses.Field, value: Any) -> Any:
+def checked(field: dataclasses.Field, value: object) -> object:
     """Return an option's value as its type has it.
 
     UsageError for a value that the option cannot have, whatever the others are.
     """
     about = field.metadata
     option = f"--{dashed(field.name)}"
-    value = as_kind(option, field.type, value)
+    value = as_kind(option, Config.__annotations__[field.name], value)
     if isinstance(value, int | float):
         check_least(field.name, value, about["least"])
     for item in value if isinstance(value, tuple) else (value,):
@@ -355,7 +355,7 @@ def checked(field: dataclasses.Field, value: Any) -> Any:
     return value
 
 
-def as_kind(option: str, kind: Any, value: Any) -> Any:
+def as_kind(option: str, kind: type, value: object) -> object:
     """Return a value as an option of type `kind` has it; UsageError if it cannot have it."""
     infinite = isinstance(value, float) and not math.isfinite(value)
     refuse_if(infinite, f"{option} {value} must be finite")

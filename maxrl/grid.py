@@ -29,7 +29,6 @@ import sys
 import time
 import typing
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -48,7 +47,7 @@ PAUSE = 0.1  # seconds between two looks at the runs
 OUTCOMES = {0: "done", STOPPED: "stopped by a signal; the same command resumes it"}
 
 
-def values_of(kind: Any, text: str) -> list:
+def values_of(kind: type, text: str) -> list:
     """Return the values that an option of type `kind` has in a grid."""
     if typing.get_origin(kind) is tuple:
         return [parse(kind, text)]
@@ -73,7 +72,7 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     return runs
 
 
-def name_of(swept: dict[str, Any]) -> str:
+def name_of(swept: dict) -> str:
     """Return {option}={value} of all swept options, or "run" if there are none."""
     parts = [f"{key}={typed(value)}" for key, value in swept.items()]
     # Slashes and the like may not be in the name of a file.

@@ -5,7 +5,6 @@ maxrl/recipes.py has the paper's experiments, and RECIPES with the recipes of bo
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from maxrl.config import Config
 
@@ -18,7 +17,7 @@ SMALL = dict(
     tie_word_embeddings=True,
 )
 # RL of the models that a laptop trains from scratch.
-LAPTOP_RL: dict[str, Any] = dict(
+LAPTOP_RL: dict = dict(
     prompts=16,
     rollouts=(32,),
     schedule="cosine",
@@ -30,7 +29,7 @@ LAPTOP_RL: dict[str, Any] = dict(
 
 def after(warm_up: Callable[[], Config], **options) -> Config:
     """Return the recipe of RL from a warm-up: its options, but for those of supervised training."""
-    own: dict[str, Any] = dict(
+    own: dict = dict(
         init=f"runs/{warm_up.__name__}",
         estimator="maxrl",
         schedule="constant",

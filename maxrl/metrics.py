@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 Metrics = dict[str, float]  # by name
 
 
-def _array(values: Any) -> np.ndarray:
+def _array(values: ArrayLike) -> np.ndarray:
     # A tensor may need gradients, or lie on a GPU.
     if hasattr(values, "detach"):
         values = values.detach().cpu()
@@ -43,10 +43,10 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Any:
     return 1 - fail if fail.ndim else float(1 - fail)
 
 
-def exact_pass_at_k(p: Any, k: Any) -> np.ndarray:
+def exact_pass_at_k(p: ArrayLike, k: ArrayLike) -> np.ndarray:
     """1 - (1-p)^k for known pass rates p (...), such as a classifier's (Appendix D.4); k >= 1."""
     with np.errstate(divide="ignore"):
-        return -np.expm1(k * np.log1p(-np.minimum(_array(p), 1)))
+        return -np.expm1(_array(k) * np.log1p(-np.minimum(_array(p), 1)))
 
 
 def samples_to_match(ks: ArrayLike, coverage_a: ArrayLike, coverage_b: ArrayLike) -> np.ndarray:

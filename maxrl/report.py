@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from maxrl import plots
 from maxrl.errors import refusing
@@ -50,7 +49,7 @@ def read(text: str) -> Run:
     return Run(name, path, options, rows, samples)
 
 
-def safe(value: Any) -> str:
+def safe(value: object) -> str:
     """Untrusted text, or any JSON value, as HTML; unprintable characters become dots."""
     if value is None:
         text = "–"

@@ -18,6 +18,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io import user_code
 from maxrl.parallel import distributed
+from maxrl.policy import SequencePolicy
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
@@ -48,13 +49,13 @@ class MaxRLTrainer:
     def __init__(
         self,
         model: Any,
-        reward_funcs: Any = None,
+        reward_funcs: object = None,
         args: MaxRLConfig | None = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
+        train_dataset: object = None,
+        eval_dataset: object = None,
         processing_class: Any = None,
-        peft_config: Any = None,
-        **others: Any,
+        peft_config: object = None,
+        **others: object,
     ):
         for name, value in others.items():
             if value not in (None, (None, None), [], (), {}):
@@ -63,7 +64,7 @@ class MaxRLTrainer:
         if not isinstance(self.args, MaxRLConfig):
             raise UsageError(f"args is a {type(args).__name__}: pass a MaxRLConfig")
         self.state = SimpleNamespace(log_history=[], global_step=0, epoch=0.0)
-        self.policy: Any = None
+        self.policy: SequencePolicy | None = None
         self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
         functions = several(reward_funcs)
@@ -83,7 +84,7 @@ class MaxRLTrainer:
             **adapter(peft_config),
         )
         self.cfg = setup.check(cfg, self.task, world)
-        self.judge: Any = setup.choose_rewards(cfg, self.task, self.validation, functions)
+        self.judge = setup.choose_rewards(cfg, self.task, self.validation, functions)
         # A model of transformers, which has the trained weights in the end. An adapter and a
         # divided model are not the weights that it has.
         in_memory = hasattr(model, "save_pretrained") and not (cfg.lora_rank or cfg.shard)
@@ -94,7 +95,7 @@ class MaxRLTrainer:
             raise AttributeError(f"{name} is not here: {why}")
         return self.__getattribute__(name)  # raises the usual error
 
-    def load(self, init: str, train: Any, validation: Any) -> dict[str, str]:
+    def load(self, init: str, train: object, validation: object) -> dict[str, str]:
         """Load the splits; return the files among them, where eval.py and sample.py find them."""
         if train is None:
             raise UsageError("train_dataset is needed: rows with a prompt, or a file of them")
@@ -121,12 +122,12 @@ class MaxRLTrainer:
         """The tokenizer: the one of transformers that was given, if any, else ours."""
         return self.started().tokenizer if self.given_tokenizer is None else self.given_tokenizer
 
-    def started(self, resumed: Path | None = None) -> Any:
+    def started(self, resumed: Path | None = None) -> SequencePolicy:
         """Return the policy; before any training it is that of the initial model."""
         if self.policy is None or resumed:
-            self.policy = setup.start_policy(
-                self.cfg, self.task, self.validation, resumed, self.device
-            )
+            policy = setup.start_policy(self.cfg, self.task, self.validation, resumed, self.device)
+            assert isinstance(policy, SequencePolicy), "prompts are for language models"
+            self.policy = policy
         return self.policy
 
     def train(self, resume_from_checkpoint: bool | None = None) -> TrainOutput:
@@ -149,6 +150,7 @@ class MaxRLTrainer:
             # An earlier call may have trained the policy, and failed within a step.
             if self.begun:
                 self.policy = None
+                assert self.judge.verdicts is not None
                 self.judge.verdicts.sums.clear()
             self.begun = True
             policy = self.started(run.resumed)
@@ -170,16 +172,16 @@ class MaxRLTrainer:
         self.state.epoch = final["epoch"]
         return TrainOutput(int(final["step"]), means(rows).get("loss", 0.0), final)
 
-    def save_state(self, *given: Any):
+    def save_state(self, *given: object):
         """Do nothing: train() has written metrics.jsonl and the checkpoints into output_dir."""
 
     log_metrics = save_metrics = save_state
 
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
-        if self.validation is None:
-            raise UsageError("evaluate() needs an eval_dataset")
         judge = self.judge.validation
+        if self.validation is None or judge is None:
+            raise UsageError("evaluate() needs an eval_dataset")
         found = evaluation.evaluate(self.cfg, self.started(), self.validation, judge)
         metrics = underscored(found)
         now = {"step": self.state.global_step, "epoch": self.state.epoch}
@@ -199,7 +201,7 @@ class MaxRLTrainer:
         policy = self.started()
         main = distributed.rank() == 0
         model = policy.model
-        if self.cfg.shard:
+        if policy.gathered is not None:
             model = policy.gathered.gather("cpu" if main else "meta")
         if main:
             checkpoint.save_into(folder, model, policy.tokenizer, policy.stop_tokens)

@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         self,
         prog: str,
         inner: Sequence[str] = (),
-        read: Callable[[Any, str], Any] | None = None,
+        read: Callable[[type, str], object] | None = None,
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
@@ -105,7 +105,7 @@ def named(text: str) -> tuple[str, str]:
     return (name, path) if equals and not Path(text).exists() else (Path(text).name, text)
 
 
-def parse(kind: Any, text: str) -> Any:
+def parse(kind: type, text: str) -> object:
     """Return the value that `text` has as a field of type `kind`.
 
     kind  a type, tuple[type, ...] for a list with commas, or object for an option whose type is not
@@ -136,7 +136,7 @@ def guess(text: str) -> bool | int | float | str:
     return text
 
 
-def fitted(kind: Any, value: Any) -> Any:
+def fitted(kind: type, value: Any) -> object:
     """Return a value in type `kind`, 8.0 as the int 8, 1 as the float 1.0; else TypeError."""
     # Options of a script may be None.
     if isinstance(kind, types.UnionType):
@@ -163,6 +163,6 @@ def fitted(kind: Any, value: Any) -> Any:
         raise TypeError
     if kind is float and type(value) is int:
         value = float(value)
-    if type(value) is not kind or kind is float and not math.isfinite(value):
+    if kind is float and not math.isfinite(value) or type(value) is not kind:
         raise TypeError
     return value

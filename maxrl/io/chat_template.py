@@ -10,7 +10,6 @@ import functools
 import json
 import re
 from datetime import datetime
-from typing import Any
 
 from maxrl.io.sandbox import Pool, SandboxError
 
@@ -20,7 +19,7 @@ SECONDS = 10.0  # of CPU time for one rendering, which usually takes 0.0002
 POOL = Pool("jinja2", __name__, (["{{ messages }}", {"messages": "a"}, "2026-01-01"], "a"))
 
 
-def render(template: str, **variables: Any) -> str:
+def render(template: str, **variables: object) -> str:
     """Return the text that a template makes of `messages` and whatever else it reads.
 
     The variables are what JSON can hold. Raises ValueError, with one sentence, if the template

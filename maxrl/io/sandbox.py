@@ -63,7 +63,7 @@ class Worker:
                 [sys.executable, "-c", program], stdin=end, stdout=end, stderr=subprocess.DEVNULL
             )
 
-    def ask(self, seconds: float, *arguments: Any) -> Any:
+    def ask(self, seconds: float, *arguments: object) -> Any:
         """Return work(*arguments), where arguments and result are what JSON can hold.
 
         Raises TooSlow after `seconds` of CPU time, which do not pass while other processes use the
@@ -105,7 +105,7 @@ class Pool:
 
     places: queue.LifoQueue[Worker | None]
 
-    def __init__(self, package: str, module: str, test: tuple[list, Any], size: int = 1):
+    def __init__(self, package: str, module: str, test: tuple[list, object], size: int = 1):
         self.package = package
         self.module = module
         self.test = test
@@ -140,7 +140,7 @@ class Pool:
             "the machine is out of memory"
         )
 
-    def ask(self, seconds: float, *arguments: Any) -> Any:
+    def ask(self, seconds: float, *arguments: object) -> Any:
         """Return what a worker makes of the arguments, see Worker.ask.
 
         A second worker is asked if the first one dies: a system that runs out of memory kills any

@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def csv_rows(file: Path) -> Iterator[tuple[str, dict]]:
             raise DataError(f"{file} is not CSV after line {reader.line_num}: {error}") from None
 
 
-def saved_rows(folder: str, split: str) -> Any:
+def saved_rows(folder: str, split: str) -> str | Sequence[dict]:
     """Return the split that save_to_disk has written into `folder`, any other name as it is."""
     files = [os.path.join(folder, f"dataset_{name}.json") for name in ("info", "dict")]
     if not any(map(os.path.isfile, files)):

@@ -10,8 +10,6 @@ Letters of this file:
     Lp tokens of a prefix                  D   size of a head
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +20,7 @@ KV = tuple[Tensor, Tensor]  # keys and values
 KEYS = 1024  # the most keys for which attention weights of all pairs are kept
 
 
-def prefix_mask(lengths: Tensor, Lp: int, L: int, device: Any = "cpu") -> Tensor:
+def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:
     """Which of [Lp prefix tokens | L own tokens] each own token attends to.
 
     lengths  (G,), of each prefix without its padding, on the host
@@ -64,7 +62,7 @@ def attend(
     k: Tensor,
     v: Tensor,
     prefix_kv: KV | None = None,
-    mask: Any = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of rows to [their group's prefix | themselves], in training.
 
@@ -84,7 +82,7 @@ def attend(
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
     attention = F.scaled_dot_product_attention
-    if prefix_kv is None:
+    if prefix_kv is None or mask is None:
         return attention(q, k, v, is_causal=True, enable_gqa=True)
     prefix_k, prefix_v = prefix_kv
     k = after_prefix(prefix_k, k)

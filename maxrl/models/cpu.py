@@ -2,7 +2,6 @@
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +42,7 @@ def attend_by_products(
     k: Tensor,
     v: Tensor,
     prefix_kv: tuple[Tensor, Tensor] | None = None,
-    mask: Any = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Do what `attend` does, with the same arguments, by plain matrix products.
 
@@ -58,7 +57,7 @@ def attend_by_products(
     dots = queries @ k.mT  # (B, Hk, R L, L)
     later = torch.ones(L, L, dtype=torch.bool).triu(1).repeat(R, 1)
     dots = dots.masked_fill(later, -torch.inf)
-    if prefix_kv is None:
+    if prefix_kv is None or mask is None:
         # The kernel sums in float32 even if its input is bfloat16.
         return (dots.softmax(-1) @ v).reshape(q.shape)
 

@@ -5,10 +5,9 @@ Modules carry torchvision's names, so that its weights load with strict=True. re
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # In our config.json; the tensors of transformers' "resnet" have other names.
 MODEL_TYPE = "torchvision_resnet"
@@ -89,6 +88,9 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """Logits (B, C) of images (B, 3, H, W): uint8 pixels, or floats already normalised."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, config: ResNetConfig):
         super().__init__()
         self.config = config
@@ -119,7 +121,7 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
-    def forward(self, images: Any) -> Any:
+    def forward(self, images: Tensor) -> Tensor:
         if images.dtype == torch.uint8:
             images = (images / 255 - self.mean) / self.std
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))

@@ -8,14 +8,16 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from maxrl.errors import UsageError
+
+T = TypeVar("T")
 
 
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
@@ -69,7 +71,7 @@ def barrier() -> None:
         dist.barrier()
 
 
-def from_main(value: Any) -> Any:
+def from_main(value: T) -> T:
     """Return the main rank's value on all ranks."""
     values = [value]
     if dist.is_initialized():
@@ -119,14 +121,14 @@ def sum_tensor(values: Tensor) -> Tensor:
     return values
 
 
-def broadcast_buffers(module: torch.nn.Module) -> None:
+def broadcast_buffers(module: nn.Module) -> None:
     """Copy rank 0's buffers to every rank, as DDP does before a forward."""
     if dist.is_initialized():
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
 
 
-def data_parallel(module: torch.nn.Module, *nothing: Any) -> torch.nn.Module:
+def data_parallel(module: nn.Module, *nothing: None) -> nn.Module:
     """Wrap a module in DDP, which averages gradients over the ranks, if there are several.
 
     nothing  arguments for which the module returns a 0 that needs every gradient, if there are any
@@ -145,14 +147,16 @@ def data_parallel(module: torch.nn.Module, *nothing: Any) -> torch.nn.Module:
     return wrapped
 
 
-def in_buckets(module: torch.nn.Module) -> bool:
+def in_buckets(module: nn.Module) -> bool:
     """Whether gradients are views into DDP's buckets, which setting them to None would double."""
     return isinstance(module, DistributedDataParallel)
 
 
-def synchronised(module: Any, now: bool) -> AbstractContextManager:
+def synchronised(module: nn.Module, now: bool) -> AbstractContextManager:
     """Return the context of a forward and its backward; DDP averages gradients only if `now`.
 
     fully_shard averages after every backward, because whole gradients would pile up until the last.
     """
-    return contextlib.nullcontext() if now or not in_buckets(module) else module.no_sync()
+    if isinstance(module, DistributedDataParallel) and not now:
+        return module.no_sync()
+    return contextlib.nullcontext()

@@ -75,7 +75,7 @@ class Gathered:
         self.copy = None
 
     @torch.no_grad()
-    def gather(self, device: str | None = None, linear: torch.dtype | None = None) -> nn.Module:
+    def gather(self, device: str | None = None, linear: torch.dtype | None = None) -> Any:
         """Return an unsharded copy of the model, without hooks; all ranks must call this.
 
         device  of the copy (default: that of the slices)
@@ -100,7 +100,7 @@ class Gathered:
                 setattr(target, name, made[key])
         return result
 
-    def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def state(self, optimizer: torch.optim.Optimizer) -> dict:
         """Return {"model", "optimizer"}, unsharded, for checkpoint.save; all ranks must call this.
 
         They are in the CPU memory of rank 0; on the other ranks they are on the meta device.
@@ -116,12 +116,12 @@ class Gathered:
         return {"model": full, "optimizer": SimpleNamespace(state=state)}
 
 
-def unsharded(tensor: Any) -> Tensor:
+def unsharded(tensor: Tensor) -> Tensor:
     """Return the whole of a tensor that is divided among the ranks, which must all call this.
 
     Any other tensor is returned as it is.
     """
-    return tensor.full_tensor() if divided(tensor) else tensor
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def divided(tensor: Tensor) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ from maxrl.verifiers import take_counts
 
 # What a reward function written for texts most likely has to change.
 CHAT = '; a completion of a chat prompt is a list of messages: its text is c[0]["content"]'
+
+T = TypeVar("T")
 
 
 class WrongAnswer(Exception):
@@ -198,8 +200,8 @@ class Rewards:
         return taken
 
     def attempt(
-        self, name: str, run: Callable[[], Any], batch: Callable[[], dict], hint: str = ""
-    ) -> Any:
+        self, name: str, run: Callable[[], T], batch: Callable[[], dict], hint: str = ""
+    ) -> T | None:
         """Return run(), which calls other people's code, or None if it fails.
 
         A failure is named, with the hint, counted and its batch saved. With errors "stop" it ends
@@ -290,7 +292,7 @@ def verifier_faults() -> Metrics:
     return {name: count for name, count in counts.items() if count}
 
 
-def awaited(coroutine: Coroutine) -> Any:
+def awaited(coroutine: Coroutine) -> object:
     """Return what a coroutine returns, in this thread unless it has a running loop.
 
     A notebook has one. Signals, as those of math-verify's time-outs, need the main thread, and
@@ -365,7 +367,7 @@ def metrics(sums: Metrics) -> Metrics:
     return result
 
 
-def checked(result: Any, size: int) -> list[float]:
+def checked(result: object, size: int) -> list[float]:
     """Return a function's result as numbers, NaN for None; WrongAnswer if it is not that."""
     if hasattr(result, "tolist"):  # an array or a tensor
         result = result.tolist()

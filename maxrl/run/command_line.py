@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
@@ -73,9 +72,9 @@ def add_field(group, read, name: str, about: str, metavar: str | None = None):
     )
 
 
-def overridden(config: Config, given: Mapping[str, Any]) -> Config:
+def overridden(config: Config, given: Mapping) -> Config:
     """Return `config` with the values `given` by the names of its fields, or as "task.size"."""
-    changes: dict[str, Any] = {}
+    changes: dict = {}
     inner: dict[str, dict] = {"task": {}, "estimator": {}}
     for key, value in given.items():
         name, dot, option = key.partition(".")
@@ -170,7 +169,7 @@ def default_directory(recipe: str, estimator: str) -> str:
     return "runs/" + "-".join(names)
 
 
-def refuse_code(recipe: str, cfg: Config, given: Mapping[str, Any]):
+def refuse_code(recipe: str, cfg: Config, given: Mapping):
     """Raise UsageError if a recipe.json names code that the options `given` do not name.
 
     The file may come from anywhere, so its code runs only if the command names it too.

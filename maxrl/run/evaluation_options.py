@@ -3,7 +3,6 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
@@ -52,7 +51,7 @@ def read_options(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespa
     return args, {name: vars(args).pop(name) for name in names}
 
 
-def complete(args: argparse.Namespace, given: dict[str, Any], path: Path, *others: Path) -> Asked:
+def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -> Asked:
     """Complete the options by the recipe that is recorded in checkpoint `path`.
 
     Rewards and zero_reward_at_limit are its own if the task is, and temperature and top-p are those
@@ -75,7 +74,7 @@ def complete(args: argparse.Namespace, given: dict[str, Any], path: Path, *other
         kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
     elif tuple(given.get("reward", recipe.reward)) != recipe.reward:
         kept.remove("reward_weights")
-    fields: dict[str, Any] = {name: getattr(recipe, name) for name in kept}
+    fields: dict = {name: getattr(recipe, name) for name in kept}
     recipe = Config(**fields, aggregation="sequence", out=".")
     refuse_code(str(file), recipe, given)
     longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}

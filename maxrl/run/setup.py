@@ -4,11 +4,11 @@ import contextlib
 import inspect
 import math
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -38,7 +38,10 @@ from maxrl.tasks.base import FilteredTask, NoSplit, Task, prompt_lengths
 
 # ------------------------------------------------- for all scripts ------------------------------
 def choose_rewards(
-    cfg: Config, task: Task, validation: Task | None = None, functions: Sequence[Any] = ()
+    cfg: Config,
+    task: Task,
+    validation: Task | None = None,
+    functions: Sequence[Callable | str] = (),
 ) -> Judge:
     """Return the judge of a task, and as its `validation` that of the evaluations.
 
@@ -205,7 +208,7 @@ def start_policy(
     """
     torch.manual_seed(cfg.seed)
     autocast = distributed.use_bfloat16(cfg.precision, device)
-    options: dict[str, Any] = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
+    options: dict = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
     if not task.classes:
         # The fields that a SequencePolicy has by the same names.
         taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
@@ -255,7 +258,7 @@ def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
     return model, tokenizer, stop
 
 
-def estimator_options(cfg: Config, rollouts: Responses | None = None) -> dict[str, Any]:
+def estimator_options(cfg: Config, rollouts: Responses | None = None) -> dict:
     """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
 
     Without rollouts that is the value for one group of zeros. An unknown estimator has no options;

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_ma
 CLEAR = 2
 
 
-def over_seeds(results: dict, value: Callable[[dict], Any]) -> dict[str, np.ndarray]:
+def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
     """Return {name: value(row)}, stacked over the checkpoints (seeds) of that name."""
     found: dict[str, list] = {}
     for row in results["checkpoints"]:

@@ -1,18 +1,19 @@
 """Prompts as tensors: padding, and what a model cannot answer."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence, Sized
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+from maxrl.models.transformer import Transformer
 
 
 class PromptError(ValueError):
     """A prompt that cannot be answered."""
 
 
-def check_prompts(model: Any, prompts: Iterable[Any], max_tokens: int) -> None:
+def check_prompts(model: Transformer, prompts: Iterable[Sized], max_tokens: int) -> None:
     """Raise PromptError unless the model can answer all prompts.
 
     model       a Transformer

@@ -1,7 +1,5 @@
 """The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
-from typing import Any
-
 from maxrl.errors import UsageError, blaming, refusing
 from maxrl.io.user_code import imported
 from maxrl.tasks.base import Example, Task, example_of
@@ -22,7 +20,7 @@ TASKS = {
 __all__ = ["TASKS", "Example", "Task", "load_task"]
 
 
-def load_task(name: str, split: str, /, **options: Any) -> Task:
+def load_task(name: str, split: str, /, **options: object) -> Task:
     """A split ("train", "validation" or "test") of a task.
 
     UsageError for an unknown name or option, and if the task's own code fails over its constructor,

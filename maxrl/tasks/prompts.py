@@ -10,7 +10,6 @@ methods.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Example, NoSplit, Task
@@ -54,7 +53,7 @@ class Prompts(Task):
         )
 
 
-def reference(answer: Any, solution: Any) -> str:
+def reference(answer: object, solution: object) -> str:
     """Return the text of a row's answer, or else of its solution, "" without both."""
     texts = ["" if value is None else str(value) for value in (answer, solution)]
     return texts[0] or texts[1]

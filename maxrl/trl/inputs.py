@@ -28,7 +28,7 @@ READ = {
 }
 
 
-def start(model: Any, tokenizer: Any, out: Path, peft_config: Any = None) -> str:
+def start(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
     """Return the checkpoint that a run begins with.
 
     model        a directory, a hub id or a model of transformers
@@ -95,7 +95,7 @@ def write(model: Any, tokenizer: Any, out: Path) -> Path:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def adapter(config: Any) -> dict[str, Any]:
+def adapter(config: Any) -> dict:
     """Return the options of train.py that a peft.LoraConfig stands for.
 
     UsageError for what train.py does not have.
@@ -126,7 +126,7 @@ def adapter(config: Any) -> dict[str, Any]:
     }
 
 
-def several(functions: Any) -> list[Callable | str]:
+def several(functions: object) -> list[Callable | str]:
     """Return reward functions as a list; UsageError for none, and for a reward model."""
     found = functions if isinstance(functions, list | tuple) else [functions]
     if not found or None in found:

@@ -149,7 +149,7 @@ REASONS = {
 ABSENT = {name: sentence for sentence, names in REASONS.items() for name in names.split()}
 
 
-def taken(default: Any, ours: str) -> Any:
+def taken(default: object, ours: str) -> Any:
     """Return a field of MaxRLConfig: its default, and what it is called in train.py."""
     # The parsers of transformers and TRL pass all of `metadata` on to argparse.
     return field(default=default, metadata={"help": ours})
@@ -163,7 +163,7 @@ UNPARSED = (
 )
 
 
-def parsed(name: str, kind: Any) -> tuple:
+def parsed(name: str, kind: type) -> tuple:
     """Return a field that is there for TRL's parser, which reads command lines and YAML files."""
     # Without a value, an option on the command line is true.
     flag = {"nargs": "?", "const": True}
@@ -233,14 +233,14 @@ class MaxRLConfig(Further):
     num_generations_eval: int | None = taken(None, "--eval-samples")
     resume_from_checkpoint: str | None = taken(None, "--resume, from the newest checkpoint")
 
-    def __init__(self, output_dir: str | Path | None = None, **given: Any):
+    def __init__(self, output_dir: str | Path | None = None, **given: object):
         given["output_dir"] = "trainer_output" if output_dir is None else output_dir
         for name, value in given.items():
             # TRL's parser passes all fields.
             if value is not None or not hasattr(Further, name):
                 setattr(self, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Set an option as its type has it; UsageError for one that is not here."""
         if getattr(value, "shape", ()) != ():
             raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
@@ -251,11 +251,11 @@ class MaxRLConfig(Further):
         if name in KINDS:
             value = as_kind(name, KINDS[name], value)
         if name == "output_dir":
-            value = os.path.expanduser(value or "trainer_output")
+            value = os.path.expanduser(str(value or "trainer_output"))
         super().__setattr__(name, value)
 
     @property
-    def further(self) -> dict[str, Any]:
+    def further(self) -> dict:
         """The options that have train.py's names."""
         ours = Config.__dataclass_fields__.keys() - FIELDS.keys()
         return {name: value for name, value in vars(self).items() if name in ours}
@@ -266,7 +266,7 @@ FIELDS: dict[str, str] = {
     f.name: f.metadata["help"] for f in dataclasses.fields(MaxRLConfig) if "help" in f.metadata
 }
 # The type of each option. TRL's parser reads the annotations and knows fewer types.
-KINDS: dict[str, Any] = Config.__annotations__ | MaxRLConfig.__annotations__
+KINDS: dict = Config.__annotations__ | MaxRLConfig.__annotations__
 KINDS |= {
     "scale_rewards": str | bool,
     "fsdp": None | str | bool | list[str],
@@ -276,7 +276,7 @@ KINDS |= {
 OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
-def asks_nothing(name: str, value: Any) -> bool:
+def asks_nothing(name: str, value: object) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     if name == "model_init_kwargs" and isinstance(value, dict):
         # TRL's scripts fill it from ModelConfig; these are its defaults, and what is done anyway.

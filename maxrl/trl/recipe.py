@@ -110,7 +110,7 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
         for name, option in OPTIONS.items()
         if FIELDS[name] == option and getattr(args, name) is not None
     }
-    options: dict[str, Any] = dict(
+    options: dict = dict(
         estimator=chosen(args, "scale_rewards", ESTIMATORS),
         aggregation=chosen(args, "loss_type", AGGREGATIONS),
         reward_weights=args.reward_weights or (),

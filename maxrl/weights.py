@@ -1,5 +1,4 @@
-"""What an estimator weighs: the population weight w(p), with which its expected gradient is
-w(p) grad p.
+"""The weight w(p) of an estimator, whose expected gradient is w(p) grad p.
 
 `weight` is public as `maxrl.advantages.weight`.
 """

@@ -1,5 +1,6 @@
 """What the READMEs print runs as printed: Python, commands, options, recipes and links."""
 
+import ast
 import json
 import os
 import re
@@ -257,24 +258,33 @@ def test_two_tasks_in_one_run(warm, shell):
     assert row["rewards/disagreement/mean"] is None  # no prompt is of both kinds
 
 
+def the_map() -> str:
+    """Every file with the first line of its docstring, as maxrl/README.md has it."""
+    folders: dict[str, list[Path]] = {
+        "": [ROOT / f"{name}.py" for name in ("train", "eval", "sample")]
+    }
+    for file in sorted(ROOT.glob("maxrl/**/*.py")):
+        if file.name != "__init__.py":
+            folders.setdefault(f"{file.parent.relative_to(ROOT)}/", []).append(file)
+    lines = []
+    for folder, files in folders.items():
+        lines += [folder] if folder else []
+        for file in files:
+            first, *_ = ast.get_docstring(ast.parse(file.read_text())).splitlines()
+            lines.append(f"{'  ' if folder else ''}{file.name:22}".ljust(25) + first)
+    return "\n".join(lines)
+
+
 def test_the_map_has_every_file():
-    """The map names every file once, by a sentence, and the reading path is nine of them."""
+    """It is printed by `python -c "import test_readme; print(test_readme.the_map())"` in this
+    folder, and the reading path is nine of its files.
+    """
     plan = textwrap.dedent(section("The map").split("\n\n")[1])
-    named = []
-    folder = ""
-    for line in plan.splitlines():
-        path, _, sentence = line.strip().partition(" ")
-        if path.endswith("/"):
-            folder = path
-        else:
-            assert sentence.endswith("."), line
-            named.append(folder + path if line.startswith(" ") else path)
-    files = [ROOT / name for name in ("train.py", "eval.py", "sample.py")]
-    files += [file for file in ROOT.glob("maxrl/**/*.py") if file.name != "__init__.py"]
-    assert sorted(named) == sorted(file.relative_to(ROOT).as_posix() for file in files)
+    assert plan.strip() == the_map()
+    files = [ROOT / "train.py", *ROOT.glob("maxrl/**/*.py")]
     read = re.findall(r"(?m)^(\d)\. `([\w/.]+)`: ", PAGES["maxrl/README.md"])
     assert [number for number, _ in read] == list("123456789")
-    assert {file for _, file in read} <= set(named)
+    assert {file for _, file in read} <= {file.relative_to(ROOT).as_posix() for file in files}
 
 
 def test_the_numbers_stand_in_the_results():

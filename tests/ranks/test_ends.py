@@ -81,23 +81,13 @@ with cli.script("x.py"):
     assert done.stdout == ("begun\n" if "at_once" in ending else "begun\nbye\n")
 
 
-@pytest.mark.parametrize(
-    "line, said",
-    [
-        ('print("line", i)', ("line 0\n141\n", "")),
-        ('raise BrokenPipeError("of a worker")', ("1\n", "of a worker")),
-    ],
-)
-def test_a_reader_that_has_seen_enough(line, said, tmp_path):
-    """`sample.py RUN | head -1` ends without a word, as other programs do.
-
-    Other pipes that break are errors.
-    """
-    script = f"""
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """`sample.py RUN | head -1` ends without a word, as other programs do."""
+    script = """
 from maxrl.run import cli
 with cli.script("x.py", OSError):
     for i in range(100_000):
-        {line}
+        print("line", i)
 """
     (tmp_path / "x.py").write_text(script)
     command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
@@ -108,7 +98,8 @@ with cli.script("x.py", OSError):
         capture_output=True,
         text=True,
     )
-    assert done.stdout == said[0] and bool(done.stderr) == bool(said[1]) and said[1] in done.stderr
+    assert done.stdout == "line 0\n141\n"
+    assert not done.stderr
 
 
 SCRIPT = """

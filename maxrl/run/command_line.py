@@ -118,9 +118,9 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if asks_help:
         print(f"{about}\n\n{help_of(usual)}")
         return None
-    dry, gpus = given.pop("dry_run", False), given.pop("gpus", None)
-    if dry:
-        print(dry_run.dry_run(name, overridden(usual, given), 1 if gpus is None else gpus))
+    gpus = given.pop("gpus", 0)
+    if given.pop("dry_run", False):
+        print(dry_run.dry_run(name, overridden(usual, given), gpus or 1))
         return None
     if gpus:
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")

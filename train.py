@@ -16,9 +16,9 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 import math
 import sys
 
-import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
+from torch.optim import Optimizer
 
 from maxrl import build
 from maxrl.advantages import ADVANTAGES
@@ -47,7 +47,7 @@ def train(
     validation: Task | None,
     judge: Judge,
     policy: Learner,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
 ) -> None:
     """Algorithm 1, from the step after the run's newest checkpoint to the run's last step.
 
@@ -96,7 +96,7 @@ def train(
 def learn(
     cfg: Config,
     policy: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     rollouts: Responses,
     advantages: Tensor,
     step: int,
@@ -128,7 +128,7 @@ def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
 def update(
     cfg: Config,
     policy: Policy,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     stats: Metrics,
     step: int,
 ) -> Metrics:

@@ -30,7 +30,8 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
 from maxrl.config import Config
@@ -99,7 +100,7 @@ def check_intact(path: str | Path) -> None:
 
 def load_model(
     path: str | Path, intact: bool = False
-) -> tuple[torch.nn.Module, Tokenizer | None, list[int]]:
+) -> tuple[nn.Module, Tokenizer | None, list[int]]:
     """Load a checkpoint: the model in float32, its tokenizer and its stop tokens.
 
     path    a checkpoint directory, a run directory or a hub id; of a PEFT directory it is the base
@@ -172,7 +173,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def load_adapted(path: Path) -> tuple[torch.nn.Module, Tokenizer, list[int]]:
+def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
     """Do what `load_model` does for a PEFT directory."""
     try:
         model, _, stop = load_model(base_of(path))
@@ -215,7 +216,7 @@ def save(
     stop_tokens: Collection[int] = (),
     *,
     recipe: dict | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizer | None = None,
     state: dict | None = None,
     metrics: str | None = None,
 ) -> None:
@@ -318,9 +319,7 @@ def set_latest(run: str | Path, name: str) -> None:
     write_text(Path(run) / "latest", name + "\n")
 
 
-def optimizer_tensors(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Tensor]:
+def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return the optimizer's state by parameter, as NAME.exp_avg or NAME.momentum_buffer."""
     return {
         f"{name}.{key}": value.contiguous()
@@ -342,9 +341,7 @@ def one_sentence() -> Iterator[None]:
         ) from None
 
 
-def load_optimizer(
-    path: str | Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
+def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> None:
     """Give an optimizer the state in a checkpoint, on the devices of the parameters.
 
     FileNotFoundError without optimizer.safetensors; ValueError or KeyError if it is damaged, or not

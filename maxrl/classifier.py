@@ -200,7 +200,7 @@ class ClassifierPolicy:
 
     @torch.no_grad()
     def pass_rates(
-        self, task: Task, count: int, progress: Callable[[int], object] | None = None
+        self, task: Task, count: int, progress: Callable[[int], object] = int
     ) -> tuple[Tensor, Tensor]:
         """Return the pass rates (count,) of the first images and whether top-1 is right (count,).
 
@@ -220,8 +220,7 @@ class ClassifierPolicy:
                 logits = self.logits(examples.images)  # (B, C)
                 _, p, right = outcomes(logits, examples.labels)
                 results[:, list(positions)] = torch.stack([p, right.double()])
-                if progress:
-                    progress(len(positions))
+                progress(len(positions))
         self.model.train(training)
         p, right = distributed.sum_tensor(results)
         check_finite(p)

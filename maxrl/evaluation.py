@@ -26,7 +26,7 @@ def judge_samples(
     *,
     judge: Judge | None = None,
     seed: int = 0,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] = int,
     **sampling: Any,
 ) -> tuple[Tensor, Tensor | None, float]:
     """Sample and judge. The prompts are divided over the ranks, and every rank returns all results.
@@ -37,7 +37,7 @@ def judge_samples(
     samples   rollouts per prompt
     judge     judge(examples, rollouts) gives the rewards (default: task.rewards)
     seed      of the noise, which depends on (seed, position in `indices`, rollout, token)
-    progress  is called with the number of prompts after each wave
+    progress  is called with the number of prompts after each wave; `int` shows nothing
     sampling  temperature, top_k and top_p, if not those of training
 
     Returns
@@ -68,8 +68,7 @@ def judge_samples(
             votes = torch.from_numpy(majority_vote(answers, right)).to(results)
         counts = right.sum(1).where(verdicts == samples, -1)
         results[:, list(positions)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
-        if progress:
-            progress(len(positions))
+        progress(len(positions))
     counts, majority, sums, verdicts = distributed.sum_tensor(results)
     reward = float(sums.sum() / verdicts.sum())
     return counts.long(), majority if task.final else None, reward

@@ -22,7 +22,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.run import cli, setup
 from maxrl.run.directory import STOPPED, Run
 from maxrl.run.trackers import renamed
-from maxrl.trl.inputs import adapter, address, name_of, several, start
+from maxrl.trl.inputs import adapter, address, as_list, initial_checkpoint, name_of
 from maxrl.trl.log import history, means, underscored
 from maxrl.trl.options import ABSENT, WHY_NOT, MaxRLConfig
 from maxrl.trl.recipe import recipe
@@ -67,10 +67,10 @@ class MaxRLTrainer:
         self.policy: SequencePolicy | None = None
         self.begun = False  # whether train() has begun to change the policy
         self.given_tokenizer = processing_class
-        functions = several(reward_funcs)
+        functions = as_list(reward_funcs)
         device = "cpu" if self.args.use_cpu else "auto"
         _, world, self.device = distributed.setup(device, self.args.full_determinism)
-        init = start(model, processing_class, Path(self.args.output_dir), peft_config)
+        init = initial_checkpoint(model, processing_class, Path(self.args.output_dir), peft_config)
         files = self.load(init, train_dataset, eval_dataset)
         cfg = recipe(
             self.args,

@@ -69,7 +69,7 @@ class Rewards:
         directory: str | Path = ".",
         no_verdict: str = "group",
     ):
-        self.functions = named(functions)
+        self.functions = by_name(functions)
         self.weights = list(weights) or [1.0] * len(self.functions)
         self.errors = errors
         self.timeout = timeout
@@ -306,7 +306,7 @@ def awaited(coroutine: Coroutine) -> object:
         return pool.submit(asyncio.run, coroutine).result()
 
 
-def named(functions: Sequence[str | Callable]) -> dict[str, Callable]:
+def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
     """Return the functions by name, a second one of a name as name_2."""
     result: dict[str, Callable] = {}
     for function in functions:

@@ -28,7 +28,7 @@ READ = {
 }
 
 
-def start(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
+def initial_checkpoint(model: Any, tokenizer: Any, out: Path, peft_config: object = None) -> str:
     """Return the checkpoint that a run begins with.
 
     model        a directory, a hub id or a model of transformers
@@ -126,7 +126,7 @@ def adapter(config: Any) -> dict:
     }
 
 
-def several(functions: object) -> list[Callable | str]:
+def as_list(functions: object) -> list[Callable | str]:
     """Return reward functions as a list; UsageError for none, and for a reward model."""
     found = functions if isinstance(functions, list | tuple) else [functions]
     if not found or None in found:

@@ -5,7 +5,6 @@ The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has a
 
 import dataclasses
 import os
-import re
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
@@ -272,8 +271,6 @@ KINDS |= {
     "fsdp": None | str | bool | list[str],
     "resume_from_checkpoint": None | str | bool,
 }
-# The option of train.py that these words begin with, if there is one.
-OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
 def asks_nothing(name: str, value: object) -> bool:

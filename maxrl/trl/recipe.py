@@ -1,12 +1,13 @@
 """From TRL's options to those of train.py: the batch, the schedule, and other forms."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.trl.options import FIELDS, OPTIONS, MaxRLConfig
+from maxrl.trl.options import FIELDS, MaxRLConfig
 
 # Values that have other names in train.py.
 ESTIMATORS = {"mean": "maxrl", "group": "grpo", "none": "dr_grpo", True: "grpo", False: "dr_grpo"}
@@ -106,9 +107,9 @@ def recipe(args: MaxRLConfig, world: int, examples: int, validation: int, **fixe
     reported = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     # What only has another name.
     same = {
-        option[2:].replace("-", "_"): getattr(args, name)
-        for name, option in OPTIONS.items()
-        if FIELDS[name] == option and getattr(args, name) is not None
+        said[2:].replace("-", "_"): getattr(args, name)
+        for name, said in FIELDS.items()
+        if re.fullmatch(r"--[\w-]+", said) and getattr(args, name) is not None
     }
     options: dict = dict(
         estimator=chosen(args, "scale_rewards", ESTIMATORS),

@@ -110,11 +110,13 @@ class Task:
         """Return the verdict on each response, for a verifier that is faster in batches."""
         return [self.verify(response, example) for response, example in zip(responses, examples)]
 
-    def rewards(self, examples: Sequence[Example], rollouts: Rollouts) -> Tensor:
+    def rewards(self, examples: Any, rollouts: Any) -> Tensor:
         """Return the rewards (P_local, N) of rollouts, on their device.
 
-        Every response is decoded and verified.
+        Every response is decoded and verified; a classifier's draw has reward 1 if it is the label.
         """
+        if self.classes:
+            return (rollouts.drawn == examples.labels.to(rollouts.drawn.device)[:, None]).float()
         P, N = rollouts.lengths.shape
         responses = [response for group in self.responses(rollouts) for response in group]
         rewards = self.verify_all(responses, [example for example in examples for _ in range(N)])

@@ -15,11 +15,9 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from maxrl.errors import UsageError
 from maxrl.tasks.base import Example, ImageBatch, Task, open_set
@@ -154,11 +152,6 @@ class Images(Task):
         box = random_box(image.width, image.height, rng)
         pixels = np.asarray(image.resize(size, bilinear, box=box, reducing_gap=2.0))
         return pixels[:, ::-1] if rng.random() < 0.5 else pixels
-
-    def rewards(self, examples: ImageBatch, rollouts: Any) -> Tensor:  # type: ignore[override]
-        """Return 1 for a class drawn that is the label, otherwise 0, (P_local, N)."""
-        drawn = rollouts.drawn  # (P_local, N)
-        return (drawn == examples.labels.to(drawn.device)[:, None]).float()
 
     def show(self, response: str, example: Example) -> str:
         """The class drawn and the right one."""

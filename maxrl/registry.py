@@ -154,12 +154,15 @@ def own(name: str, formula):
             raise RewardError(
                 f"the estimator {name} raised {type(error).__name__}: {error}"
             ) from None
-        same = isinstance(advantages, Tensor) and advantages.shape == rewards.shape
-        if not same or not advantages.isfinite().all():
-            raise RewardError(
-                f"the estimator {name} must return finite advantages of the rewards' shape (P, N), "
-                f"not {advantages!r:.200} for {rewards!r:.200}"
-            )
+        wanted = f"the estimator {name} must return finite advantages of the rewards' shape (P, N)"
+        if not isinstance(advantages, Tensor):
+            raise RewardError(f"{wanted}, not {type(advantages).__name__}")
+        if advantages.shape != rewards.shape:
+            raise RewardError(f"{wanted}, not {tuple(advantages.shape)}")
+        bad = (~advantages.isfinite()).any(dim=1)  # (P,)
+        if bad.any():
+            group = f"{advantages[bad][0].tolist()} for the rewards {rewards[bad][0].tolist()}"
+            raise RewardError(f"{wanted}, not {group}")
         return advantages.to(rewards)
 
     checked.__name__ = name

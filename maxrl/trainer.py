@@ -107,6 +107,9 @@ class MaxRLTrainer:
         cfg = Config(task="prompts", task_options=data, init=init, max_prompt=limit)
         self.task = setup.load(cfg, "train")
         self.validation = None if validation is None else setup.load(cfg, "validation")
+        template = checkpoint.load_tokenizer(init).chat_template
+        if self.task and isinstance(self.task[0].prompt, list) and template is None:
+            raise UsageError("chat messages need a chat template, and the tokenizer has none")
         return {split: rows for split, rows in data.items() if isinstance(rows, str)}
 
     @property

@@ -56,6 +56,11 @@ Source = tuple[list[str], list[Path], dict[str, int], dict[str, Iterable[Row]]]
 
 
 def class_folders(directory: Path) -> list[str]:
+    if not directory.is_dir():
+        raise UsageError(
+            f"there is no {directory}: --source needs train/ and val/ with class folders; ImageNet "
+            "is at https://image-net.org"
+        )
     folders = [entry for entry in directory.iterdir() if entry.is_dir()]
     return sorted(entry.name for entry in folders if not entry.name.startswith("."))
 

@@ -311,6 +311,11 @@ def by_name(functions: Sequence[str | Callable]) -> dict[str, Callable]:
     result: dict[str, Callable] = {}
     for function in functions:
         if isinstance(function, str):
+            if ":" not in function and function not in READY:
+                raise UsageError(
+                    f"--reward {function} is not written package.module:name or FILE.py:name, and "
+                    f"is none of {', '.join(READY)}"
+                )
             function = READY.get(function) or imported(function, "--reward")
         if not callable(function) or isinstance(function, type):
             raise UsageError(

@@ -40,6 +40,8 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
         refusing(f"task {name}: ", TypeError, ValueError),
     ):
         task = constructor(split=split, **options)
+        if isinstance(task.stop_tokens, str):
+            raise ValueError(f"stop_tokens = {task.stop_tokens!r} must be a list of texts")
         if len(task) and not task.classes:
             example_of(task, 0)
         return task

@@ -215,6 +215,8 @@ class Maze(Task):
     equally_long = True
 
     def __init__(self, split: str = "train", size: int = 17, directory: str | Path | None = None):
+        if size < 5 or size % 2 == 0:
+            raise ValueError(f"the size of a maze must be an odd number of at least 5, got {size}")
         make = f"data.maze.prepare --size {size}"
         name = f"{split}.npy"
         folder, info = open_set(directory or f"maze/{size}x{size}", make, (name,))

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NoReturn
 
 import torch.distributed as dist
@@ -134,28 +134,24 @@ def leave(code: int, at_once: bool = False, spared: Collection = ()) -> NoReturn
 end = os._exit
 
 
-class Unfailing:
-    """A stream that is silent if it cannot be written to: the disk is full, or nobody reads it."""
+def unfailing(method: Callable) -> Callable:
+    """Return a stream's method that is silent where it would raise OSError."""
 
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __getattr__(self, name: str):
-        return getattr(self.stream, name)
-
-    def write(self, text: str) -> int:
+    def call(*given: str):
         with contextlib.suppress(OSError):
-            return self.stream.write(text)
-        return len(text)
+            method(*given)
 
-    def flush(self):
-        with contextlib.suppress(OSError):
-            self.stream.flush()
+    return call
 
 
 def never_fail():
-    """Keep a program running if its standard output or error cannot be written to."""
+    """Keep a program running if its standard output or error cannot be written to.
+
+    The disk may be full, or nobody reads it any more.
+    """
     for name in ("stdout", "stderr"):
         # A stream that was closed when the program started is None.
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
-        setattr(sys, name, Unfailing(stream))
+        stream.write = unfailing(stream.write)
+        stream.flush = unfailing(stream.flush)
+        setattr(sys, name, stream)

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from maxrl.errors import UsageError
@@ -95,30 +96,25 @@ class Worker:
         self.socket.close()
 
 
+@dataclass(eq=False)
 class Pool:
-    """At most `size` workers, which start when they are needed and end with this process.
+    """At most `size` workers, which start when they are needed and end with this process."""
 
-    package   the package that the work needs, for error messages
-    module    has the function `work`
-    test      arguments and result of a request that every new worker must answer rightly
-    """
+    package: str  # that the work needs, for error messages
+    module: str  # has the function `work`
+    test: tuple[list, object]  # arguments and result of what every new worker must answer rightly
+    size: int = 1
 
-    places: queue.LifoQueue[Worker | None]
-
-    def __init__(self, package: str, module: str, test: tuple[list, object], size: int = 1):
-        self.package = package
-        self.module = module
-        self.test = test
-        self.size = size
+    def __post_init__(self):
         self.faults: list[type[SandboxError]] = []  # since somebody took them
         self.forget()
         # After a fork two processes would read from the same sockets.
         os.register_at_fork(after_in_child=self.forget)
 
-    def forget(self):
+    def forget(self) -> None:
         """Drop all workers, which end when nobody else holds their sockets."""
         # The worker used last comes first, so that few are started.
-        self.places = queue.LifoQueue()
+        self.places: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(self.size):
             self.places.put(None)
 

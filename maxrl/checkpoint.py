@@ -164,7 +164,9 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         return load_file(file)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
 
 

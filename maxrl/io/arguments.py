@@ -116,12 +116,11 @@ def parse(kind: type, text: str) -> object:
     if typing.get_origin(kind) is tuple:
         item, *_ = typing.get_args(kind)
         return tuple(parse(item, part) for part in text.split(","))
-    if kind is str:
-        return text
-    value = guess(text)
     try:
-        return value if kind is object else fitted(kind, value)
-    except TypeError:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return guess(text) if kind is object else kind(text)
+    except (ValueError, KeyError):
         wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 

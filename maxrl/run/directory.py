@@ -1,7 +1,7 @@
 """A run directory: who may write to it, how a run resumes from it, and when a run saves or stops.
 
 maxrl/checkpoint.py lists the files, and maxrl/io/files.py makes sure that each of them is
-complete. The lock of a run is that of its file `lock`, which stays.
+complete. During a run there is also a file `lock`.
 """
 
 import contextlib
@@ -91,6 +91,7 @@ class Run:
     def acquire(self) -> Path | None:
         """Take the directory for this run; return its newest intact checkpoint, if there is one."""
         run = self.path
+        self.made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         self.lock = lock(run)
         HELD.add(run.resolve())
@@ -285,11 +286,15 @@ class Run:
         self.ending.close()
 
     def release(self):
-        """Give the directory back."""
+        """Give the directory back; remove what acquire() made if it is still empty."""
         if self.lock:
+            (self.path / "lock").unlink(missing_ok=True)
             HELD.discard(self.path.resolve())
             self.lock.close()
             self.lock = None
+            with contextlib.suppress(OSError):
+                for folder in self.made:
+                    folder.rmdir()
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -336,6 +341,10 @@ def lock(run: Path) -> TextIO:
         ) from None
     except OSError as error:
         say(f"{run}: no file locks here ({error.strerror}), so a second run would not be noticed")
+    # The run that held it has ended in the meantime and removed it.
+    if not os.fstat(file.fileno()).st_nlink:
+        file.close()
+        return lock(run)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     file.flush()

@@ -94,16 +94,16 @@ def evaluate_if_due(
     """Return the metrics of the recipe's evaluation, or nothing if none is due after this step."""
     if task is None or not cfg.evaluates(step):
         return {}
-    assert judge.validation is not None
     return evaluate(cfg, policy, task, judge.validation)
 
 
-def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge) -> Metrics:
+def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge | None) -> Metrics:
     """Return the metrics of the recipe's evaluation of a task, with the rewards of its judge."""
     prompts = min(cfg.eval_prompts, len(task))
     if isinstance(policy, ClassifierPolicy):
         found = policy.evaluate(task, prompts, cfg.eval_k)
     else:
+        assert judge is not None and judge.verdicts is not None, "responses are judged"
         counts, _, reward = judge_samples(
             policy,
             task,
@@ -114,6 +114,5 @@ def evaluate(cfg: Config, policy: Learner, task: Task, judge: Judge) -> Metrics:
             top_p=cfg.eval_top_p,
         )
         found = pass_at_ks(counts, cfg.eval_samples, cfg.eval_k) | {"reward": reward}
-        assert judge.verdicts is not None
         found |= judge.verdicts.means()
     return {f"eval/{name}": value for name, value in found.items()}

@@ -179,10 +179,11 @@ class MaxRLTrainer:
 
     def evaluate(self) -> dict[str, float]:
         """Return eval_pass@k and mean rewards of the eval_dataset, which log_history gets too."""
-        judge = self.judge.validation
-        if self.validation is None or judge is None:
+        if self.validation is None:
             raise UsageError("evaluate() needs an eval_dataset")
-        found = evaluation.evaluate(self.cfg, self.started(), self.validation, judge)
+        found = evaluation.evaluate(
+            self.cfg, self.started(), self.validation, self.judge.validation
+        )
         metrics = underscored(found)
         now = {"step": self.state.global_step, "epoch": self.state.epoch}
         self.state.log_history.append(metrics | now)

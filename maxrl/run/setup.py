@@ -147,7 +147,21 @@ def check(cfg: Config, task: Task, world: int) -> Config:
         with refusing(f"--estimator {cfg.estimator}: ", KeyError, TypeError, ValueError):
             ADVANTAGES[cfg.estimator] = find(cfg.estimator)
     check_estimation(cfg)
-    check_kind(cfg, bool(task.classes))
+    classifier = bool(task.classes)
+    if classifier and len(cfg.rollouts) > 1:
+        raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
+    # So that no option is silently ignored.
+    for name in sorted(LANGUAGE) if classifier else ():
+        value = getattr(cfg, name)
+        if value != getattr(Config, name):
+            raise UsageError(
+                f"--{dashed(name)} {value} means nothing to a classifier: leave it out"
+            )
+    if cfg.eval_every and classifier != (cfg.eval_samples == 0):
+        raise UsageError(
+            f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
+            "and at least the largest --eval-k for a language model"
+        )
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.
@@ -179,23 +193,6 @@ def check_estimation(cfg: Config):
         raise UsageError(
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
-        )
-
-
-def check_kind(cfg: Config, classifier: bool):
-    """Refuse options that mean nothing to a classifier, so that none is silently ignored."""
-    if classifier and len(cfg.rollouts) > 1:
-        raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
-    for name in sorted(LANGUAGE) if classifier else ():
-        value = getattr(cfg, name)
-        if value != getattr(Config, name):
-            raise UsageError(
-                f"--{dashed(name)} {value} means nothing to a classifier: leave it out"
-            )
-    if cfg.eval_every and classifier != (cfg.eval_samples == 0):
-        raise UsageError(
-            f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
-            "and at least the largest --eval-k for a language model"
         )
 
 

@@ -31,14 +31,6 @@ def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
     return by_name(results, value)
 
 
-def per_prompt(results: dict, ks: Sequence[int]) -> dict[int, dict[str, np.ndarray]]:
-    """Return {k: {name: pass@k of every prompt, (P,), averaged over seeds}}."""
-    found = coverage(results, ks)
-    return {
-        k: {name: values.mean(0)[:, i] for name, values in found.items()} for i, k in enumerate(ks)
-    }
-
-
 def powers(results: dict) -> list[int]:
     """Return k = 1, 2, 4, ... up to the number of samples, or of classes."""
     return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
@@ -46,27 +38,26 @@ def powers(results: dict) -> list[int]:
 
 def print_table(results: dict, passes: Sequence[int], against: str):
     """Print pass@k and majority vote with standard errors over prompts, and paired differences."""
-    n = results["samples"]
-    passed = per_prompt(results, passes)
-    values = {f"pass@{k}": rates for k, rates in passed.items()}
-    for column, field in (("top-1", "top1"), (f"maj@{n}", "majority")):
+    solved = {name: seeds.mean(0) for name, seeds in coverage(results, passes).items()}  # (P, M)
+    columns: dict[str, dict] = {}
+    for i, k in enumerate(passes):
+        columns[f"pass@{k}"] = {name: rates[:, i] for name, rates in solved.items()}
+    for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
         if field in results["checkpoints"][0]:
             found = by_name(results, itemgetter(field))
-            values[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-    names = list(passed[passes[0]])
-    width = max(map(len, names)) + 2
+            columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
+    width = max(map(len, solved)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
-    print(" " * width + "".join(f"{column:^20}" for column in values))
-    for name in names:
-        print_row(name, width, [rates[name] for rates in values.values()], ".3f")
-    if len(names) > 1:
+    print(" " * width + "".join(f"{column:^20}" for column in columns))
+    for name in solved:
+        print_row(name, width, [rates[name] for rates in columns.values()], ".3f")
+    if len(solved) > 1:
         print(f"{against} minus each, paired over prompts")
-        for name in names:
-            if name != against:
-                differences = [rates[against] - rates[name] for rates in values.values()]
-                print_row(name, width, differences, "+.3f")
+        for name in filter(against.__ne__, solved):
+            differences = [rates[against] - rates[name] for rates in columns.values()]
+            print_row(name, width, differences, "+.3f")
         for k in passes:
-            print(in_words(k, passed[k], against))
+            print(in_words(k, columns[f"pass@{k}"], against))
         print(in_samples(results, max(passes), against))
 
 

@@ -100,6 +100,11 @@ class Images(Task):
         size: int = 224,
         augment: bool = True,
     ):
+        if type(size) is not int or size < 1 or type(augment) is not bool:
+            raise ValueError(
+                "size must be a whole number of at least 1 and augment true or false, got "
+                f"{size!r} and {augment!r}"
+            )
         name = "glyphs" if "glyphs" in Path(directory).parts else "imagenet"
         folder, info = open_set(directory, f"data.{name}.prepare", (f"{split}-",))
         counts = info["counts"]

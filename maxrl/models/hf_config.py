@@ -131,4 +131,6 @@ def read_rope(config: dict) -> Rope:
     for name in TYPES[kind]:
         if not asked.get(name):
             raise ValueError(f"config.json asks for rope_type {kind!r} without {name}")
+    if not {type(value) for value in asked.values()} <= {int, float}:
+        raise ValueError(f"config.json asks for rotary positions {asked!r:.80}, not of numbers")
     return Rope(rope_type=kind, **asked)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from maxrl.run import grid
+from maxrl import grid
 from maxrl.run.directory import SIGNALS, STOPPED
 from results.lab import __main__ as lab
 from results.lab import data, intervals, keep

@@ -14,7 +14,6 @@ import pytest
 import torch
 from conftest import ROOT
 
-from maxrl import grid
 from maxrl.advantages import ADVANTAGES
 from maxrl.run import command_line
 from results.lab import __main__ as lab

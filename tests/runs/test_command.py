@@ -10,7 +10,6 @@ import pytest
 from conftest import ROOT
 
 from maxrl import __main__ as command
-from maxrl.run import cli
 
 
 @pytest.fixture
@@ -117,14 +116,3 @@ def test_code_in_the_current_directory_is_not_run(run_installed, tmp_path, name)
         (tmp_path / f"{module}.py").write_text("open('mark', 'w')")
     run_installed(name, ".")
     assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize("place", ["elsewhere", "clone"])
-def test_hints_hold_where_a_run_was_started(tmp_path, monkeypatch, place):
-    """The next command, from a directory outside the clone and from the clone itself."""
-    monkeypatch.chdir(ROOT if place == "clone" else tmp_path)
-    hint = " ".join(cli.module("maxrl.report"))
-    command = hint.replace("python ", f"{sys.executable} ", 1)
-    bare = {"PATH": "/usr/bin:/bin"}
-    shown = subprocess.run(f"{command} --help", shell=True, env=bare, capture_output=True)
-    assert shown.returncode == 0, shown

@@ -11,7 +11,7 @@ TABLE = """
 train.py nothing | no recipe is called 'nothing' | maze17_sft
 train.py tiny --prompts many | --prompts: 'many' cannot be read: expected int
 train.py tiny --lr fast | --lr: 'fast' cannot be read: expected float
-train.py tiny --betas 0.9;0.95 | expected float values separated by commas
+train.py tiny --betas 0.9;0.95 | expected float
 train.py tiny --eval-k 1 8 | 8 is not an option; lists are written with commas
 train.py tiny --zero-reward-at-limit yes | expected true or false
 train.py tiny --prompts | --prompts: expected one argument
@@ -19,14 +19,12 @@ train.py tiny --prompts --lr 1 | --prompts: expected one argument
 train.py tiny 8 | 8 is not an option
 train.py tiny --prompt 8 | --prompt is not an option; did you mean --prompts
 train.py tiny --eval_k 1 | did you mean --eval-k
-train.py tiny --config run.yaml | RUN/recipe.json
-train.py tiny --early-stopping 3 | did you mean --stop-at-pass?
 train.py tiny --model x | --model is not an option
 train.py tiny --task_options x | is not an option
 train.py tiny --optimizer.lr x | --optimizer.lr is not an option
 train.py tiny --prompts 0 | --prompts 0 must be above 0
 train.py tiny --rollouts 8,0 | --rollouts 0 must be above 0
-train.py tiny --rollouts 1e1,2 | expected int values separated by commas
+train.py tiny --rollouts 1e1,2 | expected int
 train.py tiny --steps 9223372036854775807 | --steps 9223372036854775807 must be at most
 train.py tiny --eval-samples 2147483648 | --eval-samples 2147483648 must be at most
 train.py tiny --prompts 99999999 | --prompts 99999999 must be at most
@@ -46,8 +44,6 @@ train.py tiny --betas 0.9 | --betas takes two numbers
 train.py tiny --betas 1.0,0.9 | two numbers in [0, 1), not 1.0,0.9
 train.py tiny --momentum 1 | --momentum 1.0 must lie in [0, 1)
 train.py tiny --beta 0.1 | --beta 0.1 needs --init
-train.py tiny --lora-alpha 1 | --lora-alpha means nothing without --lora-rank
-train.py tiny --lora-projections q_proj | --lora-projections means nothing without --lora-rank
 train.py tiny --eval-k 0,8 | --eval-k 0 must be above 0
 train.py tiny --eval-every 1 --eval-prompts 0 | --eval-prompts 0 must be above 0
 train.py tiny --eval-every 1 --eval-k 128 | needs at least as many --eval-samples
@@ -65,7 +61,7 @@ train.py tiny --estimator maxrl --rollouts 1,1,2 | maxrl_success or maxrl_rare
 train.py tiny --estimator grpo --rollouts 1,1,2 | grpo
 train.py tiny --estimator maxrl_rare --rollouts 1,1,2 --estimator.order 2 | order
 train.py tiny --estimator maxrl_success --rollouts 1,1 --allow-fractional true | allow_fractional
-train.py tiny --rollouts 4,x | --rollouts: '4,x'
+train.py tiny --rollouts 4,x | --rollouts: 'x'
 train.py tiny --task mazes | task 'mazes' is unknown
 train.py tiny --task nosuch:Thing | cannot be imported
 train.py tiny --task maxrl.tasks.maze:Thing | has no function or class Thing

@@ -12,7 +12,7 @@ from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_ma
 CLEAR = 2
 
 
-def by_name(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
+def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
     """Return {name: value(row)}, stacked over the checkpoints (seeds) of that name."""
     found: dict[str, list] = {}
     for row in results["checkpoints"]:
@@ -28,7 +28,7 @@ def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
             return exact_pass_at_k(np.array(row["pass_rates"])[:, None], ks)
         return pass_at_k(results["samples"], np.array(row["counts"])[:, None], ks)
 
-    return by_name(results, value)
+    return over_seeds(results, value)
 
 
 def powers(results: dict) -> list[int]:
@@ -44,7 +44,7 @@ def print_table(results: dict, passes: Sequence[int], against: str):
         columns[f"pass@{k}"] = {name: rates[:, i] for name, rates in solved.items()}
     for column, field in (("top-1", "top1"), (f"maj@{results['samples']}", "majority")):
         if field in results["checkpoints"][0]:
-            found = by_name(results, itemgetter(field))
+            found = over_seeds(results, itemgetter(field))
             columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
     width = max(map(len, solved)) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")

@@ -180,7 +180,12 @@ def main(arguments: list[str]) -> int:
     return run_all([*TRAIN, recipe], product(recipe, options), folder, slots)
 
 
-if __name__ == "__main__":
+def script(arguments: list[str]):
+    """Entry point of `python -m maxrl.grid`."""
     with cli.script("maxrl.grid", OSError):
-        if code := main(sys.argv[1:]):
+        if code := main(arguments):
             cli.leave(code)
+
+
+if __name__ == "__main__":
+    script(sys.argv[1:])

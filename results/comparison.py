@@ -70,4 +70,4 @@ def tables():
     rows = {row: merged([found[name] for name in names]) for row, names in MERGED.items()}
     leads("MaxRL minus GRPO", COLUMNS, rows)
     rows = {name: merged([setting]) for name, setting in found.items()}
-    leads("MaxRL minus GRPO, test", COLUMNS, rows)
+    leads("MaxRL minus GRPO, test", COLUMNS, rows, numbered=True)

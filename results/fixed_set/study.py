@@ -7,11 +7,10 @@ five epochs before, on the fixed mazes themselves.
 import numpy as np
 
 from maxrl.run.table import coverage
-from results.lab.data import evaluations, means, paired, paper, runs, tested
+from results.lab.data import evaluations, paired, paper, runs, tested
 from results.lab.figures import pair, seed_curves, seeds_said
-from results.lab.intervals import interval
 from results.lab.runs import evaluation, product, seed_models
-from results.lab.tables import METHODS, differences, levels, over_blocks, summary, table
+from results.lab.tables import METHODS, differences, levels, over_blocks, table
 
 KS = (1, 8, 64)
 # Between evaluations: epochs and steps; and the steps of a kept row.
@@ -54,29 +53,6 @@ def validation(found: dict, k: int) -> dict[str, np.ndarray]:
     return curves
 
 
-def in_training(found: dict) -> dict[str, np.ndarray]:
-    """{method: pass@1 in training between evaluations, (seeds, evaluations - 1)}."""
-    curves = {}
-    for method, seeds in found.items():
-        curves[method] = np.array([means(rows, "reward", BLOCK) for rows in seeds.values()])
-    return curves
-
-
-def memory(training: dict, held_out: dict):
-    """Training pass@1 on the fixed mazes, and how far above validation it is."""
-    rows = []
-    for i in range(training["maxrl"].shape[1]):
-        cells = [interval(values[:, i]) for values in training.values()]
-        for method, values in training.items():
-            # Validation at both ends of the same epochs.
-            gap = values[:, i] - held_out[method][:, i : i + 2].mean(1)
-            cells.append(interval(gap, "+"))
-        rows.append([f"{EVERY * i}-{EVERY * (i + 1)}", *cells])
-    names = [f"{name}: training pass@1" for name in METHODS.values()]
-    names += [f"{name}: minus validation" for name in METHODS.values()]
-    table(["epochs", *names], rows)
-
-
 def best_epochs(curves: dict):
     """When each run was best at one try, and what it lost since."""
     rows = []
@@ -88,21 +64,6 @@ def best_epochs(curves: dict):
     table(["run", "best pass@1, validation", "epoch", "last"], rows)
 
 
-def never_repeated(ones: dict):
-    """The runs of mazes from the same bases at the same steps, whose mazes never repeat, minus
-    validation here: steps 400 to 480, epochs 50 to 60."""
-    fresh = runs("mazes", "strong/", "-lr1e-4", 480)
-    gaps = {}
-    for method in METHODS:
-        late = [fresh[method][seed][400 // KEPT : 480 // KEPT] for seed in SEEDS]
-        there = np.array([[row["reward"] for row in rows] for rows in late]).mean(1)
-        gaps[method] = there - ones[method][:, -3:].mean(1)
-    gaps["GRPO minus MaxRL"] = gaps["grpo"] - gaps["maxrl"]
-    gaps["GRPO minus RLOO"] = gaps["grpo"] - gaps["rloo"]
-    columns = [METHODS.get(name, name) for name in gaps]
-    summary("mean over seeds, 95 %", columns, {"fresh minus here": gaps.values()}, "+")
-
-
 def tables():
     found = kept()
     held_out = {k: validation(found, k) for k in KS}
@@ -110,8 +71,6 @@ def tables():
         epochs = range(0, EVERY * curves["maxrl"].shape[1], EVERY)
         over_blocks(f"epoch, validation pass@{k}", curves, epochs)
     best_epochs(held_out[1])
-    memory(in_training(found), held_out[1])
-    never_repeated(held_out[1])
     ks = [1, 8, 64, 256]
     passed = coverage(tested("fixed_set/test.json"), ks)
     levels(passed, ks, found)

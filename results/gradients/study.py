@@ -1,14 +1,12 @@
 """The exact oracle (oracle.py), and gradient norms of language models (norms.py)."""
 
-from results.gradients.curves import FIGURES, NAMES, ROLLOUTS, SCATTERS, error, gradient
+from results.gradients.curves import FIGURES, NAMES, gradient
 from results.lab.data import read_json
 from results.lab.intervals import interval
 from results.lab.tables import table
 
 __all__ = ["FIGURES"]
 SHOWN = (2, 8, 32, 128, 512, 2048)
-BUDGETS = (256, 2048, 16384)
-ORDERS = {N: [2**i for i in range(N.bit_length())] for N in (16, 64, 256)}
 RUNS: dict[str, dict] = {}
 MEASURE = "results/gradients/norms.py"
 MAZES = "--split validation --samples 128 --prompts 256"
@@ -30,44 +28,6 @@ def by_rollouts(key: str, digits: int):
     table(["method", *(f"N = {N}" for N in SHOWN)], lines)
 
 
-def best_group(method: str, budget: int, scatter: int) -> str:
-    """Into groups of which size are so many rollouts a prompt best divided? The error, and that
-    N."""
-    found = {}
-    for N in ROLLOUTS:
-        if budget >= N:
-            found[N] = error(gradient(method, N, scatter=scatter), N, budget).mean()
-    best = min(found, key=found.get)
-    return f"{found[best]:.3f} (N = {best})"
-
-
-def more_scatter():
-    """The error of one group of N, and the best N for a budget, where the scores scatter more."""
-    lines = []
-    for scatter in SCATTERS:
-        for method in ("rloo", "grpo", "maxrl"):
-            cells = [
-                f"{gradient(method, N, scatter=scatter)['error'].mean():.3f}" for N in SHOWN[1:]
-            ]
-            cells += [best_group(method, budget, scatter) for budget in BUDGETS]
-            lines.append([f"x {scatter}", NAMES[method], *cells])
-    columns = [f"N = {N}" for N in SHOWN[1:]] + [f"best for {budget:,}" for budget in BUDGETS]
-    table(["scatter", "method", *columns], lines)
-
-
-def orders():
-    """The path from RLOO to maximum likelihood with the same rollouts."""
-    lines = []
-    for N, some in ORDERS.items():
-        for T in some:
-            found = gradient("maxrl_order", N, T)
-            cells = [interval(found[key]) for key in ("cosine", "length")]
-            cells += [interval(found["needed"], digits=0), interval(found["error"])]
-            lines.append([N, T, *cells])
-    columns = ("cosine", "length", "rollouts until noise = signal", "error of one group")
-    table(["N", "order T", *columns], lines)
-
-
 def tables():
     results = read_json("gradients/oracle.json")
     policies = len(results["policies"])
@@ -80,5 +40,3 @@ def tables():
     ):
         print(f"\n{title}")
         by_rollouts(key, digits)
-    orders()
-    more_scatter()

@@ -1,16 +1,12 @@
 """Figures 2, 8 and 9 on drawn images: 200 and 1,000 classes."""
 
-from pathlib import Path
-
 import numpy as np
 
-from maxrl.plots import called
 from maxrl.run.table import over_seeds
 from results.lab.data import class_means, class_runs, paper, read_json
 from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
-from results.lab.intervals import interval
 from results.lab.runs import evaluation, product, seed_models, sized
-from results.lab.tables import behind, class_levels, lost, table
+from results.lab.tables import behind, class_levels, lost
 
 FEW = ("supervised", "maxrl-1024", "maxrl-128", "maxrl-16", "grpo-1024", "reinforce_mean-1024")
 METHODS = (
@@ -76,11 +72,6 @@ TESTED = {
 TESTS = {
     file: evaluation(f"{SPLIT} {ks}", models, seed=SEEDS) for file, (models, ks) in TESTED.items()
 }
-TESTS["200-rates.json"] = evaluation(
-    "--split validation --k 1,25",
-    {name: f"images/200/seed100/{name}-lr{{rate}}" for name in FEW},
-    rate=RATES["200"],
-)
 MEANS = {"200-ratio-test.json"}
 NORMS = {}
 for rollouts in ("1024", "128", "16"):
@@ -94,37 +85,6 @@ for rollouts in ("1024", "128", "16"):
 TESTS |= NORMS
 
 
-def rates1000():
-    """pass@1 of cross-entropy after the last step, at every rate."""
-    found = class_runs("images", "1000/seed100/supervised-lr")
-    ends = [f"{found[str(rate)]['pass@1'][-1]:.3f}" for rate in RATES["1000"]]
-    rows = [["cross-entropy", *ends]]
-    table(["1,000 classes, seed 100, validation pass@1 at rate", *RATES["1000"]], rows)
-
-
-def rates200():
-    """pass@1 of every method after the last step, at every rate."""
-    found: dict[str, dict] = {}
-    for row in read_json("images/200-rates.json")["checkpoints"]:
-        method, _, rate = Path(row["path"]).parts[-2].rpartition("-lr")
-        found.setdefault(method, {})[float(rate)] = f"{np.mean(row['pass_rates']):.3f}"
-    rows = []
-    for method, tried in found.items():
-        rows.append([called(method), *(tried[rate] for rate in RATES["200"])])
-    table(["200 classes, seed 100, validation pass@1 at rate", *RATES["200"]], rows)
-
-
-def against_the_paper(found: dict):
-    """What each method reaches of cross-entropy's pass@1, here and in the paper."""
-    published = {name: y[-1] for name, (_, y) in both("pass@1").items()}
-    rows = []
-    for name in METHODS[1:]:
-        ours = interval(found[name][0] / found["supervised"][0])
-        method = "reinforce-1024" if name.startswith("reinforce") else name
-        rows.append([called(name), ours, f"{published[method] / published['supervised']:.3f}"])
-    table(["share of cross-entropy's pass@1", "ours", "the paper's"], rows)
-
-
 def norms() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """{method: pass rates and gradient norms (images of all seeds,)} after 1,000 steps."""
     found = {}
@@ -136,34 +96,11 @@ def norms() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-def norm_table():
-    """Medians of the gradient norms in bins of the pass rate, each model's under its own objective,
-    and the paper's."""
-    ours = norms()
-    published = {name: paper(8)["medians"][name] for name in ("supervised", "maxrl", "grpo")}
-    rows = []
-    for low, high in zip(BINS, BINS[1:]):
-        cells = []
-        for name in METHODS:
-            p, norm = ours[name]
-            inside = (p > low) & (p <= high)
-            cells.append(f"{np.median(norm[inside]):.3g} ({inside.sum()})" if inside.sum() else "")
-        for x, y in published.values():
-            inside = (x > low) & (x <= high)
-            cells.append(f"{y[inside][0]:.3g}" if inside.sum() else "")
-        rows.append([f"{high:g}", *cells])
-    names = [*map(called, METHODS), *(f"paper: {called(name)}" for name in published)]
-    table(["step 1,000: pass rate up to", *names], rows)
-
-
 def tables():
-    rates1000()
-    rates200()
     minus = "cross-entropy minus, 95 % over seeds"
     found = class_means("images/1000-test.json", (1, 128))
     class_levels("1,000 classes, test", found, METHODS, 128)
     behind(minus, found, METHODS[1:], 128)
-    against_the_paper(found)
     lost("images/1000-test.json", METHODS)
     longer = class_means("images/longer-test.json", (1, 128))
     class_levels("8,000 steps, test", longer, longer, 128)
@@ -176,7 +113,6 @@ def tables():
     ):
         few = class_means(f"images/{file}", (1, 25))
         class_levels(title, few, few, 25)
-    norm_table()
 
 
 def both(key: str) -> dict:

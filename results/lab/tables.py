@@ -31,13 +31,17 @@ def summary(title: str, columns: Iterable, rows: dict, sign: str = "", cell=inte
     table([title, *columns], lines)
 
 
-def leads(title: str, columns: Iterable, rows: dict):
+def leads(title: str, columns: Iterable, rows: dict, numbered: bool = False):
     """Differences {name: (columns, seeds)}, and on how many seeds they are above 0."""
     heads = [head for column in columns for head in (column, "ahead on")]
     lines = []
     for name, gaps in rows.items():
         cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
         lines.append([name, *cells])
+    if numbered:
+        heads = [title, *heads]
+        title = "row"
+        lines = [[number, *line] for number, line in enumerate(lines, 1)]
     table([title, *heads], lines)
 
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from maxrl.plots import over_steps, smooth
 from maxrl.run.table import coverage
 from results.lab.data import means, paper, runs, tested
-from results.lab.figures import SOLVED, coverage_curves, curve, level, panel, seed_curves
+from results.lab.figures import SOLVED, curve, level, panel
 from results.lab.intervals import with_error
 from results.lab.runs import evaluation, product
 from results.lab.tables import METHODS, pass_columns, summary, table
@@ -112,39 +111,6 @@ def tables():
     on_test()
 
 
-def figure17_base() -> dict:
-    """The bases beside the paper's, and the warm-ups that led there."""
-    tests = [coverage_curves(tested(file))[0] for file in BASES]
-    known = paper_base()
-    lines = [
-        seed_curves("base", tests[0]["x"], [one["y"] for one in tests]),
-        curve("base", list(known), list(known.values()), paper=True, points=True, unnamed=True),
-    ]
-    axes = {"xscale": "log", "ylim": (0, 1)}
-    panels = [panel("ours, points: the paper's; full size", "k", "pass@k", lines, **axes)]
-    warm_ups = runs("maze17", "base/", steps=1000)["sft"]
-    for key, label, limits, levels, said in (
-        ("loss", "loss per token", (0, 0.5), {".294": "blind walk"}, "right"),
-        ("eval/pass@1", "pass@1, validation", (0, 0.016), {".012": "the paper's base"}, "left"),
-    ):
-        lines = []
-        for seed, rows in warm_ups.items():
-            steps, values = over_steps([rows], key)
-            values = smooth(values, 9) if key == "loss" else values
-            lines.append(curve(f"seed {seed}", steps, values[0]))
-        axes = {"ylim": limits, "levels": levels, "said": said}
-        title = "ours: full size, a line a seed"
-        panels.append(panel(title, "step of the warm-up", label, lines, **axes))
-    return {
-        "title": "The warm-up reaches the paper's base at one try, not quite in 256 tries",
-        "caption": "17x17 mazes, 3.9M parameters, 3 seeds. Left: 256 test mazes x 256 samples, "
-        "mean and each seed. Middle: means of 45 steps; .294 is the loss of the best walk that "
-        "does not see walls. Right: a run stops at .012",
-        "columns": 3,
-        "panels": panels,
-    }
-
-
 def figure17_rl() -> dict:
     """RL at the paper's size, in the paper's axes and against what it cost."""
     found = {"rounds" if name == "maxrl_rare" else name: seeds for name, seeds in rl_runs().items()}
@@ -187,4 +153,4 @@ def figure17_rl() -> dict:
     }
 
 
-FIGURES = {"figure17_full_size": figure17_rl, "figure17_full_size_base": figure17_base}
+FIGURES = {"figure17_full_size": figure17_rl}

@@ -1,12 +1,12 @@
 """MaxRL, GRPO and RLOO on 9x9 mazes: 1,000 steps, fresh seeds, the demo, and 160 steps."""
 
+import itertools
 import statistics
 
 import numpy as np
 
-from maxrl.run.table import coverage, powers
+from maxrl.run.table import coverage
 from results.lab.data import evaluations, means, runs, tested
-from results.lab.fewer import times_fewer
 from results.lab.intervals import crossing, side_by_side
 from results.lab.runs import evaluation, from_bases, product, seed_models
 from results.lab.tables import METHODS, differences, levels, over_blocks, table
@@ -69,24 +69,12 @@ FEWER_OR_MORE = {
 RUNS = {
     "weak": arms("weak", LONG, ONE_RATE, range(4), "--stop-at-pass .015"),
     "strong": arms("strong", LONG, ONE_RATE, range(3), "--stop-at-pass .08"),
-    "unclipped": product(
-        "weak/seed{seed}/{method}-lr1e-4-unclipped",
-        f"{LONG} {FROM_WEAK} --estimator {{method}} --max-grad-norm 1e9",
-        seed=[3],
-        method=["maxrl", "grpo"],
-    ),
     "fresh-rates": {},
     "fresh": {},
     "demo": from_bases("mazes/demo", SFT, RL, {m: f"--estimator {m}" for m in METHODS}, range(3)),
-    "short-rates": arms("short", SHORT, THREE_RATES, [100], STRONG),
     "short": arms("short", SHORT, SHORT_OWN, range(3), STRONG),
     "baselines": changed(range(3), "--steps 1000", BASELINES),
     "rollouts": changed(range(2), "--steps 500 --schedule constant", FEWER_OR_MORE),
-    "batch": changed(
-        [0],
-        "--steps 1000 --prompts 64",
-        {f"{method}-64x32": f"--estimator {method}" for method in METHODS},
-    ),
 }
 for base, stop in BASES.items():
     sft = f"--stop-at-pass {stop}"
@@ -96,7 +84,6 @@ for base, stop in BASES.items():
 PLANNED = {
     "baselines": "other baselines (Figure 18, Table 3), three seeds: 2",
     "rollouts": "4, 8, 16 and 64 rollouts (Figure 3), two seeds: 1.7",
-    "batch": "64 prompts a step, one seed: 2",
 }
 TESTS = {
     "weak-test.json": mazes_test("weak", ONE_RATE, range(4), 512),
@@ -108,12 +95,6 @@ TESTS = {
         seed_models("mazes/demo", ["base", *METHODS]),
         seed=range(3),
     ),
-    "short-rates.json": evaluation(
-        "--split validation --prompts 256 --samples 128",
-        {"{method}-lr{rate}": "mazes/short/seed100/{method}-lr{rate}"},
-        method=METHODS,
-        rate=THREE_RATES["maxrl"],
-    ),
     "short-test.json": mazes_test("short", SHORT_OWN, range(3), 128),
 }
 
@@ -121,13 +102,6 @@ BLOCK, KEPT = 100, 5
 ROWS = BLOCK // KEPT
 WHEN = [f"{i}-{i + BLOCK}" for i in range(0, STEPS, BLOCK)]
 KS = [1, 8, 64, 256, 512]
-
-
-def each(found: dict):
-    """(seed, method, rows) of every run, by seed."""
-    for seed in found["maxrl"]:
-        for method in found:
-            yield seed, method, found[method][seed]
 
 
 def crossings(curves: dict, seeds):
@@ -157,16 +131,15 @@ def at_the_end(rows: list[dict]) -> str:
     return side_by_side(statistics.mean(row[key] for row in last) for key in PANELS.values())
 
 
-def equal_seconds(found: dict):
+def equal_seconds(found: dict, seeds):
     """MaxRL after as many seconds as the other took for all of its steps."""
     rows = []
-    for seed, method, other in each(found):
-        if method in OTHERS:
-            maxrl = found["maxrl"][seed]
-            end = clock(other)[-1]
-            done = int((clock(maxrl) <= end).sum())
-            cells = [f"{end / 60:.1f}", at_the_end(other), KEPT * done, at_the_end(maxrl[:done])]
-            rows.append([f"seed {seed} {METHODS[method]}", *cells])
+    for seed, method in itertools.product(seeds, ("grpo", "rloo")):
+        maxrl, other = found["maxrl"][seed], found[method][seed]
+        end = clock(other)[-1]
+        done = int((clock(maxrl) <= end).sum())
+        cells = [f"{end / 60:.1f}", at_the_end(other), KEPT * done, at_the_end(maxrl[:done])]
+        rows.append([f"seed {seed} {METHODS[method]}", *cells])
     ours = ("MaxRL's steps", "MaxRL's pass@1 / pass@32")
     table(["in the seconds of", "minutes", "its pass@1 / pass@32", *ours], rows)
 
@@ -184,36 +157,7 @@ def training(base: str):
         }
         over_blocks(f"{name}, {len(seeds)} seeds", curves[name], WHEN)
     crossings(curves, seeds)
-    equal_seconds(found)
-
-
-def needed(times: float, k: int) -> str:
-    """k times fewer is one sample, and fewer may do; 0 is never within the samples taken."""
-    return "< 1" if times == 0 else f"≥ {k}" if times == k else f"{times:.1f}"
-
-
-def fewer_samples(results: dict):
-    """How many times fewer samples MaxRL needs for GRPO's pass@k, of each seed (Figure 5)."""
-    ks = powers(results)
-    shown = [ks.index(k) for k in (8, 64, 256, 512)]
-    found = coverage(results, ks)
-    rows = []
-    for seed, (grpo, maxrl) in enumerate(zip(found["grpo"], found["maxrl"])):
-        times = times_fewer(ks, grpo, maxrl)
-        rows.append([f"seed {seed}", *(needed(times[i], ks[i]) for i in shown)])
-    title = "times fewer samples MaxRL needs for GRPO's pass@k, by seed"
-    table([title, *(f"k = {ks[i]}" for i in shown)], rows)
-
-
-def unclipped():
-    """One seed of the weak base, with and without clipping at norm 1."""
-    found, clipped = long_runs("weak", "1e-4-unclipped", ["maxrl", "grpo"]), long_runs("weak")
-    rows = []
-    for seed, method, run in each(found):
-        ends = at_the_end(clipped[method][seed]), at_the_end(run)
-        rows.append([f"seed {seed} {METHODS[method]}", *ends])
-    title = "weak base, last 100 steps: pass@1 / pass@32"
-    table([title, "clipped", "not clipped"], rows)
+    equal_seconds(found, seeds)
 
 
 def chosen_rates(base: str):
@@ -239,36 +183,14 @@ def fresh_tables(base: str):
     first = SEEDS[base][0]
     levels(found, KS, runs("mazes", f"fresh/{base}/", "(-lr.*)?"), first)
     differences(found, KS, f"{base} base, fresh seeds: ", first)
-    kept = runs("mazes", f"fresh/{base}/", "-lr.*", STEPS)
-    # Seed 100 has three rates, each later seed the chosen one.
-    equal_seconds({name: {seed: kept[name][seed] for seed in SEEDS[base]} for name in METHODS})
-
-
-def one_file(name: str, kept: dict):
-    """The demo, or a part of the 160 steps."""
-    results = tested(f"mazes/{name}")
-    ks = [k for k in (1, 8, 64, 256) if k <= results["samples"]]
-    found = coverage(results, ks)
-    print(
-        f"\n{name}: {results['split']}, {results['prompts']} mazes x "
-        f"{results['samples']} samples, torch {results['torch']}"
-    )
-    levels(found, ks, kept)
-    if all(len(seeds) > 1 for seeds in found.values()):
-        differences(found, ks)
+    equal_seconds(runs("mazes", f"fresh/{base}/", "-lr.*", STEPS), SEEDS[base])
 
 
 def tables():
     for base in BASES:
         training(base)
-        results = tested(f"mazes/{base}-test.json")
-        found = coverage(results, KS)
+        found = coverage(tested(f"mazes/{base}-test.json"), KS)
         levels(found, KS, runs("mazes", f"{base}/", "(-lr1e-4)?"))
         differences(found, KS, f"{base} base, ")
-        fewer_samples(results)
-    unclipped()
     for base in BASES:
         fresh_tables(base)
-    one_file("demo-test.json", runs("mazes", "demo/"))
-    one_file("short-rates.json", {})
-    one_file("short-test.json", {})

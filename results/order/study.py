@@ -93,7 +93,6 @@ def starts(found: dict):
     few = ["base", *(f"few-{name}" for name in SOME)]
     class_levels("from scratch", found, SCRATCH, 25, title)
     class_levels("from a model with pass@1 .31 (.2 on validation)", found, below, 25, title)
-    same()
     class_levels("few rollouts", found, few, 25, title)
     gaps = {}
     for N in FEW:
@@ -101,21 +100,6 @@ def starts(found: dict):
             gap = found[f"few-maxrl-{N}"] - found[f"few-order-{order}-of-{N}"]
             gaps[f"order {order} of {N} rollouts"] = gap
     summary("Algorithm 1 minus, 95 % over seeds", COLUMNS, gaps, "+")
-
-
-def same():
-    """How far order 1 is from RLOO, whose formula is another."""
-    kept = class_runs("order")
-    early, late = [], []
-    for seed in SEEDS:
-        one, other = (kept[f"seed{seed}/{name}"]["pass@1"] for name in (PATH[0], "rloo-1024"))
-        gaps = [abs(a - b) for a, b in zip(one, other)]
-        early += gaps[:3]
-        late += gaps[3:]
-    print(
-        f"\nOrder 1 against RLOO, validation pass@1: {max(early):.1g} apart at most up to step 60, "
-        f"{max(late):.1g} later."
-    )
 
 
 def own_rates():

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from maxrl.run.table import coverage
-from results.lab.data import by_seed, in_blocks, means, runs, tested
+from results.lab.data import by_seed, in_blocks, means, runs
 from results.lab.figures import level, panel, seed_curves
-from results.lab.intervals import ahead, interval, side_by_side
-from results.lab.runs import evaluation, from_bases, product, seed_models, sized
+from results.lab.intervals import interval
+from results.lab.runs import evaluation, from_bases, seed_models, sized
 from results.lab.tables import leads, pass_columns, table
 
 STEPS, BLOCK = 1000, 100
@@ -34,7 +33,6 @@ PAIRS = [  # what is compared with what
 ]
 TIMED = (4, 5)  # the seeds whose runs had a core for themselves
 SOME = [arm for arm in ARMS if arm not in ("maxrl_rare-32x16", "grpo-32x16", "rloo-16x32")]
-IMAGES = ("supervised-1", "maxrl-1024", "maxrl_rare-1024", "maxrl_rare-64,64,128,256,512")
 KS = [1, 8, 64, 512]
 OWN = "--task.directory data/maze/9x9-price"
 RL = f"train.py maze9_laptop {OWN} --steps 1000 --eval-every 100 --keep 1"
@@ -50,25 +48,8 @@ def mazes(seeds, arms) -> dict:
     return from_bases("price", f"train.py maze9_laptop_sft {OWN}", RL, options, seeds)
 
 
-def image_runs(classes: int, steps: int, rate: float, k: int) -> dict:
-    """Drawn images of so many classes, seeds 4 to 6."""
-    twentieth = steps // 20
-    words = (
-        f"train.py images_laptop --task.directory glyphs/{classes}x32 --steps {steps} --lr {rate} "
-        f"--warmup-steps {twentieth} --eval-every {twentieth} --eval-k 1,{k} --keep 1 "
-        "--seed {seed} {options}"
-    )
-    made = {}
-    for arm in IMAGES:
-        name = f"images{classes}/seed{{seed}}/{arm}"
-        made |= product(name, words, seed=range(4, 7), options=[sized(arm)])
-    return made
-
-
 RUNS = {
     "mazes": mazes([4], ARMS) | mazes([5, 6], SOME),
-    "images200": image_runs(200, 400, 1.0, 25),
-    "images1000": image_runs(1000, 2000, 3.0, 128),
     "more": mazes([5, 6, 7], ARMS),
 }
 PLANNED = {"more": "three arms of seeds 5 and 6, all of seed 7: 1.5"}
@@ -77,10 +58,6 @@ for seed, arms in ((4, ARMS), (5, SOME), (6, SOME)):
     models = seed_models("price", ["base", *arms])
     words = evaluation("--prompts 256 --samples 512", models, seed=[seed])
     TESTS[f"test-seed{seed}.json"] = words
-for classes, k, last in ((200, 25, 7), (1000, 128, 6)):
-    models = seed_models(f"price/images{classes}", IMAGES)
-    words = evaluation(f"--split test --k 1,{k}", models, seed=range(4, last))
-    TESTS[f"test{classes}.json"] = words
 
 
 def arm_runs() -> dict[str, dict[int, list[dict]]]:
@@ -142,41 +119,6 @@ def cost(found: dict):
     table([*columns, "pass@1 of the last 100 steps", "with a success"], lines)
 
 
-def ends_by_seed(found: dict):
-    """pass@1 / share with a success, and tokens of a response, of the last 100 steps of every
-    run."""
-    everyone = found["maxrl-16x32"]
-    lines = []
-    for arm, seeds in found.items():
-        cells = dict.fromkeys(everyone, "not run")
-        for seed, rows in seeds.items():
-            keys = ("reward", "frac_reward_zero_mean", "completions/mean_length")
-            one, zero, tokens = (at_end(rows, key) for key in keys)
-            cells[seed] = f"{one:.3f} / {1 - zero:.2f}, {tokens:.0f}"
-        lines.append([ARMS[arm], *cells.values()])
-    title = "last 100 steps: pass@1 / with a success, tokens"
-    table([title, *(f"seed {seed}" for seed in everyone)], lines)
-
-
-def equal(found: dict):
-    """pass@1 of training after as many rollouts as every run has used, and after as many seconds
-    as every timed one."""
-    cells = {arm: [] for arm in found}
-    least = {}
-    for what in ("rollouts", "seconds"):
-        curves = {arm: curves_against(seeds, what) for arm, seeds in found.items()}
-        least[what] = min(x[-1] for some in curves.values() for x, _ in some)
-        for arm, some in curves.items():
-            # Between two blocks by a straight line.
-            cells[arm].append([np.interp(least[what], *curve) for curve in some])
-    lines = []
-    for arm, (drawn, late) in cells.items():
-        lines.append([ARMS[arm], interval(drawn), side_by_side(late)])
-    rollouts = f"after {least['rollouts'] / 1000:.0f},000 rollouts"
-    seconds = f"after {least['seconds']:.0f} s (seeds {', '.join(map(str, TIMED))})"
-    table(["pass@1 of training", rollouts, seconds], lines)
-
-
 def on_mazes(found: dict):
     """pass@k on the test mazes, and differences paired by seed."""
     lines, pairs = [], {}
@@ -194,26 +136,9 @@ def on_mazes(found: dict):
     leads("test, paired by seed", pass_columns(KS), pairs)
 
 
-def on_images(classes: int, k: int):
-    """Exact pass@1 and pass@k of drawn images, every arm with the same seeds."""
-    found = coverage(tested(f"price/test{classes}.json"), [1, k])
-    curves = {name: values.mean(1).T for name, values in found.items()}  # (2, seeds) each
-    lines = []
-    for name, values in curves.items():
-        gaps = values[0] - curves["maxrl-1024"][0]
-        lines.append([name, *map(interval, values), interval(gaps, "+"), ahead(gaps)])
-    title = f"{classes} classes, {len(curves['maxrl-1024'][0])} seeds"
-    table([title, *pass_columns((1, k)), "pass@1 minus MaxRL's", "ahead on"], lines)
-
-
 def tables():
-    found = arm_runs()
-    cost(found)
-    ends_by_seed(found)
-    equal(found)
+    cost(arm_runs())
     on_mazes(tests(KS))
-    on_images(200, 25)
-    on_images(1000, 128)
 
 
 def price() -> dict:

@@ -101,26 +101,9 @@ def gains():
         summary(title, pass_columns(ks), gaps, "+", with_error)
 
 
-def by_thirds():
-    """Every run of RL: rewards and shares of prompts with a success are means of thirds."""
-    found = runs("smollm2")
-    rows = []
-    for name, method in TRAINED.items():
-        run = found[method][int(name[4])]
-        cells = [len(run), f"{sum(row['seconds'] for row in run) / 3600:.2f}"]
-        cells.append(f"{sum(row['rollouts'] for row in run):.0f}")
-        for key in ("reward", "solved"):
-            thirds = np.array_split([row[key] for row in run], 3)
-            cells.append(", ".join(f"{part.mean():.3f}" for part in thirds))
-        rows.append([name.replace("-", " "), *cells])
-    thirds = ("reward, by thirds", "prompts with a success")
-    table(["run", "steps", "hours", "rollouts", *thirds], rows)
-
-
 def tables():
     samples()
     gains()
-    by_thirds()
 
 
 def smollm2() -> dict:

@@ -179,35 +179,9 @@ def oracle_orders() -> dict:
     }
 
 
-def oracle_rare(N: int = 32) -> dict:
-    """What the majority of the others as baseline saves in rows and costs in noise."""
-    facts = oracle.kept_facts()
-    noises, shares = [], []
-    reference = oracle.moments("maxrl", {}, N, **facts)[1]
-    for name, options in (("maxrl", {}), ("maxrl_rare", {"order": N - 1})):
-        variance = oracle.moments(name, options, N, **facts)[1]
-        share = oracle.live(name, options, N, facts["p"])
-        noises.append(curve(name, oracle.TARGETS, (variance / reference).mean(0).numpy()))
-        shares.append(curve(name, oracle.TARGETS, share.mean(0).numpy()))
-    panels = []
-    for title, ylabel, lines in (
-        ("noise of a prompt's gradient", "variance, relative to MaxRL's", noises),
-        ("rollouts with an advantage", "share of the rollouts", shares),
-    ):
-        panels.append(panel(title, "pass rate p", ylabel, lines, xscale="log", ylim=(0, None)))
-    return {
-        "title": "The rare side trains on few rows of a hard prompt, without more noise there",
-        "caption": "The exact oracle: MaxRL (Algorithm 1) and its rare side, both of order 31, 32 "
-        "rollouts of a prompt, mean of five policies; one of them has .033, .025 and .10 where the "
-        "axis says .05, .1 and .2",
-        "panels": panels,
-    }
-
-
 FIGURES = {
     "figure1": figure1,
     "figure6": figure6,
     "oracle": oracle_rollouts,
     "oracle_orders": oracle_orders,
-    "oracle_rare": oracle_rare,
 }

@@ -44,7 +44,7 @@ def gradient_norms(
     rollouts: int | None = None,
     *,
     judge: Callable | None = None,
-    progress: Callable[[int], object] = lambda count: None,
+    said: str = "",
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Pass rates (prompts,) of a task's first prompts, and {estimator: gradient norms (prompts,)}.
 
@@ -57,12 +57,11 @@ def gradient_norms(
     """
     policy.model.eval()
     rows = []
-    for i in range(prompts):
+    for i in tqdm(range(prompts), desc=said, unit=" prompts", leave=False):
         if task.classes:
             rows.append(_exact(policy, task, i))
         else:
             rows.append(_sampled(policy, task, judge or task.rewards, i, names, rollouts))
-        progress(1)
     policy.model.zero_grad()
     rates, *norms = torch.tensor(rows, dtype=torch.float64).T.contiguous()  # (prompts,) each
     if task.classes:
@@ -144,10 +143,7 @@ def measure(args, asked) -> dict:
     rows = []
     for name, path in args.checkpoints:
         policy = setup.start_policy(asked.of(path), task, None, None, device)
-        with tqdm(total=prompts, desc=name, unit=" prompts", leave=False) as bar:
-            p, norms = gradient_norms(
-                policy, task, prompts, names, rollouts, judge=judge, progress=bar.update
-            )
+        p, norms = gradient_norms(policy, task, prompts, names, rollouts, judge=judge, said=name)
         row = {"name": name, "path": str(path), "pass_rates": digits(p.tolist(), 6)}
         row["norms"] = {name: digits(values.tolist(), 6) for name, values in norms.items()}
         rows.append(row)

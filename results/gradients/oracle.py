@@ -30,13 +30,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.policy import SequencePolicy
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example
 from results.lab.data import read_json
-from results.lab.successes import by_successes
 
 VOCABULARY = ("a", "b", "c", "d", "end")
 END = VOCABULARY.index("end")
@@ -189,10 +189,14 @@ def main(file: str):
 
 
 # what an estimator makes of it; S policies at once
-def chances(p, N: int) -> torch.Tensor:
-    """How likely 0 to N successes are, (S, P, N + 1)."""
-    K = torch.arange(N + 1, dtype=torch.float64)
-    return torch.distributions.Binomial(N, p[..., None]).log_prob(K).exp()
+
+
+def by_successes(name: str, N: int, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    """(N + 1,) each: the advantage of a success and of a failure where K = 0, ..., N of N rollouts
+    succeed. That of a success means nothing at K = 0, that of a failure at K = N."""
+    rewards = torch.ones(N + 1, N, dtype=torch.float64).tril(-1)  # row K: K ones first
+    advantages = ADVANTAGES[name](rewards, **options)
+    return advantages[:, 0], advantages[:, -1]
 
 
 def moments(name: str, options: dict, N: int, p, gram, success, failure):
@@ -203,7 +207,8 @@ def moments(name: str, options: dict, N: int, p, gram, success, failure):
     """
     of_success, of_failure = by_successes(name, N, **options)
     K = torch.arange(N + 1, dtype=torch.float64)
-    chance = chances(p, N)
+    # How likely 0 to N successes are, (S, P, N + 1).
+    chance = torch.distributions.Binomial(N, p[..., None]).log_prob(K).exp()
     # Given K the gradient is, in expectation, this multiple of grad p ...
     gained = K * of_success / p[..., None]
     lost = (N - K) * of_failure / (1 - p[..., None])
@@ -216,15 +221,6 @@ def moments(name: str, options: dict, N: int, p, gram, success, failure):
     between = (chance * (multiple - w[..., None]).square()).sum(-1)
     squares = gram.diagonal(dim1=-2, dim2=-1)  # |grad log p|^2
     return w, within + between * p.square() * squares
-
-
-def live(name: str, options: dict, N: int, p):
-    """(S, P), the expected share of a group's rollouts that have an advantage: no others are
-    trained on."""
-    of_success, of_failure = by_successes(name, N, **options)
-    K = torch.arange(N + 1, dtype=torch.float64)
-    rows = K * (of_success != 0) + (N - K) * (of_failure != 0)
-    return (chances(p, N) * rows).sum(-1) / N
 
 
 def batch(w, trace, p, gram) -> dict:

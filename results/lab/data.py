@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from maxrl.metrics import exact_pass_at_k
+from maxrl.metrics import pass_at_k
 from maxrl.run import table
 
 RESULTS = Path(__file__).parents[1]
-# The k of a test of classifiers of which only means stay.
+# The k of a test of classifiers whose means are kept.
 KS = (1, 2, 4, 8, 16, 25, 32, 64, 128, 256, 512)
 
 
@@ -89,6 +89,17 @@ def by_seed(study: str, name: str, ks) -> dict[str, dict[int, np.ndarray]]:
     return found
 
 
+def read_lines(name: str) -> list[dict]:
+    """A file below results/ of a JSON object a line, such as the samples of verdicts.py."""
+    return [json.loads(line) for line in (RESULTS / name).read_text().splitlines()]
+
+
+def passed(lines: list[dict], samples: int, ks, verdict: str = "boxed") -> np.ndarray:
+    """pass@k (ks, problems) of what verdicts.py wrote about so many samples a problem."""
+    counts = np.array([line[verdict] for line in lines])
+    return np.array([pass_at_k(samples, counts, k) for k in ks])
+
+
 def in_blocks(rows: list[dict], key: str, size: int = 100) -> np.ndarray:
     """The values of a run in whole blocks of `size` steps, (blocks, rows of a block)."""
     length = size // (rows[0]["step"] + 1)
@@ -117,9 +128,6 @@ def class_means(name: str, ks) -> dict[str, np.ndarray]:
     classifiers."""
 
     def means_of(row: dict) -> list:
-        if "pass@k" in row:
-            return [*(row["pass@k"][KS.index(k)] for k in ks), row["top1"]]
-        values = [exact_pass_at_k(row["pass_rates"], k).mean() for k in ks]
-        return [*values, np.mean(list(map(int, row["top1"])))]  # a text of 0 and 1
+        return [*(row["pass@k"][KS.index(k)] for k in ks), row["top1"]]
 
     return {name: seeds.T for name, seeds in table.over_seeds(read_json(name), means_of).items()}

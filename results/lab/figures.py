@@ -18,11 +18,6 @@ OWN_KEYS = ("lines", "levels", "said")
 SMALL = {"textcoords": "offset points", "fontsize": 7}
 # Rows of the studies that are variants of a method, in paler colours.
 plots.STYLE |= {
-    "seed 0": ("seed 0", "#117864"),
-    "seed 1": ("seed 1", "#a0785a"),
-    "seed 2": ("seed 2", "#c2558f"),
-    "exact order n": ("exact order N", "#e67e22"),
-    "exact order n - 1": ("exact order N - 1", "#d4ac0d"),
     "maxrl-128": ("MaxRL", "#e67e22"),
     "maxrl-16": ("MaxRL", "#f5b041"),
     "maxrl-4096": ("MaxRL", "#7b241c"),

@@ -79,35 +79,34 @@ def machine() -> str:
     return found[1] if found else platform.processor()
 
 
+def commit() -> str:
+    """The commit of the working tree, with a + if files differ from it."""
+    describe = ["git", "describe", "--always", "--dirty=+"]
+    return subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+
+
 def kept_run(folder: Path, size: int = STEPS) -> dict:
-    """What stays of a run; of classifiers also the options in which the kept runs differ."""
+    """What stays of a run."""
     recipe = json.loads((folder / "recipe.json").read_text())
     rows = [row for row, _ in json_lines(folder / "metrics.jsonl")]
-    describe = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
     known = {key: recipe[key] for key in ("command", "torch", "python")}
-    known |= {"commit": commit, "machine": machine()}
+    known |= {"commit": commit(), "machine": machine()}
     if "pass_rate" in rows[-1]:
         return known | between(rows)
     return known | {"metrics": columns(thinned(rows, size))}
 
 
 def thinned_test(results: dict, means: bool) -> str:
-    """A test of classifiers with four digits of each number, top-1 as text, and only the norms of
-    the estimator that a model was trained with.
-
-    means  leaves means over the images: of pass@k, and of top-1
-    """
+    """A test of classifiers: means over the images of pass@k and top-1, then, without `means`, four
+    digits of each pass rate, and the norms of the estimator that a model was trained with."""
     rows = []
     for row in results["checkpoints"]:
         kept = {"name": row["name"], "path": row["path"]}
-        if means:
+        if "top1" in row:
             kept["pass@k"] = digits([exact_pass_at_k(row["pass_rates"], k).mean() for k in KS], 6)
             kept["top1"] = statistics.mean(row["top1"])
-        else:
+        if not means:
             kept["pass_rates"] = digits(row["pass_rates"], 4)
-            if "top1" in row:
-                kept["top1"] = "".join(map(str, row["top1"]))
         if "norms" in row:
             kept["norms"] = digits(row["norms"][row["name"].partition("-")[0]], 4)
         rows.append(kept)

@@ -78,24 +78,6 @@ def rl_runs() -> dict[str, dict[int, list[dict]]]:
     return {method: found[method] for method in NAMES}
 
 
-def trained(found: dict):
-    """What every run cost, and its training mazes in its first and last whole blocks; the hours are
-    made of medians of five steps."""
-    lines = []
-    for method, seeds in found.items():
-        for seed, rows in seeds.items():
-            seconds = np.array([row["seconds"] for row in rows])
-            cells = [rows[-1]["step"] + 1, f"{KEPT * seconds.sum() / 3600:.2f}"]
-            cells.append(f"{np.median(seconds):.1f}")
-            for key, scale in (("rollouts", 1 / 32), ("reward", 1), ("solved", 1)):
-                values = means(rows, key, BLOCK) * scale
-                cells.append(f"{values[0]:.3g}, {values[-1]:.3g}")
-            lines.append([f"seed {seed}: {NAMES[method]}", *cells])
-    ends = ("rollouts a prompt", "reward", "prompts with a success")
-    ends = [f"{what}, first and last block of 50 steps" for what in ends]
-    table(["run", "steps", "hours of a core", "seconds a step, median", *ends], lines)
-
-
 def on_test():
     """pass@k on the test mazes, and every run minus the base."""
     found = {title: of_model(tested(f"maze17/test-{name}.json")) for name, title in TESTED.items()}
@@ -107,7 +89,6 @@ def on_test():
 
 def tables():
     bases()
-    trained(rl_runs())
     on_test()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from maxrl.run.table import coverage
 from results.lab.data import evaluations, means, runs, tested
 from results.lab.intervals import crossing, side_by_side
-from results.lab.runs import evaluation, from_bases, product, seed_models
+from results.lab.runs import evaluation, from_bases, seed_models
 from results.lab.tables import METHODS, differences, levels, over_blocks, table
 from results.mazes.curves import BASES, FIGURES, PANELS, STEPS, long_runs
 
@@ -27,7 +27,6 @@ LONG = f"{RL} --steps 1000 --eval-every 100"
 SHORT = f"{RL} --steps 160 --schedule constant --eval-every 40"
 FRESH = "--task.directory data/maze/9x9-fresh"
 STRONG = "--stop-at-pass 0.08 --eval-every 20"
-FROM_WEAK = "--seed {seed} --init runs/mazes/weak/seed{seed}/base --lr 1e-4"
 
 
 def arms(folder: str, rl: str, rates: dict, seeds, sft: str, more: str = "") -> dict:
@@ -47,25 +46,6 @@ def mazes_test(folder: str, rates: dict, seeds, samples: int) -> list[str]:
     return evaluation(f"--prompts 256 --samples {samples}", models, seed=seeds)
 
 
-def changed(seeds, more: str, variants: dict[str, str]) -> dict:
-    """Runs from the weak bases that change something."""
-    made = {}
-    for name, options in variants.items():
-        words = f"{RL} {FROM_WEAK} {more} {options}"
-        made |= product(f"changed/seed{{seed}}/{name}", words, seed=seeds)
-    return made
-
-
-BASELINES = {
-    "pkpo": "--estimator pkpo --estimator.k 8",
-    "smoothing": "--estimator differential_smoothing --estimator.gamma .05",
-    "entropy": "--estimator grpo --entropy-bonus .01",
-}
-FEWER_OR_MORE = {
-    f"{method}-{n}": f"--estimator {method} --rollouts {n}"
-    for method in METHODS
-    for n in (4, 8, 16, 64)
-}
 RUNS = {
     "weak": arms("weak", LONG, ONE_RATE, range(4), "--stop-at-pass .015"),
     "strong": arms("strong", LONG, ONE_RATE, range(3), "--stop-at-pass .08"),
@@ -73,18 +53,11 @@ RUNS = {
     "fresh": {},
     "demo": from_bases("mazes/demo", SFT, RL, {m: f"--estimator {m}" for m in METHODS}, range(3)),
     "short": arms("short", SHORT, SHORT_OWN, range(3), STRONG),
-    "baselines": changed(range(3), "--steps 1000", BASELINES),
-    "rollouts": changed(range(2), "--steps 500 --schedule constant", FEWER_OR_MORE),
 }
 for base, stop in BASES.items():
     sft = f"--stop-at-pass {stop}"
     RUNS["fresh-rates"] |= arms(f"fresh/{base}", LONG, THREE_RATES, [100], sft, FRESH)
     RUNS["fresh"] |= arms(f"fresh/{base}", LONG, OWN[base], SEEDS[base], sft, FRESH)
-# Never run: what is missing, and core-hours.
-PLANNED = {
-    "baselines": "other baselines (Figure 18, Table 3), three seeds: 2",
-    "rollouts": "4, 8, 16 and 64 rollouts (Figure 3), two seeds: 1.7",
-}
 TESTS = {
     "weak-test.json": mazes_test("weak", ONE_RATE, range(4), 512),
     "strong-test.json": mazes_test("strong", ONE_RATE, range(3), 512),

@@ -44,15 +44,6 @@ def tables():
         rows.append([f"MaxRL minus {METHODS[other]}, pass rate", *cells, interval(lead)])
     seeds = [f"seed {seed}" for seed in SEEDS]
     table(["after 450 steps", *seeds, "mean, 95 % interval"], rows)
-    rows = []
-    processors = read_json("minimal/processors.json")
-    processors.pop("command")
-    for processor, found in processors.items():
-        pairs = dict.fromkeys(map(str, SEEDS), "–")
-        for seed, (grpo, *_) in found["grpo"].items():
-            pairs[seed] = f"{found['maxrl'][seed][0]:.3f}, {grpo:.3f}"
-        rows.append([processor, *pairs.values()])
-    table(["pass rate of MaxRL, GRPO", *seeds], rows)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
 """Orders 1 to 1,024 of MaxRL from the same rollouts, on 200 drawn classes."""
 
-import math
 import statistics
 
 import numpy as np
 
-from maxrl.advantages import weight
 from results.lab.data import class_means, class_runs
 from results.lab.figures import curve, panel, seed_curves, seeds_said
 from results.lab.intervals import interval, side_by_side
 from results.lab.runs import evaluation, product, seed_models, sized
-from results.lab.successes import by_successes
 from results.lab.tables import class_levels, summary, table
 
 ORDERS = (1, 4, 16, 64, 256, 1024)
@@ -126,28 +123,6 @@ def own_rates():
     summary("order 1,024 minus order 1, 95 % over seeds", COLUMNS, gaps, "+")
 
 
-def noise(name: str, p: float, N: int, classes: int, **options) -> float:
-    """Standard deviation of a prompt's gradient by its logits, over the length of its mean.
-
-    The model gives the right class p, and each of the others the same. The sum over K, the number
-    of successes, is exact.
-    """
-    q = (1 - p) / (classes - 1)
-    success, failure = (values.numpy() for values in by_successes(name, N, **options))
-    K = np.arange(N + 1)
-    F = N - K
-    chance = [math.comb(N, k) for k in K] * p**K * (1 - p) ** F
-    # The score of class c is e_c - pi. A wrong class is drawn m times of F.
-    m = F / (classes - 1)
-    m2 = m * (1 - 1 / (classes - 1)) + m**2  # the mean of m^2
-    total = K * success + F * failure
-    right = (K * success - total * p) / N
-    wrong = (failure**2 * m2 - 2 * failure * total * q * m + (total * q) ** 2) / N**2
-    second = (chance * (right**2 + (classes - 1) * wrong)).sum()  # E |g|^2
-    mean = weight(name, p, rollouts=N, **options) * p * math.hypot(1 - p, (classes - 1) ** 0.5 * q)
-    return math.sqrt(max(second - mean**2, 0)) / mean
-
-
 def tables():
     starts(class_means("order/test.json", (1, 25)))
     own_rates()
@@ -182,34 +157,4 @@ def figure_order() -> dict:
     }
 
 
-def figure_few() -> dict:
-    """Algorithm 1 against the exact orders N - 1 and N with few rollouts, and their noise."""
-    found = class_means("order/test.json", (1, 25))
-    Ns = np.array(FEW)
-    ps = np.linspace(0.02, 0.96, 48)
-    learned, noises = [], []
-    for place, (name, rule, options) in enumerate(
-        (
-            ("maxrl", "maxrl", {}),
-            ("exact order N - 1", "maxrl_order", {"order": 3}),
-            ("exact order N", "maxrl_order", {"order": 4}),
-        )
-    ):
-        values = np.stack([found[f"few-{run}"][0] for run in SOME[place::3]], 1)
-        beside = Ns + 0.25 * (place - 1)  # three estimators at one N would cover each other
-        learned.append(seed_curves(name, beside, values) | {"points": "os^"[place]})
-        noises.append(curve(name, ps, [noise(rule, p, 4, CLASSES, **options) for p in ps]))
-    left = ("ours: 400 steps from pass@1 .3 (reduced scale; axis from .7)", "rollouts N")
-    right = ("4 rollouts, exact: deviation / length of the mean", "pass rate p")
-    return {
-        "title": "With few rollouts Algorithm 1 learns what order N - 1 learns, with more noise",
-        "caption": "MaxRL is Algorithm 1 (left: circles; order N - 1: squares; order N: "
-        "triangles). 200 drawn classes; left: mean of 3 seeds (large) and each of them",
-        "panels": [
-            panel(*left, "pass@1, test images", learned, ylim=(0.7, 0.9), xticks=Ns),
-            panel(*right, "noise of a gradient", noises, ylim=(0, 5)),
-        ],
-    }
-
-
-FIGURES = {"order": figure_order, "order_few": figure_few}
+FIGURES = {"order": figure_order}

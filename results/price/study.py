@@ -95,11 +95,6 @@ def curves_against(seeds: dict, what: str) -> list[tuple[np.ndarray, np.ndarray]
     return [against(rows, what) for rows in some]
 
 
-def at_end(rows: list[dict], key: str) -> float:
-    """A metric's mean over the last block."""
-    return means(rows, key, BLOCK)[-1]
-
-
 def cost(found: dict):
     """What a step costs by method, and where a run stands after all its steps."""
     lines = []
@@ -108,9 +103,8 @@ def cost(found: dict):
         rollouts = np.mean([means(rows, "rollouts", BLOCK) for rows in seeds.values()], 0)
         seconds = np.median([[row["seconds"] for row in rows] for rows in timed])
         minutes = np.mean([against(rows, "seconds")[0][-1] for rows in timed]) / 60
-        ones, solved = (
-            [at_end(rows, key) for rows in seeds.values()] for key in ("reward", "solved")
-        )
+        ones = [means(rows, "reward", BLOCK)[-1] for rows in seeds.values()]
+        solved = [means(rows, "solved", BLOCK)[-1] for rows in seeds.values()]
         cells = [f"{rollouts[0]:.0f}, {rollouts[-1]:.0f}", f"{seconds:.2f}", f"{minutes:.1f}"]
         cells += [interval(ones), f"{np.mean(solved):.3f}"]
         lines.append([ARMS[arm], len(seeds), *cells])

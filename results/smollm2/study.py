@@ -1,11 +1,8 @@
 """SmolLM2-135M on GSM8K: NAME-TEMPERATURE.jsonl is what verdicts.py wrote, a line a problem."""
 
-import json
-
 import numpy as np
 
-from maxrl.metrics import pass_at_k
-from results.lab.data import RESULTS, means, runs
+from results.lab.data import means, passed, read_lines, runs
 from results.lab.figures import SOLVED, curve, level, panel
 from results.lab.intervals import with_error
 from results.lab.runs import product
@@ -55,22 +52,16 @@ for run in sorted(RUNS["rounds"] | RUNS["at-once"]):
     TESTS[f"{name}-0.6.jsonl"] = samples_of(f"runs/smollm2/{run}", "0.6", f"{WIDE} 128")
 
 
-def read_lines(file: str) -> list[dict]:
-    text = (RESULTS / "smollm2" / file).read_text()
-    return [json.loads(row) for row in text.splitlines()]
-
-
 def samples():
     """Every file of samples; the errors are standard errors over problems."""
     rows = []
     for file, words in TESTS.items():
         name, _, temperature = file.removesuffix(".jsonl").rpartition("-")
         n = int(words[words.index("--samples") + 1])
-        lines = read_lines(file)
+        lines = read_lines(f"smollm2/{file}")
         cells = [temperature, f"{len(lines)} x {n}"]
         for verdict in ("boxed", "published"):
-            counts = np.array([line[verdict] for line in lines])
-            cells += [with_error(pass_at_k(n, counts, k)) for k in (1, 8)]
+            cells += map(with_error, passed(lines, n, (1, 8), verdict))
         for key in ("with_box", "cut"):
             cells.append(f"{np.mean([line[key] for line in lines]) / n:.3f}")
         cells.append(f"{np.mean([line['tokens'] for line in lines]):.0f}")
@@ -82,8 +73,7 @@ def samples():
 
 def solved(name: str, ks) -> np.ndarray:
     """pass@k (ks, problems) by the boxed verdict, with 16 samples."""
-    counts = np.array([row["boxed"] for row in read_lines(f"{name}-0.6.jsonl")])
-    return np.array([pass_at_k(16, counts, k) for k in ks])
+    return passed(read_lines(f"smollm2/{name}-0.6.jsonl"), 16, ks)
 
 
 def gains():

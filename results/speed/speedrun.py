@@ -19,6 +19,8 @@ from pathlib import Path
 
 import torch
 
+from results.lab.keep import commit
+
 BASE = ["maze9_laptop_sft", "--stop-at-pass", ".08"]
 # On seed 100, validation: README.md.
 ARMS = {
@@ -37,12 +39,6 @@ def timed(words: list[str]) -> tuple[float, float]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return time.perf_counter() - start, used
-
-
-def commit() -> str:
-    """Return the commit that is measured, with a + if files differ from it."""
-    said = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True)
-    return said.stdout.decode().strip()
 
 
 def main():

@@ -2,23 +2,18 @@
 runs are those that the studies name."""
 
 import ast
-import itertools
 import json
 import re
 import shlex
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from conftest import ROOT
 
-from maxrl.advantages import ADVANTAGES
 from maxrl.run import command_line
 from results.lab import __main__ as lab
 from results.lab.runs import options
-from results.order.study import noise
 
 RESULTS = ROOT / "results"
 FIGURES = sorted(RESULTS.glob("*/figures/*.json"))
@@ -177,20 +172,3 @@ def test_paper_and_ours_are_never_confused():
                 assert "paper" in title, (file.name, title)
             if title.startswith("ours"):
                 assert "reduced scale" in title or "full size" in title, (file.name, title)
-
-
-@pytest.mark.parametrize(
-    "name, options", [("maxrl", {}), ("maxrl_order", {"order": 3}), ("rloo", {})]
-)
-def test_the_noise_of_an_estimator(name, options):
-    """The sum over the number of successes, against all outcomes of four draws of three classes."""
-    p = np.array([0.3, 0.35, 0.35])
-    scores = np.eye(3) - p
-    mean, second = np.zeros(3), 0.0
-    for drawn in map(np.array, itertools.product(range(3), repeat=4)):
-        rewards = torch.from_numpy(drawn == 0)[None].double()
-        gradient = ADVANTAGES[name](rewards, **options)[0].numpy() @ scores[drawn] / 4
-        mean += p[drawn].prod() * gradient
-        second += p[drawn].prod() * gradient @ gradient
-    expected = np.sqrt(second - mean @ mean) / np.linalg.norm(mean)
-    assert noise(name, p[0], 4, 3, **options) == pytest.approx(expected, rel=1e-9)

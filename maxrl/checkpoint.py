@@ -43,6 +43,7 @@ from maxrl.io.files import (
     flush,
     publish,
     read_json,
+    regular,
     write_json,
     write_text,
 )
@@ -163,7 +164,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     Other formats are not read: a pickle can run code.
     """
     try:
-        return load_file(file)
+        return load_file(regular(file))
     except (SafetensorError, OSError) as error:
         if isinstance(error, FileNotFoundError):
             raise

@@ -276,6 +276,11 @@ class Config:
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
             refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
+        for name in ("lora_alpha", "lora_projections"):
+            refuse_if(
+                getattr(self, name) != getattr(Config, name) and not self.lora_rank,
+                f"--{dashed(name)} means nothing without --lora-rank",
+            )
         several = self.minibatches > 1 or self.passes > 1 or self.beta or self.entropy_bonus
         refuse_if(
             several and self.supervised,

@@ -6,7 +6,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +20,7 @@ class Parser(argparse.ArgumentParser):
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
            VALUE` is accepted, and its value is the result's attribute "task.NAME"
     read   turns a type and a text into a value, see `parse`
+    hints  {option: what to say if somebody uses it although it does not exist here}
     """
 
     def __init__(
@@ -27,12 +28,14 @@ class Parser(argparse.ArgumentParser):
         prog: str,
         inner: Sequence[str] = (),
         read: Callable[[type, str], object] | None = None,
+        hints: Mapping[str, str] | None = None,
         **options,
     ):
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, allow_abbrev=False, formatter_class=form, **options)
         self.inner = inner
         self.read = read or parse
+        self.hints = hints or {}
 
     def parse_options(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the options; raise UsageError for a mistake."""
@@ -53,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         hint = "lists are written with commas, and --help lists all options"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
-        raise UsageError(f"{option} is not an option; {hint}")
+        raise UsageError(f"{option} is not an option; {self.hints.get(dashed(option), hint)}")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError, where argparse would print its usage and exit."""

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -78,8 +79,15 @@ def write_checksums(directory: Path, names: Iterable[str]) -> None:
 
 def checksum(file: str | Path) -> str:
     """Return the SHA-256 of a file."""
-    with open(file, "rb") as opened:
+    with regular(file).open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def regular(file: str | Path) -> Path:
+    """Return the path of a file; DataError if it is something else, such as an endless pipe."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise DataError(f"{file} is no regular file")
+    return Path(file)
 
 
 def first_problem(directory: str | Path, chosen: Callable[[str], bool] = lambda name: True) -> str:
@@ -122,7 +130,7 @@ def remove(directory: Path) -> None:
 
 def read_json(path: str | Path) -> dict:
     """Read the object in a JSON file; FileNotFoundError, or DataError for any other content."""
-    value = parse(Path(path).read_bytes(), str(path))
+    value = parse(regular(path).read_bytes(), str(path))
     if not isinstance(value, dict):
         raise DataError(f"{path} is {value!r:.40}, not an object")
     return value

@@ -8,7 +8,7 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE, WordLevel
 
 from maxrl.io import chat_template
-from maxrl.io.files import read_json, write_json, write_text
+from maxrl.io.files import read_json, regular, write_json, write_text
 
 # Saved byte for byte as they were loaded: the programs that read them may use another version of
 # `tokenizers`.
@@ -68,13 +68,13 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
-        content = file.read_bytes()
+        content = regular(file).read_bytes()
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
         files = {}
         for name in CARRIED:
             if (directory / name).exists():
-                files[name] = (directory / name).read_bytes()
+                files[name] = regular(directory / name).read_bytes()
         try:
             backend = tokenizers.Tokenizer.from_buffer(content)
         # The library raises Exception itself.

@@ -15,6 +15,14 @@ from maxrl.io.arguments import Parser, dashed, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.run import dry_run
 from maxrl.tasks import TASKS
+from maxrl.trl.options import hints
+
+# What is said to options that other trainers have.
+HINTS = {
+    "--config": "a recipe takes its place: RUN/recipe.json, or FILE.py:NAME that returns a Config",
+    "--quantization": "weights are float32 and forwards bfloat16; --lora-rank 16 takes less memory",
+    "--early-stopping": "did you mean --stop-at-pass?",
+}
 
 # The first field of each group of --help.
 GROUPS = {
@@ -35,6 +43,7 @@ def option_parser(config: Config, prog: str = "train.py", **options) -> Parser:
     parser = Parser(
         prog,
         inner=("task", "estimator"),
+        hints=hints() | HINTS,
         usage=f"{prog} RECIPE [--NAME VALUE ...]",
         argument_default=argparse.SUPPRESS,
         add_help=False,

@@ -196,6 +196,18 @@ def check_estimation(cfg: Config):
         )
 
 
+def policy_options(cfg: Config, task: Task, device: torch.device) -> dict:
+    """Return what build.make_policy takes of a recipe for a task."""
+    autocast = distributed.use_bfloat16(cfg.precision, device)
+    options: dict = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
+    if not task.classes:
+        # The fields that a SequencePolicy has by the same names.
+        taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
+        options |= {name: value for name, value in vars(cfg).items() if name in taken}
+        options["max_tokens"] = cfg.max_response
+    return options
+
+
 def start_policy(
     cfg: Config, task: Task, validation: Task | None, intact: Path | None, device: torch.device
 ) -> Learner:
@@ -204,13 +216,7 @@ def start_policy(
     intact  a checkpoint that has been compared with its checksums, as when a run is resumed
     """
     torch.manual_seed(cfg.seed)
-    autocast = distributed.use_bfloat16(cfg.precision, device)
-    options: dict = {"seed": cfg.seed, "workers": cfg.workers, "autocast": autocast}
-    if not task.classes:
-        # The fields that a SequencePolicy has by the same names.
-        taken = inspect.signature(SequencePolicy).parameters.keys() - {"model", "seed"}
-        options |= {name: value for name, value in vars(cfg).items() if name in taken}
-        options["max_tokens"] = cfg.max_response
+    options = policy_options(cfg, task, device)
     try:
         with refusing(f"{cfg.init or 'the model'}: ", ValueError):
             model, tokenizer, stop = start_model(cfg, task, intact)

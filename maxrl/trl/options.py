@@ -5,6 +5,7 @@ The names are those of TRL 1.16's GRPOConfig. maxrl/run/coming_from_trl.md has a
 
 import dataclasses
 import os
+import re
 from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from maxrl.config import Config, as_kind
 from maxrl.errors import UsageError
-from maxrl.io.arguments import parse
+from maxrl.io.arguments import dashed, parse
 
 # Options of TRL that are refused: why, what to do instead, and their names.
 REFUSED = {
@@ -271,6 +272,8 @@ KINDS |= {
     "fsdp": None | str | bool | list[str],
     "resume_from_checkpoint": None | str | bool,
 }
+# The option of train.py that these words begin with, if there is one.
+OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
 def asks_nothing(name: str, value: object) -> bool:
@@ -280,3 +283,16 @@ def asks_nothing(name: str, value: object) -> bool:
         usual = ["None", "False", "main", "auto", "sdpa", "float32", "torch.float32"]
         return all(str(one) in usual for one in value.values())
     return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
+
+
+def hints() -> dict[str, str]:
+    """Return what train.py says to an option of TRL."""
+
+    def ours(name: re.Match) -> str:
+        return OPTIONS.get(name[1], f"--{dashed(name[1])}")
+
+    result = {name: f"it is {said}" for name, said in FIELDS.items()}
+    result |= {name: f"did you mean {option}?" for name, option in OPTIONS.items()}
+    result |= {name: re.sub(r"`(\w+)`", ours, sentence) for name, sentence in WHY_NOT.items()}
+    result |= dict.fromkeys(UNUSED, "nothing depends on this option of TRL here: leave it out")
+    return {f"--{dashed(name)}": sentence for name, sentence in result.items()}

@@ -42,7 +42,7 @@ for seed in (0, 1, 2):
         TESTS[f"seed{seed}-{model}.jsonl"] = words.split()
 
 
-def tested() -> dict[tuple[int, str], dict[str, np.ndarray]]:
+def counted_by_model() -> dict[tuple[int, str], dict[str, np.ndarray]]:
     """{(seed, model): {key: a value of each test problem}} of what has been tested."""
     found = {}
     for name in TESTS:
@@ -55,17 +55,17 @@ def tested() -> dict[tuple[int, str], dict[str, np.ndarray]]:
     return found
 
 
-def solved(counts: dict) -> np.ndarray:
+def right_within(counts: dict) -> np.ndarray:
     """pass@k (ks, problems) by the boxed verdict."""
     return np.array([pass_at_k(64, counts["boxed"], k) for k in KS])
 
 
 def tables():
-    found = tested()
+    found = counted_by_model()
     rows = []
     gaps = {}
     for (seed, model), counts in found.items():
-        cells = [with_error(values) for values in solved(counts)]
+        cells = [with_error(values) for values in right_within(counts)]
         cells.append(with_error(counts["majority"]))
         cells.append(with_error(counts["published"] / 64))
         cells.append(f"{counts['with_box'].mean() / 64:.3f}")
@@ -73,7 +73,7 @@ def tables():
         rows.append([f"seed {seed}, {called(model)}", *cells, f"{counts['tokens'].mean():.0f}"])
         for other in ("base", "grpo"):
             if model not in ("base", other) and (seed, other) in found:
-                gap = solved(counts) - solved(found[seed, other])
+                gap = right_within(counts) - right_within(found[seed, other])
                 gaps[f"seed {seed}, {called(model)} minus {called(other)}"] = gap
     further = ("majority of 64", "published verdict, pass@1", "with a box", "right, of these")
     columns = ("model, standard error over problems", *pass_columns(KS), *further, "tokens")
@@ -86,10 +86,12 @@ def learning() -> dict:
     trained = runs("smollm2_words")
     lines = block_curves({name: trained[name] for name in MODELS if name in trained}, "reward", 5)
     panels = level(panel("ours: training, means of 5 steps", "step", "pass@1", lines))
-    found = tested()
+    found = counted_by_model()
     lines = []
     for name in MODELS:
-        seeds = [solved(counts).mean(1) for (_, model), counts in found.items() if model == name]
+        seeds = [
+            right_within(counts).mean(1) for (_, model), counts in found.items() if model == name
+        ]
         if seeds:
             lines.append(seed_curves(name, KS, seeds))
     axes = {"xscale": "log", "xticks": KS}

@@ -1,6 +1,7 @@
 """Damaged checkpoints: each one is recognised, and the run resumes from the one before."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -45,6 +46,12 @@ def edit(path, name, key, value):
     file = path / name
     content = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps(content | {key: value}))
+
+
+def pipe(path, name):
+    """A file that can be opened, and never read to its end."""
+    (path / name).unlink(missing_ok=True)
+    os.mkfifo(path / name)
 
 
 def folder(path, name):
@@ -93,10 +100,14 @@ LONG = "b" * 300
         (elsewhere, [LONG]),
         (listed, ["../../../../../../../../../../dev/zero"]),
         (listed, [LONG]),
+        (pipe, ["model.safetensors"]),
+        (pipe, ["generation_config.json"]),
+        (pipe, ["tokenizer.json"]),
+        (pipe, ["vocab.json"]),
     ],
 )
 def test_a_hostile_checkpoint_is_refused(spoil, given, tmp_path, monkeypatch):
-    """In one sentence, whatever is of another kind in it."""
+    """In one sentence, whatever waits or is of another kind in it."""
     monkeypatch.chdir(tmp_path)
     path = Path("a")
     model, _ = trained()

@@ -19,6 +19,8 @@ train.py tiny --prompts --lr 1 | --prompts: expected one argument
 train.py tiny 8 | 8 is not an option
 train.py tiny --prompt 8 | --prompt is not an option; did you mean --prompts
 train.py tiny --eval_k 1 | did you mean --eval-k
+train.py tiny --config run.yaml | RUN/recipe.json
+train.py tiny --early-stopping 3 | did you mean --stop-at-pass?
 train.py tiny --model x | --model is not an option
 train.py tiny --task_options x | is not an option
 train.py tiny --optimizer.lr x | --optimizer.lr is not an option
@@ -44,6 +46,8 @@ train.py tiny --betas 0.9 | --betas takes two numbers
 train.py tiny --betas 1.0,0.9 | two numbers in [0, 1), not 1.0,0.9
 train.py tiny --momentum 1 | --momentum 1.0 must lie in [0, 1)
 train.py tiny --beta 0.1 | --beta 0.1 needs --init
+train.py tiny --lora-alpha 1 | --lora-alpha means nothing without --lora-rank
+train.py tiny --lora-projections q_proj | --lora-projections means nothing without --lora-rank
 train.py tiny --eval-k 0,8 | --eval-k 0 must be above 0
 train.py tiny --eval-every 1 --eval-prompts 0 | --eval-prompts 0 must be above 0
 train.py tiny --eval-every 1 --eval-k 128 | needs at least as many --eval-samples

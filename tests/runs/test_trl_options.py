@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from command_lines import with_overrides
 from conftest import ROOT
 
 from maxrl import MaxRLConfig, build
@@ -16,7 +18,7 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.trl.log import history
-from maxrl.trl.options import FIELDS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.options import FIELDS, OPTIONS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 
@@ -62,6 +64,21 @@ def test_what_scripts_write_from_modelconfig_asks_for_nothing():
     for changed in ({"dtype": torch.bfloat16}, {"revision": "a1b2"}, {"use_cache": True}):
         with pytest.raises(UsageError, match="model_init_kwargs"):
             MaxRLConfig("x", model_init_kwargs=asked | changed)
+
+
+@pytest.mark.parametrize("name", [*WHY_NOT, *FIELDS])
+def test_options_of_trl_lead_to_ours_on_the_command_line(name):
+    """A refusal names options that exist."""
+    known = {f"--{dashed(f.name)}" for f in dataclasses.fields(Config)}
+    if f"--{dashed(name)}" in known:
+        return
+    with pytest.raises(UsageError) as error:
+        with_overrides(Config(), [f"--{dashed(name)}", "1"])
+    said = str(error.value)
+    named = set(re.findall(r"--[\w-]+", said)) - {f"--{dashed(name)}"}
+    assert named <= known
+    assert "; " in said
+    assert OPTIONS.get(name, "") in said
 
 
 def test_no_other_option_is_taken():

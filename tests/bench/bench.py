@@ -74,13 +74,6 @@ def cpu_model() -> str:
     return found[1] if found else platform.processor() or platform.machine()
 
 
-def version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def commit() -> str:
     """Of the repository, with a + where files differ from it; "" where there is no git."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
@@ -96,6 +89,7 @@ def machine(device: str, threads: int) -> dict:
 
     from maxrl.parallel.distributed import use_bfloat16
 
+    found = {each.name.lower(): each.version for each in metadata.distributions()}
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
@@ -106,7 +100,7 @@ def machine(device: str, threads: int) -> dict:
         "threads": threads,
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: found[name] for name in PACKAGES if name in found},
         "allocator": {k: v for k, v in os.environ.items() if k.startswith(ALLOCATORS)},
     }
 

@@ -6,6 +6,7 @@ quarter of each group is right), learning rate and a real AdamW step. TRL's step
 on_step_begin to on_step_end; between two of them ours runs.
 """
 
+import inspect
 import tempfile
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from bench_turns import Times, contest, counted, row, sized, timed
 import train
 from data.maze.prepare import main as prepare
 from maxrl import build
+from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
@@ -105,10 +107,11 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
     task = FreshMazes(side, P)
     model = random_model(cfg.model)
     theirs = peer(model, torch.float32).train()
-    task.stop_tokens = ()
-    device = bench_turns.device
-    options = setup.policy_options(cfg, task, device)
-    policy = build.make_policy(model, WORDS, [NEVER], task, device, **options)
+    # The fields of the recipe that a policy has by the same names.
+    taken = inspect.signature(SequencePolicy).parameters.keys() - {"model"}
+    options = {name: value for name, value in vars(cfg).items() if name in taken}
+    options |= {"max_tokens": L, "autocast": dtype == "bfloat16"}
+    policy = SequencePolicy(model, WORDS, [NEVER], **options)
     step = our_step(cfg, task, policy)
     times = Times()
 

@@ -13,8 +13,7 @@ from results.lab.runs import evaluation, product, seed_models
 from results.lab.tables import METHODS, differences, levels, over_blocks, table
 
 KS = (1, 8, 64)
-# Between evaluations: epochs and steps; and the steps of a kept row.
-EVERY, BLOCK, KEPT = 5, 40, 5
+EVERY = 5  # epochs between evaluations
 SEEDS = range(3)
 VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
 RL = (

@@ -8,7 +8,6 @@ from results.lab.data import paper, read_json
 from results.lab.figures import curve, panel, seed_curves, theirs
 
 ROLLOUTS = [2**i for i in range(1, 12)]
-SCATTERS = (1, 10, 100)
 NAMES = {
     "reinforce": "REINFORCE, no baseline",
     "reinforce_mean": "REINFORCE, mean as baseline; Dr. GRPO",

@@ -10,13 +10,7 @@ from results.lab.runs import evaluation, product
 from results.lab.tables import METHODS, pass_columns, summary, table
 
 KS = [1, 32, 128, 256]
-BLOCK, KEPT = 50, 5  # steps of a mean, and of a kept row
-NAMES = {
-    "maxrl_rare": "MaxRL in rounds of 8, 8 and 16",
-    "maxrl": "MaxRL, 32 rollouts",
-    "grpo": "GRPO, 32 rollouts",
-    "rloo": "RLOO, 32 rollouts",
-}
+BLOCK = 50  # steps of a mean
 SFT = "train.py maze17_sft --seed {seed} --precision bfloat16"
 MAZES = "--task.directory data/maze/17x17-rl"
 RL = (
@@ -72,12 +66,6 @@ def bases():
     table(["base, standard error over mazes", "stopped at step", *pass_columns(KS)], rows)
 
 
-def rl_runs() -> dict[str, dict[int, list[dict]]]:
-    """{estimator: {seed: rows}} of every run, however far it came."""
-    found = runs("maze17", steps=BLOCK)
-    return {method: found[method] for method in NAMES}
-
-
 def on_test():
     """pass@k on the test mazes, and every run minus the base."""
     found = {title: of_model(tested(f"maze17/test-{name}.json")) for name, title in TESTED.items()}
@@ -94,7 +82,8 @@ def tables():
 
 def figure17_rl() -> dict:
     """RL at the paper's size, in the paper's axes and against what it cost."""
-    found = {"rounds" if name == "maxrl_rare" else name: seeds for name, seeds in rl_runs().items()}
+    kept = runs("maze17", steps=BLOCK)
+    found = {"rounds": kept["maxrl_rare"]} | {name: kept[name] for name in METHODS}
     every = [(name, rows) for name, seeds in found.items() for rows in seeds.values()]
     last = max(rows[-1]["step"] for _, rows in every)
     panels = []

@@ -107,7 +107,7 @@ def at_the_end(rows: list[dict]) -> str:
 def equal_seconds(found: dict, seeds):
     """MaxRL after as many seconds as the other took for all of its steps."""
     rows = []
-    for seed, method in itertools.product(seeds, ("grpo", "rloo")):
+    for seed, method in itertools.product(seeds, OTHERS):
         maxrl, other = found["maxrl"][seed], found[method][seed]
         end = clock(other)[-1]
         done = int((clock(maxrl) <= end).sum())

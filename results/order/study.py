@@ -12,7 +12,6 @@ from results.lab.tables import class_levels, summary, table
 
 ORDERS = (1, 4, 16, 64, 256, 1024)
 FEW = (2, 4, 8)
-CLASSES = 200
 COLUMNS = ("pass@1", "pass@25", "top-1")
 SEEDS = range(3)
 TRIED = {"1": ("0.3", "1", "3"), "1024": ("0.1", "0.3", "1")}

@@ -33,13 +33,11 @@ def arguments():
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--json", dest="file", type=Path, required=True)
     parser.add_argument("--directory", default="gsm8k", help="of the problems, below data/")
-    parser.add_argument("--split", default="test")
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--max-response", type=int, default=256)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--precision", default="auto", help="auto: bfloat16 where it is fast")
     return parser.parse_args()
 
 
@@ -69,7 +67,7 @@ def verdicts(task: Gsm8k, index: int, responses: list[str], rollouts, i: int) ->
 def main():
     args = arguments()
     done = args.file.read_text().count("\n") if args.file.exists() else 0
-    task = Gsm8k(args.split, args.directory)
+    task = Gsm8k("test", args.directory)
     model, tokenizer, stop = checkpoint.load_model(args.checkpoint)
     policy = SequencePolicy(
         model,
@@ -77,7 +75,7 @@ def main():
         stop,
         max_tokens=args.max_response,
         wave_rows=AT_ONCE,
-        autocast=use_bfloat16(args.precision, torch.device("cpu")),
+        autocast=use_bfloat16("auto", torch.device("cpu")),
     )
     policy.model.eval()
     at_once = AT_ONCE // args.samples

@@ -84,7 +84,9 @@ def tables():
 def learning() -> dict:
     """Rewards in training, and the test."""
     trained = runs("smollm2_words")
-    lines = block_curves({name: trained[name] for name in MODELS if name in trained}, "reward", 5)
+    lines = block_curves(
+        {name: trained[name] for name in MODELS[1:] if name in trained}, "reward", 5
+    )
     panels = level(panel("ours: training, means of 5 steps", "step", "pass@1", lines))
     found = counted_by_model()
     lines = []

@@ -1,12 +1,9 @@
 """Figure 2 on 1,000 drawn classes, every method at a learning rate of its own."""
 
-import numpy as np
-
 from results.lab.data import class_means, class_runs, image_rates
 from results.lab.figures import panel, seed_curves, seeds_said
-from results.lab.intervals import interval
 from results.lab.runs import evaluation, product, seed_models
-from results.lab.tables import behind, class_levels, lost, summary, table
+from results.lab.tables import behind, class_levels, lost, summary
 
 # MaxRL's expected gradient of the order of 1,024 draws.
 EXPECTED = "results/figure2/expected.py images_laptop --estimator supervised --rollouts 1"
@@ -75,16 +72,6 @@ def where_met(file: str):
     summary(title, ["mean, 95 % over seeds"], rows, "+")
 
 
-def equal_rates(reference: np.ndarray):
-    """Cross-entropy minus each at a rate of 3."""
-    rows = []
-    for name, values in class_means("figure2/same-test.json", (1, 128)).items():
-        cells = [interval(gap, "+") for gap in reference - values]
-        rows.append([NAMES[name].partition(", rate")[0], interval(values[0]), *cells])
-    columns = ("its pass@1", "pass@1", "pass@128", "top-1")
-    table(["cross-entropy minus, all at rate 3, 95 % over seeds", *columns], rows)
-
-
 def tables():
     file = "figure2/own-test.json"
     found = class_means(file, (1, 128))
@@ -92,7 +79,10 @@ def tables():
     behind("cross-entropy minus, 95 % over seeds", found, OTHERS, 128, NAMES.get)
     lost(file, NAMES, NAMES.get)
     where_met(file)
-    equal_rates(found["supervised"])
+    same = class_means("figure2/same-test.json", (1, 128))
+    same |= {"supervised": found["supervised"]}
+    title = "cross-entropy minus, all at rate 3, 95 % over seeds"
+    behind(title, same, EQUAL, 128, lambda name: NAMES[name].partition(", rate")[0])
 
 
 def own_rates_figure() -> dict:

@@ -62,22 +62,27 @@ def right_within(counts: dict) -> np.ndarray:
 
 def tables():
     found = counted_by_model()
-    rows = []
+    levels = []
+    form = []
     gaps = {}
     for (seed, model), counts in found.items():
-        cells = [with_error(values) for values in right_within(counts)]
-        cells.append(with_error(counts["majority"]))
-        cells.append(with_error(counts["published"] / 64))
-        cells.append(f"{counts['with_box'].mean() / 64:.3f}")
-        cells.append(f"{counts['boxed'].sum() / counts['with_box'].sum():.3f}")
-        rows.append([f"seed {seed}, {called(model)}", *cells, f"{counts['tokens'].mean():.0f}"])
+        title = f"seed {seed}, {called(model)}"
+        shares = [*right_within(counts), counts["majority"]]
+        levels.append([title, *map(with_error, shares)])
+        # Of the responses that write a box, how many have the right number there?
+        right = counts["boxed"].sum() / counts["with_box"].sum()
+        boxed = counts["with_box"].mean() / 64
+        published = with_error(counts["published"] / 64)
+        form.append(
+            [title, published, f"{boxed:.3f}", f"{right:.3f}", f"{counts['tokens'].mean():.0f}"]
+        )
         for other in ("base", "grpo"):
             if model not in ("base", other) and (seed, other) in found:
                 gap = right_within(counts) - right_within(found[seed, other])
-                gaps[f"seed {seed}, {called(model)} minus {called(other)}"] = gap
-    further = ("majority of 64", "published verdict, pass@1", "with a box", "right, of these")
-    columns = ("model, standard error over problems", *pass_columns(KS), *further, "tokens")
-    table(columns, rows)
+                gaps[f"{title} minus {called(other)}"] = gap
+    head = "model, standard error over problems"
+    table([head, *pass_columns(KS), "majority of 64"], levels)
+    table([head, "published verdict, pass@1", "with a box", "right, of these", "tokens"], form)
     summary("paired over problems", pass_columns(KS), gaps, "+", with_error)
 
 
@@ -87,7 +92,7 @@ def learning() -> dict:
     lines = block_curves(
         {name: trained[name] for name in MODELS[1:] if name in trained}, "reward", 5
     )
-    panels = level(panel("ours: training, means of 5 steps", "step", "pass@1", lines))
+    panels = level(panel("ours (reduced scale): training", "step", "pass@1", lines))
     found = counted_by_model()
     lines = []
     for name in MODELS:
@@ -97,12 +102,12 @@ def learning() -> dict:
         if seeds:
             lines.append(seed_curves(name, KS, seeds))
     axes = {"xscale": "log", "xticks": KS}
-    panels += level(panel("ours: 96 test problems", "k", "pass@k", lines, **axes))
+    panels += level(panel("ours (reduced scale): test", "k", "pass@k", lines, **axes))
     count = len({seed for seed, _ in found})
     return {
         "title": "SmolLM2-135M learns word problems in 40 steps",
         "caption": "Ten supervised steps (base), then 40 of 16 prompts x 16 rollouts (rounds: 4, 4 "
-        "and 8) at 2e-5; rewards of rounds are those of the first. Test: 64 samples a problem "
+        "and 8) at 2e-5; rewards are means of 5 steps, of rounds those of the first. Test: 96 problems x 64 samples "
         f"at temperature 1. {seeds_said(count).capitalize()}",
         "panels": panels,
     }

@@ -165,9 +165,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         return load_file(regular(file))
-    except (SafetensorError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except (SafetensorError, IsADirectoryError) as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
 
 

@@ -118,7 +118,13 @@ def parse(kind: type, text: str) -> object:
     """
     if typing.get_origin(kind) is tuple:
         item, *_ = typing.get_args(kind)
-        return tuple(parse(item, part) for part in text.split(","))
+        try:
+            return tuple(parse(item, part) for part in text.split(","))
+        except argparse.ArgumentTypeError:
+            wanted = f"{item.__name__} values separated by commas"
+            raise argparse.ArgumentTypeError(
+                f"{text!r} cannot be read: expected {wanted}"
+            ) from None
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]

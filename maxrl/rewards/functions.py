@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from maxrl.errors import FAULTS, RunError, UsageError, blaming, describe_error
+from maxrl.errors import FAULTS, RunError, UsageError, describe_error
 from maxrl.io.user_code import imported
 from maxrl.metrics import Metrics
 from maxrl.parallel import distributed
@@ -344,11 +344,15 @@ def probe(task: Task, errors: str = "stop"):
     if task_class(task).rewards is not Task.rewards:
         return
     try:
-        with blaming(f"the task {task_class(task).__name__}"):
-            task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
+        task.verify_all(["", r"\boxed{x+y}"], [task[0]] * 2)
     except UsageError:
+        raise
+    except FAULTS as error:
         if errors == "stop":
-            raise
+            raise UsageError(
+                f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
+                "0.0 or 1.0 for any text, also for an empty one"
+            ) from None
 
 
 def metrics(sums: Metrics) -> Metrics:

@@ -5,6 +5,7 @@ import errno
 import multiprocessing
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -55,9 +56,11 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             say(end.code)
             leave(1)
         leave(end.code or 0)
-    except BrokenPipeError:
-        # Nobody reads the output any more, as in `sample.py RUN | head`.
-        leave(128 + signal.SIGPIPE, at_once=True)
+    except BrokenPipeError as error:
+        # Other pipes than the output's, such as a tracker's, break as well.
+        if reader_has_gone():
+            leave(128 + signal.SIGPIPE, at_once=True)
+        crashed(error)
     except Exception as error:
         if isinstance(error, (UsageError, *sentences)):
             refuse(program, error)
@@ -69,11 +72,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
             refuse(program, RunError(full, DISK_FULL))
         if memory and isinstance(error, RuntimeError) and out_of_memory(error):
             refuse(program, RunError(f"out of memory ({str(error).split('.')[0]}): {memory}"))
-        try:
-            traceback.print_exception(error)
-        # torch may raise once more meanwhile, when it hears that a worker of a loader has died.
-        finally:
-            leave(1)
+        crashed(error)
     cleanup()
 
 
@@ -83,6 +82,23 @@ def disk_full(error: BaseException) -> bool:
     said = re.search(r"os error (\d+)", str(error))
     number = int(said[1]) if said else getattr(error, "errno", None)
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def reader_has_gone() -> bool:
+    """Whether nobody reads the output any more, as in `sample.py RUN | head`."""
+    output = select.poll()
+    # Without any event asked for, poll() reports errors alone.
+    output.register(sys.stdout.fileno(), 0)
+    return bool(output.poll(0))
+
+
+def crashed(error: Exception) -> NoReturn:
+    """End with the traceback of an unexpected error; code 1."""
+    try:
+        traceback.print_exception(error)
+    # torch may raise once more meanwhile, when it hears that a worker of a loader has died.
+    finally:
+        leave(1)
 
 
 def say(sentence: str):
@@ -139,7 +155,8 @@ def unfailing(method: Callable) -> Callable:
 
     def call(*given: str):
         with contextlib.suppress(OSError):
-            method(*given)
+            return method(*given)
+        return None
 
     return call
 

@@ -127,9 +127,9 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if asks_help:
         print(f"{about}\n\n{help_of(usual)}")
         return None
-    gpus = given.pop("gpus", 0)
+    gpus = given.pop("gpus", None)
     if given.pop("dry_run", False):
-        print(dry_run.dry_run(name, overridden(usual, given), gpus or 1))
+        print(dry_run.dry_run(name, overridden(usual, given), 1 if gpus is None else gpus))
         return None
     if gpus:
         raise UsageError("--gpus belongs to --dry-run; torchrun starts a run on several GPUs")

@@ -70,6 +70,7 @@ def response(task: Task, example, rollouts, i: int, j: int, reward: float) -> di
     # An error in the code of a task must not end the run.
     with contextlib.suppress(*FAULTS):
         read = task.final and task.final(task.response(rollouts, i, j))
+    with contextlib.suppress(*FAULTS):
         if getattr(task_class(task), "show", None) is not Task.show:
             drawn = task.show(text, example)
     return {

@@ -228,8 +228,9 @@ def start_policy(
             for split in (task, validation):
                 if split is not None and tokenizer is not None:
                     # Several checkpoints that are evaluated may have several tokenizers.
-                    lengths = getattr(split, "lengths", [])
-                    if getattr(split, "init", None) != cfg.init:
+                    if isinstance(split, FilteredTask) and split.init == cfg.init:
+                        lengths = split.lengths
+                    else:
                         lengths = prompt_lengths(split, tokenizer)
                     check_prompts(model, map(range, lengths), cfg.max_response)
             return policy
@@ -265,7 +266,7 @@ def estimator_options(cfg: Config, rollouts: Responses | None = None) -> dict:
     """Return the recipe's options of the estimator, and what it needs to know of the rollouts.
 
     Without rollouts that is the value for one group of zeros. An unknown estimator has no options;
-    check_estimator refuses it.
+    check_estimation refuses it.
     """
     options = dict(cfg.estimator_options)
     known = getattr(ADVANTAGES.get(cfg.estimator), "known", ())

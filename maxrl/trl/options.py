@@ -276,12 +276,19 @@ KINDS |= {
 OPTIONS = {name: f[0] for name, said in FIELDS.items() if (f := re.match(r"--[\w-]+", said))}
 
 
+USUAL = {
+    "revision": "None main",
+    "attn_implementation": "None sdpa",
+    "dtype": "None auto float32 torch.float32",
+    "torch_dtype": "None auto float32 torch.float32",
+}
+
+
 def asks_nothing(name: str, value: object) -> bool:
     """Tell whether a refused option has a value that changes nothing."""
     if name == "model_init_kwargs" and isinstance(value, dict):
         # TRL's scripts fill it from ModelConfig; these are its defaults, and what is done anyway.
-        usual = ["None", "False", "main", "auto", "sdpa", "float32", "torch.float32"]
-        return all(str(one) in usual for one in value.values())
+        return all(str(one) in USUAL.get(key, "None False").split() for key, one in value.items())
     return value in (None, NEUTRAL[name]) if name in NEUTRAL else not value
 
 

@@ -81,13 +81,23 @@ with cli.script("x.py"):
     assert done.stdout == ("begun\n" if "at_once" in ending else "begun\nbye\n")
 
 
-def test_a_reader_that_has_seen_enough(tmp_path):
-    """`sample.py RUN | head -1` ends without a word, as other programs do."""
-    script = """
+@pytest.mark.parametrize(
+    "line, printed, said",
+    [
+        ('print("line", i)', "line 0\n141\n", ""),
+        ('raise BrokenPipeError("of a worker")', "1\n", "of a worker"),
+    ],
+)
+def test_a_reader_that_has_seen_enough(line, printed, said, tmp_path):
+    """`sample.py RUN | head -1` ends without a word, as other programs do.
+
+    Other pipes that break are errors.
+    """
+    script = f"""
 from maxrl.run import cli
 with cli.script("x.py", OSError):
     for i in range(100_000):
-        print("line", i)
+        {line}
 """
     (tmp_path / "x.py").write_text(script)
     command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
@@ -98,8 +108,9 @@ with cli.script("x.py", OSError):
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "line 0\n141\n"
-    assert not done.stderr
+    assert done.stdout == printed
+    assert said in done.stderr
+    assert bool(done.stderr) == bool(said)
 
 
 SCRIPT = """

@@ -21,6 +21,7 @@ train.py tiny --prompt 8 | --prompt is not an option; did you mean --prompts
 train.py tiny --eval_k 1 | did you mean --eval-k
 train.py tiny --config run.yaml | RUN/recipe.json
 train.py tiny --early-stopping 3 | did you mean --stop-at-pass?
+train.py maze9_laptop_sft --dry-run --gpus 0 | cannot be divided by --gpus 0
 train.py tiny --model x | --model is not an option
 train.py tiny --task_options x | is not an option
 train.py tiny --optimizer.lr x | --optimizer.lr is not an option
@@ -65,7 +66,7 @@ train.py tiny --estimator maxrl --rollouts 1,1,2 | maxrl_success or maxrl_rare
 train.py tiny --estimator grpo --rollouts 1,1,2 | grpo
 train.py tiny --estimator maxrl_rare --rollouts 1,1,2 --estimator.order 2 | order
 train.py tiny --estimator maxrl_success --rollouts 1,1 --allow-fractional true | allow_fractional
-train.py tiny --rollouts 4,x | --rollouts: 'x'
+train.py tiny --rollouts 4,x | --rollouts: '4,x'
 train.py tiny --task mazes | task 'mazes' is unknown
 train.py tiny --task nosuch:Thing | cannot be imported
 train.py tiny --task maxrl.tasks.maze:Thing | has no function or class Thing

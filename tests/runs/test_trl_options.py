@@ -61,7 +61,8 @@ def test_what_scripts_write_from_modelconfig_asks_for_nothing():
     """As TRL's own scripts have it: revision, attn_implementation and dtype of a ModelConfig."""
     asked = {"revision": "main", "attn_implementation": None, "dtype": torch.float32}
     MaxRLConfig("x", model_init_kwargs=asked)
-    for changed in ({"dtype": torch.bfloat16}, {"revision": "a1b2"}, {"use_cache": True}):
+    others = [{"dtype": torch.bfloat16}, {"revision": "a1b2"}, {"device_map": "auto"}]
+    for changed in (*others, {"use_cache": True}):
         with pytest.raises(UsageError, match="model_init_kwargs"):
             MaxRLConfig("x", model_init_kwargs=asked | changed)
 

@@ -197,6 +197,15 @@ def test_raw_images_are_taken_as_they_are(raw, monkeypatch):
     pytest.raises(IndexError, task.__getitem__, 10)
 
 
+def test_raw_images_of_another_size_are_cut_and_resized(raw):
+    folder, pixels = raw
+    batch = Images("train", folder, 6, augment=False).batch(range(10))
+    box = centre_box(12, 12)
+    for image, p in zip(batch.images, pixels):
+        wanted = Image.fromarray(p).resize((6, 6), Image.Resampling.BILINEAR, box=box)
+        assert (image.permute(1, 2, 0).numpy() == np.asarray(wanted)).all()
+
+
 @pytest.mark.parametrize("i", range(6))
 def test_short_side_to_256_then_224_of_the_centre(photos, i):
     """The published two steps, of which the first rounds the long side to whole pixels.

@@ -14,7 +14,7 @@ from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
 from maxrl.run.setup import load
 from maxrl.tasks import load_task
-from maxrl.tasks.base import FilteredTask, prompt_lengths
+from maxrl.tasks.base import Example, FilteredTask, Task, prompt_lengths
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """
@@ -185,6 +185,25 @@ def test_a_task_that_is_none(name, said, faults):
 class Words:
     def encode_prompt(self, prompt):
         return prompt.split()
+
+
+class Unready(Task):
+    """A task whose judge needs a package that is missing."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return Example("a", "b")
+
+    def verify_all(self, responses, examples):
+        raise UsageError("math-verify is not installed")
+
+
+@pytest.mark.parametrize("errors", ["stop", "drop"])
+def test_what_is_missing_is_said_before_any_sampling(errors):
+    with pytest.raises(UsageError, match="math-verify"):
+        probe(Unready(), errors)
 
 
 def test_rewards_of_its_own_need_no_verdicts_on_texts(faults):

@@ -143,7 +143,7 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
-    # the size of recent gradients. Where the norm is clipped, prompts count relative to the batch.
+    # the size of recent gradients. Clipping shrinks the whole batch: how prompts compare remains.
     total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     norm = float(sharding.unsharded(total))
 

@@ -9,8 +9,9 @@ w(p) says which prompts an estimator cares about.
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
 N rollouts give at most order T = N (Theorem 2), which is that of Eq. (10). In a group without a
-success (K = 0) Eq. (10) gives all rollouts the advantage -1, and Algorithm 1 gives them 0. What it
-leaves out has the expectation (1-p)^(N-1) grad p. This is the last term of w_N, so Algorithm 1 has
+success (K = 0) Eq. (10) gives all rollouts the advantage -1, and Algorithm 1 gives them 0. The
+contribution of such groups, which Algorithm 1 drops, has the expectation (1-p)^(N-1) grad p, since
+the mean score of a failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has
 order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
@@ -156,7 +157,8 @@ def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
 
     order  T, 1 <= T <= N; N if it is left out
     """
-    # c_N = N / K, so the two branches agree. The second one also takes fractional rewards.
+    # For a success c_N = N / K, so the two branches agree. The second one also takes fractional
+    # rewards.
     if order is not None:
         return rewards * _c(rewards, order)  # (P, N)
     mean = _mean(rewards)  # (P, 1)
@@ -168,7 +170,8 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
     """Eq. (10): Eq. (9) minus the average score of all rollouts. Weight w_N."""
     mean = _mean(rewards)  # (P, 1)
     advantages = _centered(rewards) / mean  # (P, N)  N r / K - 1
-    # What Eq. (10) subtracts averages to 0 over *all* groups: those with K = 0 keep their -1.
+    # The mean score, which Eq. (10) subtracts, has expectation 0 only over *all* groups, so those
+    # with K = 0 keep their -1.
     return torch.where(mean > 0, advantages, -1.0)  # (P, N)  Eq. (10)
 
 
@@ -176,9 +179,9 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
-    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others,
-    E[(r_i - b) S_i] is grad p whatever b is, and E[c_T] is w_T. Groups with K = 0 or K = N get
-    exactly 0, so skipping them costs nothing.
+    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others and
+    with S_i = grad log m(z_i), E[(r_i - b) S_i] is grad p whatever b is, and E[c_T] is w_T. Groups
+    with K = 0 or K = N get exactly 0, so skipping them costs nothing.
 
     order  T, 1 <= T <= N
     """

@@ -121,7 +121,7 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Mask before exp: rows that are not run have a log-prob in the old one only.
+    # Mask before exp: rows that are not run have log_probs 0 beside old ones that are not.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

@@ -5,7 +5,8 @@ row. The prompts of its groups are padded to the longest prompt and run once. Gr
 different numbers of rows to run; the cut follows these numbers.
 
 So rows of similar length share a micro-batch: those of a group are sorted by length, groups of
-similar cost are neighbours, and a rectangle is cut where that saves most, until it fits the budget.
+similar cost are neighbours, and a rectangle is cut where that saves most, as long as it exceeds the
+budget or a cut saves enough.
 
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """

@@ -1,8 +1,8 @@
 """Rounds: a prompt is sampled until a round of rollouts has a success, and trained on that round.
 
-A round of n rollouts that is reached has the expected gradient w_n(p) grad p (Theorem 2), and 0 if
-it has no success, so that earlier rounds need no training. Round j is reached with probability
-(1-p)^(n_1 + ... + n_{j-1}), and the sum telescopes:
+A round of n rollouts that is reached has the expected gradient w_n(p) grad p (Theorem 2). Without a
+success its gradient is exactly 0, so only the last round is trained on. Round j is reached with
+probability (1-p)^(n_1 + ... + n_{j-1}), and the sum telescopes:
 
     sum_j (1-p)^(n_1 + ... + n_{j-1}) w_{n_j}(p) = w_{n_1 + ... + n_R}(p)
 
@@ -31,7 +31,7 @@ Responses = Rollouts | Draws  # of a language model or a classifier
 class Sampled:
     """What a step has sampled: `rollouts` to learn from, `first` to measure the model by.
 
-    Every prompt has a first round, so the pass rate of that one alone is the model's.
+    Later rounds have only prompts that failed before, so pass rates are those of the first round.
     """
 
     first: Responses  # the Rollouts of the first round, P_local prompts in their order

@@ -69,13 +69,13 @@ test: $(test)  ## the proofs and oracles, in two processes, at most four minutes
 	$(py) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-machines: $(test)  ## the tests as other machines would run them: ROWS="smallest avx2 busy"; long
-	$(py) tests/repository/machines.py $(ROWS)
+	$(py) -m tests.repository.machines $(ROWS)
 
 torture: $(test)  ## 200 SIGKILLs at random moments and before writes, each run resumed and compared; ten minutes
-	PYTHONPATH=.:tests:tests/helpers $(py) tests/faults/torture.py --out results/speed/torture.json
+	$(py) -m tests.faults.torture --out results/speed/torture.json
 
 bench: $(bench)  ## speed against transformers and TRL, one table, 25 minutes on two idle cores; OPTIONS=--quick: four
-	PYTHONPATH=.:tests/helpers $(py) tests/bench/bench.py $(OPTIONS)
+	$(py) -m tests.bench.bench $(OPTIONS)
 
 lint: $(dev)  ## ruff and mypy
 	$(py) -m ruff check .

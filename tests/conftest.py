@@ -2,31 +2,28 @@ import os
 import runpy
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("", "tests", "tests/helpers", "tests/bench", "tests/ranks", "tests/faults")
-# Of the processes that tests start; pytest itself reads `pythonpath` in pyproject.toml.
-os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / room) for room in ROOMS)
-import tiny  # noqa: E402
-from chats import tiny_chat  # noqa: E402, F401
-from glyph_sets import recipe, set_of_glyphs  # noqa: E402, F401
-from own_files import own  # noqa: E402, F401
-from recorded import recorded  # noqa: E402, F401
+from data.maze import prepare
+from maxrl import checkpoint
+from maxrl.advantages import ADVANTAGES
+from maxrl.config import Config
+from maxrl.io import user_code
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.recipes import RECIPES
+from maxrl.run import cli
+from maxrl.tasks.maze import VOCABULARY
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.chats import tiny_chat  # noqa: F401
+from tests.helpers.glyph_sets import recipe, set_of_glyphs  # noqa: F401
+from tests.helpers.own_files import own  # noqa: F401
+from tests.helpers.recorded import recorded  # noqa: F401
 
-from data.maze import prepare  # noqa: E402
-from maxrl import checkpoint  # noqa: E402
-from maxrl.advantages import ADVANTAGES  # noqa: E402
-from maxrl.config import Config  # noqa: E402
-from maxrl.io import user_code  # noqa: E402
-from maxrl.io.tokenizer import Tokenizer  # noqa: E402
-from maxrl.recipes import RECIPES  # noqa: E402
-from maxrl.run import cli  # noqa: E402
-from maxrl.tasks.maze import VOCABULARY  # noqa: E402
-
+# Of the processes that tests start.
+os.environ["PYTHONPATH"] = str(ROOT)
 torch.set_num_threads(
     int(os.environ.get("MAXRL_TEST_THREADS", "1"))
 )  # matrices this small are slower on several
@@ -152,8 +149,8 @@ def warm(recipes, tmp_path_factory):
 @pytest.fixture(scope="session")
 def dice(tmp_path_factory):
     """A checkpoint whose logits were set by hand (tiny.dice): a token is UP every other time, the
-    last one every fourth. What it does is known without any training: `--task tiny:Up` finds half
-    of it right."""
+    last one every fourth. What it does is known without any training: the task Up of tiny.py
+    finds half of it right."""
     path = tmp_path_factory.mktemp("dice") / "dice"
     checkpoint.save(
         path, tiny.dice(UP=0.5, LEFT=0.25, DONE=0.25), Tokenizer.from_vocabulary(VOCABULARY), [2, 7]

@@ -1,8 +1,8 @@
 """Speed of everything that takes time, in one table, ratios first: `make bench`.
 
-    PYTHONPATH=.:tests/helpers python tests/bench/bench.py [--quick] [--only rollouts/]
-    PYTHONPATH=.:tests/helpers python tests/bench/bench.py --show FILE.json
-    PYTHONPATH=.:tests/helpers python tests/bench/bench.py --tiny --out /tmp/bench.json
+    python -m tests.bench.bench [--quick] [--only rollouts/]
+    python -m tests.bench.bench --show FILE.json
+    python -m tests.bench.bench --tiny --out /tmp/bench.json
 
 The contestants of a row take turns after a warm-up: A B C A B C ... The ratio of a row is maxrl's
 work per second over that of the best of the others, from medians. Every row runs in a process of
@@ -24,7 +24,8 @@ import traceback
 from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 # A row's name, the function that measures it and its arguments. --quick has those with a star.
 TABLE = """
 * limits                         bench_turns.limits
@@ -114,12 +115,12 @@ def default_file(where: dict, size: str) -> Path:
 
 def measured(name: str, threads: int, device: str, tiny: bool, turns: int) -> dict:
     """One row, in this process."""
-    import bench_turns
+    from tests.bench import bench_turns
 
     function, *arguments = ROWS[name]
     module, _, function = function.partition(".")
     bench_turns.start(threads, device, tiny)
-    module = importlib.import_module(module)
+    module = importlib.import_module(f"tests.bench.{module}")
     row = getattr(module, function)(*arguments, turns=turns)
     return {"name": name, "turns": turns} | row
 
@@ -132,11 +133,10 @@ def measure(name: str, args) -> dict:
             return measured(*told)
         except Exception:
             return {"name": name, "error": traceback.format_exc()[-2000:]}
-    code = "import bench, json; "
+    code = "import json; from tests.bench import bench; "
     code += f"row = bench.measured{told}; print(); print(json.dumps(row))"
-    paths = [ROOT, ROOT / "tests/bench", ROOT / "tests/helpers"]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": str(args.threads),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",

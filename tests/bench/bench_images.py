@@ -11,11 +11,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import bench_turns
 import numpy as np
 import torch
 import torch.nn.functional as F
-from bench_turns import autocast, contest, repeated, sized
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
@@ -26,6 +24,8 @@ from maxrl.models import from_config
 from maxrl.prompt_order import prefetched
 from maxrl.recipes import imagenet, images_laptop
 from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
+from tests.bench import bench_turns
+from tests.bench.bench_turns import autocast, contest, repeated, sized
 
 
 def photograph(rng) -> bytes:

@@ -6,13 +6,8 @@ import math
 from types import SimpleNamespace
 from unittest import mock
 
-import bench_turns
 import numpy as np
-import tiny
 import torch
-from bench_turns import Times, autocast, contest, peak_gb, row, sized, timed
-from published import SMOLLM2
-from tensors import seeded
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.io.tokenizer import Tokenizer
@@ -25,6 +20,11 @@ from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.maze import ID, VOCABULARY, Maze
 from maxrl.tasks.maze import generate as make_mazes
 from maxrl.verifiers import verify_math_batch
+from tests.bench import bench_turns
+from tests.bench.bench_turns import Times, autocast, contest, peak_gb, row, sized, timed
+from tests.helpers import tiny
+from tests.helpers.published import SMOLLM2
+from tests.helpers.tensors import seeded
 
 WORDS = Tokenizer.from_vocabulary(VOCABULARY)
 SMOLLM2_135M = SMOLLM2 | dict(

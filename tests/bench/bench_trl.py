@@ -10,10 +10,7 @@ import inspect
 import tempfile
 from dataclasses import replace
 
-import bench_turns
 import torch
-from bench_text import WORDS, FreshMazes, peer, random_model
-from bench_turns import Times, contest, counted, row, sized, timed
 
 import train
 from data.maze.prepare import main as prepare
@@ -24,6 +21,9 @@ from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
 from maxrl.run import setup
 from maxrl.run.logger import step_metrics
+from tests.bench import bench_turns
+from tests.bench.bench_text import WORDS, FreshMazes, peer, random_model
+from tests.bench.bench_turns import Times, contest, counted, row, sized, timed
 
 TASKS = {  # recipe, size of the mazes, prompts, rollouts
     "17x17": (maze17, 17, 8, 16),

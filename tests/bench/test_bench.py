@@ -7,9 +7,10 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-import bench
 import pytest
-from conftest import ROOT
+
+from tests import ROOT
+from tests.bench import bench
 
 
 def printed(found: dict, by: str, capsys) -> int:
@@ -21,7 +22,7 @@ def printed(found: dict, by: str, capsys) -> int:
 def test_every_row_runs(tmp_path, capsys):
     """Where TRL is not installed, its rows run up to the import of it."""
     file = tmp_path / "tiny.json"
-    command = [sys.executable, "tests/bench/bench.py", "--tiny", "--threads", "1", "--out", file]
+    command = [sys.executable, "-m", "tests.bench.bench", "--tiny", "--threads", "1", "--out", file]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=True)
     found = json.loads(file.read_text())
     assert [row["name"] for row in found["rows"]] == list(bench.ROWS)

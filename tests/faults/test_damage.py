@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile import sentence
-from runs import refused, same_runs
 from safetensors.torch import load_file, save_file
-from trained import TOKENIZER, trained
-from wholeness import damages, unnoticed, unsound
 
 from maxrl import build, checkpoint
 from maxrl.io import files
 from maxrl.models.lora import add_lora
+from tests.helpers.hostile import sentence
+from tests.helpers.runs import refused, same_runs
+from tests.helpers.trained import TOKENIZER, trained
+from tests.helpers.wholeness import damages, unnoticed, unsound
 
 
 @pytest.mark.parametrize("adapted", [False, True])

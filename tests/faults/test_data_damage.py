@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wholeness import damages
 
 from data import mathematics
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import load_task
+from tests.helpers.wholeness import damages
 
 FEW = "--train 6 --validation 3 --test 3"
 ALL = ("train", "validation", "test")

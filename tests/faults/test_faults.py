@@ -15,10 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from runs import SHORT, at_call, metrics, refused, same_runs
 from safetensors import SafetensorError
-from started import ended, free_port, start, torchrun, until
 
 from maxrl.errors import RunError, UsageError
 from maxrl.io.sandbox import Worker
@@ -26,6 +23,9 @@ from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
+from tests import ROOT
+from tests.helpers.runs import SHORT, at_call, metrics, refused, same_runs
+from tests.helpers.started import ended, free_port, start, torchrun, until
 
 
 @pytest.fixture(autouse=True)

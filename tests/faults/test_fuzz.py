@@ -6,11 +6,8 @@ from functools import partial
 
 import pytest
 import torch
-from command_lines import with_overrides
-from hostile import NUMBERS, TEXTS, VALUES, many, sentence
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import CORRIDOR, OPEN
 
 import eval as evaluation
 import sample
@@ -21,6 +18,9 @@ from maxrl.io import chat_template
 from maxrl.io.arguments import fitted
 from maxrl.recipes import RECIPES, repeated
 from maxrl.tasks.maze import draw, verify
+from tests.helpers.command_lines import with_overrides
+from tests.helpers.hostile import NUMBERS, TEXTS, VALUES, many, sentence
+from tests.helpers.pictures import CORRIDOR, OPEN
 
 
 def test_mazes():

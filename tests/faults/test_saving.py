@@ -7,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
-from runs import SHORT, at_call, metrics, refused, same_runs
 
 from data.maze import prepare
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
@@ -18,6 +16,8 @@ from maxrl.io import files
 from maxrl.models.lora import has_lora
 from maxrl.policy import SequencePolicy
 from maxrl.run import directory
+from tests.helpers import tiny
+from tests.helpers.runs import SHORT, at_call, metrics, refused, same_runs
 
 
 @pytest.fixture

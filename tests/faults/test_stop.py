@@ -5,17 +5,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import metrics, refused
 from safetensors.torch import load_file, save_file
 
 from maxrl import checkpoint
+from tests.helpers.runs import metrics, refused
 
 EVALUATED = "--eval-k 1,4 --eval-samples 4 --eval-prompts 8 --out run --eval-every"
 
 
 def test_a_run_stops_at_its_pass_rate_and_stays_stopped(dice, shell):
     """A model that is right half of the time is rewarded until it is nearly always right."""
-    task = ("--init", dice, "--task", "tiny:Up", "--max-response", 6, "--lr", 0.002)
+    task = ("--init", dice, "--task", "tests.helpers.tiny:Up", "--max-response", 6, "--lr", 0.002)
     run = ("train.py", "tiny", *task, *EVALUATED.split(), 2, "--stop-at-pass", 0.9)
     code, said = shell(*run)
     assert code == 0

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 TWICE = """
-import pathlib, random, tempfile, torture
+import pathlib, random, tempfile
+from tests.faults import torture
 from maxrl import checkpoint
 with tempfile.TemporaryDirectory() as work:
     work = pathlib.Path(work)

@@ -1,6 +1,6 @@
 """Kills runs of train.py with SIGKILL and resumes them: nothing may be lost or come out different.
 
-    make torture           or: python tests/faults/torture.py [--kills 200] [--only sft,rl]
+    make torture           or: python -m tests.faults.torture [--kills 200] [--only sft,rl]
 
 Every scenario runs once without interruption. Then it runs again and again, killed at random
 moments and before random writes, each time followed by the same command with --resume auto until
@@ -37,15 +37,15 @@ from pathlib import Path
 # No pools of threads: a fork has one thread.
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 import torch  # noqa: E402
-from started import free_port  # noqa: E402
 from tqdm import tqdm  # noqa: E402
-from wholeness import differences, unsound  # noqa: E402
 
 import train  # noqa: E402 (the forks start with it imported)
 from data.glyphs import prepare as glyphs  # noqa: E402
 from data.maze import prepare as maze  # noqa: E402
 from maxrl import checkpoint  # noqa: E402
 from maxrl.io.files import write_json  # noqa: E402
+from tests.helpers.started import free_port  # noqa: E402
+from tests.helpers.wholeness import differences, unsound  # noqa: E402
 
 torch.set_num_threads(1)
 tqdm.monitor_interval = 0  # no thread

@@ -1,7 +1,7 @@
 """The first thing to run on a GPU: does it all run there, is it right, and how fast is it?
 
-    PYTHONPATH=.:tests/helpers:tests/bench python tests/gpu/gpu_check.py [--block 1] [--only NAME]
-    PYTHONPATH=.:tests/helpers:tests/bench python tests/gpu/gpu_check.py --device cpu --tiny
+    python -m tests.gpu.gpu_check [--block 1] [--only NAME]
+    python -m tests.gpu.gpu_check --device cpu --tiny
 
 Block 1 asks whether everything runs and is right, block 2 how fast it is. An item that fails stops
 no other; --out gets a line of JSON for each. The second command tries the script on any machine.
@@ -27,12 +27,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import bench_turns
-import tiny
 import torch
-from bench_text import policy, quarter_right, random_model, random_prompts
-from bench_turns import peak_gb, sized, timed
-from published import PUBLISHED
 from torch.utils import collect_env
 
 from maxrl.recipes import maze9_laptop, maze17
@@ -40,8 +35,13 @@ from maxrl.run import dry_run
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
+from tests import ROOT
+from tests.bench import bench_turns
+from tests.bench.bench_text import policy, quarter_right, random_model, random_prompts
+from tests.bench.bench_turns import peak_gb, sized, timed
+from tests.helpers import tiny
+from tests.helpers.published import PUBLISHED
 
-ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(tempfile.gettempdir()) / "maxrl_gpu_check"
 SECONDS = 150  # that a command may take
 WARM_UP = ("maze17_sft", "maze9_laptop_sft")  # the recipe, and that of --tiny

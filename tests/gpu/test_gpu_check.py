@@ -1,11 +1,11 @@
 """Every item of gpu_check.py is well on a CPU, at a tiny size, its runs within this process."""
 
-import bench_turns
-import gpu_check
 import pytest
 
 import train
 from data.maze import prepare
+from tests.bench import bench_turns
+from tests.gpu import gpu_check
 
 ITEMS = {item.__name__: item for block in gpu_check.BLOCKS.values() for item in block}
 

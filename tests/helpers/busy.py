@@ -1,6 +1,6 @@
 r"""Judge right LaTeX answers while other processes keep the machine busy; every verdict must be 1.
 
-    python tests/helpers/busy.py [--busy 16] [--answers 200]
+    python -m tests.helpers.busy [--busy 16] [--answers 200]
 
 Limits of the verifier are on CPU time, so a verdict must not depend on the load of the machine.
 """
@@ -8,9 +8,6 @@ Limits of the verifier are on CPU time, so a verdict must not depend on the load
 import argparse
 import subprocess
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from maxrl import verifiers
 

@@ -1,11 +1,11 @@
 """A small chat model and rows of sums, for the tests of MaxRLTrainer."""
 
 import pytest
-import tiny
 import torch
 
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
+from tests.helpers import tiny
 
 TEMPLATE = (
     "{% for m in messages %}<user> {{ m.content }} {% endfor %}"

@@ -1,8 +1,9 @@
 """Logits on the same tokens, of ours and of another implementation."""
 
-import tiny
 import torch
 from transformers import AutoModelForCausalLM
+
+from tests.helpers import tiny
 
 TOKENS = torch.stack(tiny.prompts((40, 40, 40)))
 

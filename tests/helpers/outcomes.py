@@ -4,7 +4,8 @@ import itertools
 import math
 
 import torch
-from tensors import F64
+
+from tests.helpers.tensors import F64
 
 PASS_RATES = torch.tensor([0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98], dtype=F64)
 # The estimators that compare the rollouts of a prompt.

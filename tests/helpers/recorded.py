@@ -7,9 +7,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from runs import SHORT
 
 import train
+from tests.helpers.runs import SHORT
 
 OPTIONS = (
     "--save-every 2 --show-every 1 --eval-every 2 --eval-prompts 4 --schedule cosine "

@@ -6,10 +6,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import tiny
 
 from maxrl import checkpoint
 from maxrl.policy import SequencePolicy
+from tests.helpers import tiny
 
 SHORT = ("tiny", "--prompts", 4, "--rollouts", 4, "--steps", 5)
 

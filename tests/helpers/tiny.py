@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import torch
-from tensors import close
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.transformer import Transformer, TransformerConfig
@@ -13,6 +12,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import Example, Task
 from maxrl.tasks.maze import ID, VOCABULARY
+from tests.helpers.tensors import close
 
 SIZES = dict(
     model_type="qwen2",
@@ -72,7 +72,8 @@ def dice(**chances) -> Transformer:
 class Up(Task):
     """Right is what begins with UP.
 
-    `--task tiny:Up`; the recipe's own options (a size, a directory) mean nothing here.
+    `--task tests.helpers.tiny:Up`; the recipe's own options, a size and a directory, mean nothing
+    here.
     """
 
     def __init__(self, split, **options):

@@ -1,10 +1,10 @@
 """Shared by tests."""
 
-import tiny
 import torch
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks.maze import VOCABULARY
+from tests.helpers import tiny
 
 TOKENIZER = Tokenizer.from_vocabulary(VOCABULARY)
 

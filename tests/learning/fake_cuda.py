@@ -12,9 +12,7 @@ import json
 import os
 from pathlib import Path
 
-import tiny
 import torch
-from bench_turns import whole_biases
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -25,6 +23,8 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.packing import micro_batches
 from maxrl.policy import TokenLogProbs
 from maxrl.sampling.sampler import decode_step, noise, prefill
+from tests.bench.bench_turns import whole_biases
+from tests.helpers import tiny
 
 GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -7,16 +7,16 @@ The proofs run in float64 on models small enough to sum over everything that can
 import math
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from outcomes import any_options
-from tensors import F64, close, seeded
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.images import ImageBatch, Images
+from tests.helpers import tiny
+from tests.helpers.outcomes import any_options
+from tests.helpers.tensors import F64, close, seeded
 
 LOGITS = [[0.3, -1.2, 0.9], [2.5, 0.1, -0.4]]  # two images, three classes
 

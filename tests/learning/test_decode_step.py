@@ -6,15 +6,15 @@ import warnings
 from unittest import mock
 
 import pytest
-import tiny
 import torch
-from questions import Questions
-from tensors import F64, normal, seeded
 
 from maxrl.sampling import sampler
 from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.drawing import BLOCK, distribution, draw, inverse_cdf
 from maxrl.sampling.sampler import decode_step, noise, prefill
+from tests.helpers import tiny
+from tests.helpers.questions import Questions
+from tests.helpers.tensors import F64, normal, seeded
 
 
 @pytest.mark.parametrize("low", [True, False])

@@ -1,10 +1,7 @@
 """Memory limits change no gradient and no rollout, and --dry-run plans what is measured."""
 
 import pytest
-import tiny
 import torch
-from bench_memory import saved_bytes
-from runs import metrics
 
 from maxrl.models import transformer
 from maxrl.models.cache import Cache
@@ -13,6 +10,9 @@ from maxrl.run import dry_run
 from maxrl.sampling import sampler
 from maxrl.sampling.memory import cache_bytes
 from maxrl.sampling.sampler import LOGIT_BYTES
+from tests.bench.bench_memory import saved_bytes
+from tests.helpers import tiny
+from tests.helpers.runs import metrics
 
 every_family = pytest.mark.parametrize("family", ("llama", "qwen2", "qwen3"))
 shared_or_not = pytest.mark.parametrize("share", (True, False))

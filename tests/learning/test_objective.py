@@ -6,16 +6,16 @@ import math
 import shutil
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from bench_memory import saved_bytes
-from runs import metrics, refused, weights
-from tensors import F64, close, normal
 
 from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
 from maxrl.policy import SequencePolicy
+from tests.bench.bench_memory import saved_bytes
+from tests.helpers import tiny
+from tests.helpers.runs import metrics, refused, weights
+from tests.helpers.tensors import F64, close, normal
 
 
 # ------------------------------------------------------ in chunks
@@ -222,7 +222,7 @@ def run(dice, shell):
 
 
 def words(init):
-    options = "--prompts 8 --rollouts 8 --steps 3 --task tiny:Up --max-response 6"
+    options = "--prompts 8 --rollouts 8 --steps 3 --task tests.helpers.tiny:Up --max-response 6"
     return ("tiny", *options.split(), "--init", init)
 
 
@@ -262,7 +262,7 @@ def test_a_resumed_run_keeps_its_reference(dice, shell):
 
 def test_entropy_bonus_raises_the_entropy(run):
     """Where everything is right, nothing else moves the weights."""
-    options = "--task tiny:Always --lr 0.003 --steps 8 --entropy-bonus"
+    options = "--task tests.helpers.tiny:Always --lr 0.003 --steps 8 --entropy-bonus"
     less = run("less", f"{options} -0.3")
     more = run("more", f"{options} 0.3")
     assert more[-1]["entropy"] > less[-1]["entropy"] * 1.2

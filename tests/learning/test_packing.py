@@ -4,15 +4,15 @@ form.
 
 import numpy as np
 import pytest
-import tiny
-from outcomes import any_options, every_count
-from tensors import close
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
 from maxrl.packing import LAUNCH, cuts, middle, rectangles
 from maxrl.recipes import RECIPES
+from tests.helpers import tiny
+from tests.helpers.outcomes import any_options, every_count
+from tests.helpers.tensors import close
 
 
 def lognormal(rng, shape, mean, cv, cap):

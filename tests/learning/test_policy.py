@@ -5,17 +5,17 @@ import warnings
 from unittest import mock
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from questions import Questions
-from tensors import normal
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.models.hf_config import FAMILIES
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
+from tests.helpers import tiny
+from tests.helpers.questions import Questions
+from tests.helpers.tensors import normal
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import math
 from unittest import mock
 
 import pytest
-import tiny
 import torch
-from tensors import F64, close, normal, seeded
 from transformers.generation.logits_process import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -20,6 +18,8 @@ from maxrl.models.cache import Cache
 from maxrl.sampling import drawing, sampler
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.sampling.sampler import generate, noise
+from tests.helpers import tiny
+from tests.helpers.tensors import F64, close, normal, seeded
 
 LENGTHS = (9, 5, 1, 12)  # ragged; the prompt of one token has an empty prefix
 STOP = [2, 7, 20]

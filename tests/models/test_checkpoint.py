@@ -4,11 +4,8 @@ import json
 import os
 
 import pytest
-import tiny
 import torch
 from safetensors.torch import load_file, save_file
-from tensors import close
-from trained import TOKENIZER, trained
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from maxrl import checkpoint
@@ -18,6 +15,9 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
 from maxrl.recipes import maze17
 from maxrl.tasks.maze import ID
+from tests.helpers import tiny
+from tests.helpers.tensors import close
+from tests.helpers.trained import TOKENIZER, trained
 
 TEXT = (
     "<bos> GRID_START WALL PATH GOAL NEWLINE UP DOWN LEFT RIGHT START GRID_END "

@@ -5,11 +5,7 @@ import functools
 from dataclasses import replace
 
 import pytest
-import tiny
 import torch
-from logits import logits, read_by_transformers
-from published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
-from tensors import close, seeded
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -27,6 +23,10 @@ from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.recipes import maze17
 from maxrl.sampling.prompts import pad
 from maxrl.tasks.maze import VOCABULARY
+from tests.helpers import tiny
+from tests.helpers.logits import logits, read_by_transformers
+from tests.helpers.published import MAZE, PUBLISHED, QWEN3_4B, SMOLLM2
+from tests.helpers.tensors import close, seeded
 
 CONFIGS = {
     "llama": LlamaConfig,

@@ -1,11 +1,11 @@
 """Models of the hub: fetched once, read again offline."""
 
 import pytest
-import tiny
 import torch
-from trained import TOKENIZER
 
 from maxrl import checkpoint
+from tests.helpers import tiny
+from tests.helpers.trained import TOKENIZER
 
 
 def test_a_hub_id(tmp_path, monkeypatch):

@@ -4,11 +4,11 @@ to be.
 
 import pytest
 import torch
-from tensors import close
 from torch import nn
 
 from maxrl.models import cpu
 from maxrl.models.cpu import Linear
+from tests.helpers.tensors import close
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"

@@ -8,13 +8,9 @@ from pathlib import Path
 
 import peft
 import pytest
-import tiny
 import torch
 import torch.distributed as dist
-from logits import TOKENS, close, logits, read_by_transformers
 from safetensors.torch import load_file, save_file
-from tensors import normal
-from trained import TOKENIZER
 
 from maxrl import checkpoint
 from maxrl.config import PROJECTIONS
@@ -23,6 +19,10 @@ from maxrl.models import lora
 from maxrl.policy import TokenLogProbs
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
+from tests.helpers import tiny
+from tests.helpers.logits import TOKENS, close, logits, read_by_transformers
+from tests.helpers.tensors import normal
+from tests.helpers.trained import TOKENIZER
 
 BIASED = {"tie_word_embeddings": False, "attention_bias": True}
 CASES = {

@@ -6,12 +6,12 @@ from dataclasses import asdict
 import pytest
 import torch
 import transformers
-from tensors import close, normal
 from torch import nn
 
 from maxrl import checkpoint
 from maxrl.models import from_config
 from maxrl.models.resnet import MODEL_TYPE, ResNet, ResNetConfig
+from tests.helpers.tensors import close, normal
 
 RESNET50 = {"num_labels": 1000}
 BASIC = {"num_labels": 7, "block": "basic", "depths": (2, 1), "width": 8}

@@ -5,10 +5,10 @@ The real ones are compared if they are here.
 
 import pytest
 import torch
-from tensors import normal, seeded
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from maxrl import checkpoint
+from tests.helpers.tensors import normal, seeded
 
 gguf = pytest.importorskip("gguf")
 

@@ -3,15 +3,15 @@ That it is Qwen2 and others: test_families.py; token by token: learning/test_sam
 """
 
 import pytest
-import tiny
 import torch
-from tensors import F64, close, normal, seeded
 
 from maxrl.models import attention
 from maxrl.models.attention import attend, prefix_mask
 from maxrl.models.cpu import attend_by_products
 from maxrl.models.transformer import Transformer, TransformerConfig
 from maxrl.sampling.prompts import pad
+from tests.helpers import tiny
+from tests.helpers.tensors import F64, close, normal, seeded
 
 
 def test_initial_weights():

@@ -6,7 +6,9 @@ import math
 
 import pytest
 import torch
-from outcomes import (
+
+from maxrl.advantages import ADVANTAGES, weight
+from tests.helpers.outcomes import (
     NEEDS_GROUP,
     PASS_RATES,
     all_outcomes,
@@ -14,9 +16,7 @@ from outcomes import (
     every_count,
     expected_gradient,
 )
-from tensors import F64, close, seeded
-
-from maxrl.advantages import ADVANTAGES, weight
+from tests.helpers.tensors import F64, close, seeded
 
 # Entries of ADVANTAGES whose expected gradient is no multiple of grad p, and why. Everything else
 # is proven below.

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from outcomes import PASS_RATES, all_outcomes, every_count, expected_gradient
-from tensors import close, normal
 
 from maxrl.advantages import ADVANTAGES, estimator, maxrl_weight, weight
 from maxrl.errors import UsageError
 from maxrl.registry import own
+from tests.helpers.outcomes import PASS_RATES, all_outcomes, every_count, expected_gradient
+from tests.helpers.tensors import close, normal
 
 SOME = every_count(4)[[2, 1, 0]].float()
 

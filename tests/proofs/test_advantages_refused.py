@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from outcomes import NEEDS_GROUP, any_options
 
 from maxrl.advantages import ADVANTAGES, RewardError, weight
 from maxrl.registry import own
+from tests.helpers.outcomes import NEEDS_GROUP, any_options
 
 ONES = torch.ones(2, 4)
 HALF = ONES / 2

@@ -9,10 +9,10 @@ from math import comb, sqrt
 
 import pytest
 import torch
-from outcomes import binomial, every_count
-from tensors import F64
 
 from maxrl.advantages import ADVANTAGES, weight
+from tests.helpers.outcomes import binomial, every_count
+from tests.helpers.tensors import F64
 
 
 def exact_weight(rule, N, p):

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
-from outcomes import any_options
 
 from maxrl.advantages import ADVANTAGES, RewardError, by_group
+from tests import ROOT
+from tests.helpers.outcomes import any_options
 
 PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
 RULES = [name for name in ADVANTAGES if name != "differential_smoothing"]

@@ -5,12 +5,12 @@ turn the gradient.
 from dataclasses import replace
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from tensors import F64, seeded
 
 from maxrl.losses import normaliser, policy_gradient_loss, token_log_probs
+from tests.helpers import tiny
+from tests.helpers.tensors import F64, seeded
 
 
 def test_low_precision_logits_are_normalised_in_float32():

@@ -8,7 +8,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from outcomes import binomial, every_count
 
 from maxrl.metrics import (
     exact_pass_at_k,
@@ -19,6 +18,7 @@ from maxrl.metrics import (
     pass_at_k,
     samples_to_match,
 )
+from tests.helpers.outcomes import binomial, every_count
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_success():

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from outcomes import every_count
-from tensors import close
 
 from maxrl import minimal
 from maxrl.advantages import ADVANTAGES
 from maxrl.losses import policy_gradient_loss, token_log_probs
+from tests.helpers.outcomes import every_count
+from tests.helpers.tensors import close
 
 METHODS = ("maxrl", "grpo", "rloo")
 

@@ -5,13 +5,13 @@ import math
 
 import pytest
 import torch
-from judged import judged
-from outcomes import binomial
-from tensors import F64, close
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
+from tests.helpers.judged import judged
+from tests.helpers.outcomes import binomial
+from tests.helpers.tensors import F64, close
 
 N = 4
 LOGITS = torch.tensor([0.3, -0.8, 0.5, 0.1], dtype=F64, requires_grad=True)

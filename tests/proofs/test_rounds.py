@@ -5,12 +5,8 @@ together, by enumeration.
 import itertools
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from conftest import ROOT
-from outcomes import PASS_RATES, binomial, every_count
-from tensors import F64, close, normal
 
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
@@ -18,6 +14,10 @@ from maxrl.losses import k3
 from maxrl.rollouts import joined
 from maxrl.rounds import way_of_sampling
 from maxrl.tasks import Example
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.outcomes import PASS_RATES, binomial, every_count
+from tests.helpers.tensors import F64, close, normal
 
 EXACT = ("maxrl_success", "maxrl_rare")
 LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)

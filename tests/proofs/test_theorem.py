@@ -3,13 +3,13 @@
 import itertools
 
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
-from tensors import F64
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.rollouts import Rollouts
+from tests.helpers import tiny
+from tests.helpers.tensors import F64
 
 PROMPT = [1, 3, 2]
 # The enumerable policy: words 1 to 3, token 0 ends, two tokens at most: 0; a 0; a b.

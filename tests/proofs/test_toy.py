@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensors import seeded
 
 from maxrl import plots, toy
 from maxrl.errors import UsageError
+from tests.helpers.tensors import seeded
 
 
 def test_sampled_follows_exact():

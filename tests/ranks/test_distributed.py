@@ -6,14 +6,8 @@ import json
 import shutil
 
 import pytest
-import tiny
 import torch
-import worker
-from conftest import ROOT
-from runs import metrics, same_metrics
 from safetensors.torch import load_file
-from started import ended, torchrun
-from worker import CASES, SETTINGS, TWO
 
 import train
 from maxrl import checkpoint
@@ -21,6 +15,12 @@ from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
 from maxrl.run import setup
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.runs import metrics, same_metrics
+from tests.helpers.started import ended, torchrun
+from tests.ranks import worker
+from tests.ranks.worker import CASES, SETTINGS, TWO
 
 EVERY = [("ddp", "tied", case) for case in CASES]
 EVERY += [("shard", name, case) for name in SETTINGS for case in (CASES if name == "tied" else TWO)]

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from started import ended, torchrun
+
+from tests import ROOT
+from tests.helpers.started import ended, torchrun
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():

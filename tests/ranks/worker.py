@@ -6,7 +6,6 @@ import json
 import resource
 import sys
 
-import tiny
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.utils import clip_grad_norm_
@@ -28,6 +27,7 @@ from maxrl.run.logger import step_metrics
 from maxrl.tasks import Example, Task
 from maxrl.tasks.images import ImageBatch
 from maxrl.tasks.maze import VOCABULARY
+from tests.helpers import tiny
 
 P, N = 6, 4
 WITHOUT = {  # the prompts without advantages; with two ranks the even prompts are rank 0's

@@ -7,9 +7,10 @@ threads, or keeps the machine busy. The log of a row is runs/machines/ROW.txt.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-OUT = Path(__file__).resolve().parents[2] / "runs" / "machines"
+from tests import ROOT
+
+OUT = ROOT / "runs" / "machines"
 # The smallest has what every 64-bit x86 processor has.
 ROWS = {
     "native": "",

@@ -1,7 +1,7 @@
 """Which small mutations of the method do the tests notice? Long, and not part of `make test`.
 
-    python tests/repository/mutations.py runs/before.json                       draw and try
-    python tests/repository/mutations.py runs/after.json --of runs/before.json  the same once more
+    python -m tests.repository.mutations runs/before.json                       draw and try
+    python -m tests.repository.mutations runs/after.json --of runs/before.json  the same once more
 
 In a copy of the tree one operator, comparison, constant, condition or statement at a time is
 changed, and the tests that cover the file run until the first one fails. A mutation is kept as
@@ -26,7 +26,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 LIMIT = 600  # seconds of the tests of one mutation, which may never end
 TESTS = {  # what covers each file, the quickest first
     "maxrl/advantages.py": "proofs",

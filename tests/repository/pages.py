@@ -4,7 +4,7 @@ import re
 import shlex
 import textwrap
 
-from conftest import ROOT
+from tests import ROOT
 
 FOLDERS = ("maxrl", "data", "results", "tests")
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]

@@ -11,15 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import machines
 import pytest
-from conftest import ROOT
-from pages import FOLDERS, PAGES, TARGETS, commands
 
 from maxrl import grid
 from maxrl.errors import UsageError
 from maxrl.run import command_line
 from results.lab import __main__ as lab
+from tests import ROOT
+from tests.repository import machines
+from tests.repository.pages import FOLDERS, PAGES, TARGETS, commands
 
 # What one can start, and the words with which it is run here or the test that runs it. A new
 # program of the tree needs a line.

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT
+from tests import ROOT
 
 SCRIPTS = ("train.py", "eval.py", "sample.py")
 # The rings of maxrl/, and what each may import; a part that is not named is the method.

@@ -5,10 +5,10 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT
-from tensors import close
 
 from maxrl.advantages import ADVANTAGES, weight
+from tests import ROOT
+from tests.helpers.tensors import close
 
 NAMES = ("reinforce", "rloo", "grpo", "dr_grpo", "maxrl", "maxrl_rare")
 RATES = torch.tensor([0.001, 0.0137, 0.1, 0.3, 0.5, 0.85, 0.999, 1], dtype=torch.float64)

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
-from pages import ALL, PAGES, block, prose, section, words
-from runs import metrics, weights
 
 from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES, weight
@@ -22,6 +19,9 @@ from maxrl.io.user_code import imported
 from maxrl.models.hf_config import FAMILIES
 from maxrl.models.resnet import MODEL_TYPE
 from maxrl.models.rope import TYPES
+from tests import ROOT
+from tests.helpers.runs import metrics, weights
+from tests.repository.pages import ALL, PAGES, block, prose, section, words
 
 
 def run_code(code: str, names: dict | None = None):

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
 from maxrl import grid
 from maxrl.run.directory import SIGNALS, STOPPED
@@ -21,6 +20,7 @@ from results.lab import __main__ as lab
 from results.lab import data, intervals, keep
 from results.lab.fewer import times_fewer
 from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
+from tests import ROOT
 
 
 @pytest.fixture

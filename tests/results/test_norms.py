@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from torch import nn
 
@@ -21,6 +20,7 @@ from maxrl.tasks.base import Example, Task
 from maxrl.tasks.images import ImageBatch, write_shard
 from maxrl.tasks.maze import VOCABULARY
 from results.gradients.norms import ESTIMATORS, gradient_norms
+from tests.helpers import tiny
 
 N = 12  # rollouts of a language model
 PROGRAM = "results/gradients/norms.py"
@@ -255,7 +255,7 @@ def test_the_program_on_a_classifier(tmp_path, shell):
 
 def test_the_program_on_a_language_model(dice, shell):
     """Two rows of one model have the same noise; the estimators are those of Figure 6."""
-    task = ("--task", "tiny:Up", "--samples", N, "--prompts", 5, "--max-response", 12)
+    task = ("--task", "tests.helpers.tiny:Up", "--samples", N, "--prompts", 5, "--max-response", 12)
     results, p, norms = written(shell, f"a={dice}", f"b={dice}", *task)
     assert (results["prompts"], results["samples"]) == (5, N)
     assert list(norms) == ["maxrl", "grpo", "reinforce_mean"]

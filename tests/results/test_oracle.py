@@ -4,12 +4,12 @@ policy against autograd."""
 import itertools
 
 import pytest
-import tiny
 import torch
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.tasks import Example
 from results.gradients import curves, oracle
+from tests.helpers import tiny
 
 RULES = {
     **oracle.METHODS,

@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from maxrl.run import command_line
 from results.lab import __main__ as lab
 from results.lab.runs import options
+from tests import ROOT
 
 RESULTS = ROOT / "results"
 FIGURES = sorted(RESULTS.glob("*/figures/*.json"))

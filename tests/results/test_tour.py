@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
-from conftest import ROOT
 
 from maxrl import minimal
+from tests import ROOT
 
 CELLS = json.loads((ROOT / "results/tour.ipynb").read_text())["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]

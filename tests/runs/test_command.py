@@ -7,9 +7,9 @@ import sys
 import tomllib
 
 import pytest
-from conftest import ROOT
 
 from maxrl import __main__ as command
+from tests import ROOT
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import dataclasses
 import re
 
 import pytest
-from command_lines import with_overrides
 
 from maxrl.config import Config
 from maxrl.recipes import RECIPES
 from maxrl.run.command_line import help_of
+from tests.helpers.command_lines import with_overrides
 
 # Words, the field that they change, and its value.
 CHANGES = """

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny
-from conftest import ROOT
-from published import PUBLISHED
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.hub_files import on_hub
 from maxrl.recipes import RECIPES, maze17
 from maxrl.run import dry_run
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.published import PUBLISHED
 
 POLARIS = Config(
     init="Qwen/Qwen3-4B-Base",

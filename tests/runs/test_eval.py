@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
 import tqdm
-from runs import refused
 from tokenizers import Regex, pre_tokenizers
 
 from maxrl import checkpoint
@@ -25,9 +23,11 @@ from maxrl.run import table
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY
+from tests.helpers import tiny
+from tests.helpers.runs import refused
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
-UP = (*FEW, "--task", "tiny:Up", "--max-response", 6)
+UP = (*FEW, "--task", "tests.helpers.tiny:Up", "--max-response", 6)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_table_and_json(dice, other, evaluate):
     assert results["samples"] == 8
     assert results["prompts"] == 10
     assert results["split"] == "validation"
-    assert results["task"] == "tiny:Up"
+    assert results["task"] == "tests.helpers.tiny:Up"
     assert "eval.py base=" in results["command"]
     counts = {row["name"]: row["counts"] for row in results["checkpoints"]}
     assert counts == {"base": throws(range(10), 8, 0.5), "other": throws(range(10), 8, 0.2)}
@@ -169,7 +169,7 @@ def test_plot(dice, other, shell):
 
 def test_the_ks_that_fit_the_samples(dice, evaluate):
     """pass@64 is a default, which nobody has asked for."""
-    task = ("--task", "tiny:Up", "--max-response", 6)
+    task = ("--task", "tests.helpers.tiny:Up", "--max-response", 6)
     said, _ = evaluate(dice, *task, "--samples", 16, "--prompts", 2)
     assert "pass@8" in said
     assert "pass@64" not in said
@@ -199,9 +199,9 @@ def test_responses_may_be_as_long_as_the_longest_of_all_rows(evaluate, rows, opt
     """Whichever row is the first; an option decides for all."""
     tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
     for name in "69":
-        recipe = {"config": Config(task="tiny:Up", max_response=int(name)).to_dict()}
+        recipe = {"config": Config(task="tests.helpers.tiny:Up", max_response=int(name)).to_dict()}
         checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], recipe=recipe)
-    _, results = evaluate(*rows, *FEW, "--task", "tiny:Up", *options)
+    _, results = evaluate(*rows, *FEW, "--task", "tests.helpers.tiny:Up", *options)
     assert results["max_response"] == length
 
 

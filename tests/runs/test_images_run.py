@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from command_lines import with_overrides
-from runs import killed, metrics, refused, same_runs
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
@@ -19,6 +17,8 @@ from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
 from maxrl.tasks.images import Images
+from tests.helpers.command_lines import with_overrides
+from tests.helpers.runs import killed, metrics, refused, same_runs
 
 
 def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from runs import metrics, same_runs
-from tables import rows
+from tests.helpers.runs import metrics, same_runs
+from tests.helpers.tables import rows
 
 OPTIONS = "--prompts 4 --estimator maxrl_rare --rollouts 1,1,2 --show-every 1"
-RUN = ("train.py", "tiny", "--task", "tiny:Up", *OPTIONS.split())
+RUN = ("train.py", "tiny", "--task", "tests.helpers.tiny:Up", *OPTIONS.split())
 
 
 def test_a_run_in_rounds(dice, shell):
@@ -29,7 +29,7 @@ def test_a_run_in_rounds(dice, shell):
     for line in shown:
         assert line["rollouts"] == 1
         assert line["prompts"]
-    assert shell("sample.py", "rl", "--task", "tiny:Up")[0] == 0
+    assert shell("sample.py", "rl", "--task", "tests.helpers.tiny:Up")[0] == 0
 
 
 def test_a_run_in_rounds_with_more_steps_after_the_end(dice, shell):

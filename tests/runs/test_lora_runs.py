@@ -7,12 +7,12 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from logits import TOKENS, close, logits
-from runs import killed, refused, timeless
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
 from maxrl.models import lora
+from tests.helpers.logits import TOKENS, close, logits
+from tests.helpers.runs import killed, refused, timeless
 
 SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
 RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tables import put
 
 from maxrl import plots
 from maxrl.advantages import weight
 from maxrl.errors import UsageError
 from maxrl.io.arguments import named
+from tests.helpers.tables import put
 
 pytest.importorskip("matplotlib")
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from runs import refused
+
+from tests import ROOT
+from tests.helpers.runs import refused
 
 # A command, and words of its sentence. CODE is a file with a function that takes no argument.
 TABLE = """

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import refused, same_runs, weights
+
+from tests.helpers.runs import refused, same_runs, weights
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
-from conftest import ROOT
-from runs import metrics
-from tables import put, rows
 
 from maxrl import report
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.run import samples
 from maxrl.tasks.maze import ID, verify
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.runs import metrics
+from tests.helpers.tables import put, rows
 
 
 def test_samples_are_what_was_sampled(recorded):

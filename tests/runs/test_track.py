@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import SHORT, killed, metrics, refused
-from started import started
 
 from maxrl.run import trackers
 from maxrl.run.logger import Logger
+from tests.helpers.runs import SHORT, killed, metrics, refused
+from tests.helpers.started import started
 
 
 def events(run):
@@ -148,7 +148,9 @@ def test_a_bar_in_a_terminal_alone(shell, dice, monkeypatch):
     lines = {}
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-        run = ("train.py", *SHORT, "--task", "tiny:Up", "--init", dice, "--out", f"run{terminal}")
+        out = f"run{terminal}"
+        task = ("--task", "tests.helpers.tiny:Up", "--init", dice)
+        run = ("train.py", *SHORT, *task, "--out", out)
         code, said = shell(*run)
         assert code == 0
         assert ("\r" in said) == terminal

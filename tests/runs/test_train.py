@@ -8,10 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from runs import killed, metrics, refused, weights
-from wholeness import differences
 
 import train
 from data.maze import prepare
@@ -25,6 +22,9 @@ from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task, maze
+from tests.helpers import tiny
+from tests.helpers.runs import killed, metrics, refused, weights
+from tests.helpers.wholeness import differences
 
 
 def test_warm_up_and_reinforcement_learn(warm, dice, shell):
@@ -32,7 +32,7 @@ def test_warm_up_and_reinforcement_learn(warm, dice, shell):
     losses = [row["loss"] for row in metrics(warm)]
     assert len(losses) == 150
     assert losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
-    task = ("--init", dice, "--task", "tiny:Up", "--max-response", 6)
+    task = ("--init", dice, "--task", "tests.helpers.tiny:Up", "--max-response", 6)
     code, said = shell("train.py", "tiny", *task, "--lr", 0.01, "--steps", 30, "--out", "rl")
     assert code == 0, said
     rewards = [row["reward"] for row in metrics("rl")]

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from chats import SHORT, TEMPLATE, digit, entries, frozen, logits, sometimes, sums
-from runs import killed, timeless
-from tables import put
 
 import maxrl
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.errors import UsageError
 from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
+from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, frozen, logits, sometimes, sums
+from tests.helpers.runs import killed, timeless
+from tests.helpers.tables import put
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from chats import SHORT, sums
-from conftest import ROOT
-from started import ended, torchrun
-from tables import put
 
 from maxrl.advantages import ADVANTAGES
+from tests import ROOT
+from tests.helpers.chats import SHORT, sums
+from tests.helpers.started import ended, torchrun
+from tests.helpers.tables import put
 
 SCRIPT = """
 import json, os, sys

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from command_lines import with_overrides
-from conftest import ROOT
 
 from maxrl import MaxRLConfig, build
 from maxrl.config import Config
@@ -21,6 +19,8 @@ from maxrl.trl.log import history
 from maxrl.trl.options import FIELDS, OPTIONS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
+from tests import ROOT
+from tests.helpers.command_lines import with_overrides
 
 yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from chat_templates import QWEN2_5
-from runs import passed, refused
-from tables import parquet, put
 
 from maxrl import checkpoint
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.policy import SequencePolicy
 from maxrl.tasks import load_task
 from sample import side_by_side
+from tests.helpers import tiny
+from tests.helpers.chat_templates import QWEN2_5
+from tests.helpers.runs import passed, refused
+from tests.helpers.tables import parquet, put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 # What the model can write, and which of it is one answer.

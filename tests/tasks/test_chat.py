@@ -5,17 +5,17 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
 import tokenizers
-from chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
-from runs import passed
-from tables import put
 
 from maxrl import checkpoint
 from maxrl.io import chat_template
 from maxrl.io.tokenizer import ROLES, Tokenizer
 from maxrl.tasks import Example
 from maxrl.tasks.math import REQUEST
+from tests.helpers import tiny
+from tests.helpers.chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
+from tests.helpers.runs import passed
+from tests.helpers.tables import put
 
 WORDS = ("<pad>", "<bos>", "<eos>", "<unk>", "user:", "a", "b", "assistant:", "system:")
 USER = [{"role": "user", "content": "a b"}]

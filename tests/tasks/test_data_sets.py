@@ -4,8 +4,6 @@ import os
 import signal
 
 import pytest
-from pictures import run
-from runs import passed, refused
 
 from data import common
 from data.glyphs import prepare as glyphs
@@ -14,6 +12,8 @@ from data.word_problems import prepare as problems
 from maxrl.io import files
 from maxrl.tasks.gsm8k import Gsm8k
 from maxrl.tasks.maze import Maze
+from tests.helpers.pictures import run
+from tests.helpers.runs import passed, refused
 
 COUNTS = ("--size", 7, "--train", 100, "--test", 10, "--validation", 10)
 ARGS = (*COUNTS, "--workers", 1, "--out")

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from pictures import run
 
 from data.glyphs import prepare
 from maxrl.tasks.images import Images
+from tests.helpers.pictures import run
 
 pytest.importorskip("PIL")
 COUNTS = {"train": 250, "validation": 120, "test": 100}

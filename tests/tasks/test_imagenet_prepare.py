@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import run as run_command
-from runs import passed, refused
 
 from data.imagenet import prepare
 from maxrl.tasks.images import Images, Shards
+from tests.helpers.pictures import run as run_command
+from tests.helpers.runs import passed, refused
 
 Image = pytest.importorskip("PIL.Image")
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")

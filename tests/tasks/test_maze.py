@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from pictures import mazes, run, splits
-from runs import refused
 
 from data.maze import prepare
 from maxrl.io.files import checksum
@@ -20,6 +18,8 @@ from maxrl.tasks.maze import (
     unpack,
     verify,
 )
+from tests.helpers.pictures import mazes, run, splits
+from tests.helpers.runs import refused
 
 SIZES = (5, 7, 9, 11, 17)
 

@@ -5,8 +5,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from pictures import CORRIDOR, OPEN, mazes
-from verdict_tables import rows
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.rollouts import Rollouts
@@ -23,6 +21,8 @@ from maxrl.tasks.maze import (
     verify,
     walk,
 )
+from tests.helpers.pictures import CORRIDOR, OPEN, mazes
+from tests.helpers.verdict_tables import rows
 
 NAMED = {"corridor": CORRIDOR, "open": OPEN}
 TRUTH = [

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import metrics, passed, refused
 
 from maxrl.advantages import ADVANTAGES
 from maxrl.sampling.sampler import noise
+from tests.helpers.runs import metrics, passed, refused
 
 EVALUATED = ("--eval-every", 2, "--eval-samples", 4, "--eval-k", "1,4")
 LOOK = ("--samples", 2, "--max-prompt", 80)

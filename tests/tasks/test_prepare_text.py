@@ -7,13 +7,13 @@ from http.client import IncompleteRead
 from pathlib import Path
 
 import pytest
-from runs import passed, refused
-from tables import parquet, put, rows
 
 from data import text_sets
 from data.mathematics import SETS
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
+from tests.helpers.runs import passed, refused
+from tests.helpers.tables import parquet, put, rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 QUESTIONS = [

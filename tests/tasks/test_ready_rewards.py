@@ -2,12 +2,12 @@
 the examples of TRL's pages."""
 
 import pytest
-from judged import judged
-from runs import metrics, passed, refused
 
 from maxrl import verifiers
 from maxrl.rewards.functions import Rewards
 from maxrl.rewards.ready import READY
+from tests.helpers.judged import judged
+from tests.helpers.runs import metrics, passed, refused
 
 THIRD = r"\frac{1}{3}"
 FOUR = r"\boxed{4}"

@@ -5,13 +5,13 @@ test_task_faults.py."""
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from runs import refused
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.user_code import imported
 from maxrl.tasks import TASKS, load_task
+from tests import ROOT
+from tests.helpers.runs import refused
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 MINE = """
@@ -71,11 +71,11 @@ eval.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
 eval.py MODEL --task math --split test --task.test aime | there is no set 'aime'; use polaris
 eval.py MODEL --task math --reward-weights a | --reward-weights: 'a' cannot be read
 eval.py MODEL --task prompts --task.test mine.jsonl | name a reward function with --reward
-eval.py MODEL --task tiny:Up --max-response 4 --reward rewards.py:no | no function or class no
+eval.py MODEL --task UP --max-response 4 --reward rewards.py:no | no function or class no
 sample.py MODEL --task math --max-prompt -1 | --max-prompt -1 must not be negative
 sample.py MODEL --task math --max-response 0 | --max-response 0 must be above 0
 sample.py MODEL | does not say what it was trained on: name it with --task
-sample.py MODEL --task tiny:Up | does not say how long its responses may be: set --max-response
+sample.py MODEL --task UP | does not say how long its responses may be: set --max-response
 """
 
 
@@ -88,6 +88,7 @@ def test_commands(row, own, dice, shell):
         "JUDGED": [*own, "--out", "no", "--reward", "rewards.py:correct"],
         "ORDER": ["--estimator", "maxrl_order", "--estimator.order", 3],
         "MODEL": [dice],
+        "UP": ["tests.helpers.tiny:Up"],
         "TEXTS:ReverseText": [f"{ROOT}/results/texts/tasks.py:ReverseText"],
     }
     script, *arguments = command.split()

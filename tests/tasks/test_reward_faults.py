@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from runs import metrics, passed, refused
-from started import ended, start, torchrun
 
 from maxrl.io.files import checksum
+from tests import ROOT
+from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.started import ended, start, torchrun
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 

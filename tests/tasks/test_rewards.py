@@ -15,10 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from conftest import ROOT
-from judged import judged
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
@@ -27,6 +24,9 @@ from maxrl.parallel import distributed
 from maxrl.rewards.functions import Rewards
 from maxrl.run import setup
 from maxrl.tasks import Example, load_task
+from tests import ROOT
+from tests.helpers import tiny
+from tests.helpers.judged import judged
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 PROMPTS = ["p0", "p1"]
@@ -255,7 +255,7 @@ def test_a_column_that_need_not_be_there():
 
 
 IN_C = """
-    from judged import judged
+    from tests.helpers.judged import judged
     from maxrl.rewards.functions import Rewards
 
     def in_c(completions):  # keeps Python's lock: no other thread runs

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tables import parquet, put
 
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError
 from maxrl.tasks import load_task
 from maxrl.tasks.rows import check_messages
+from tests.helpers.tables import parquet, put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 ROWS = [

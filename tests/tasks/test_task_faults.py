@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-import tiny
-from runs import metrics, passed, refused
 
 from maxrl import verifiers
 from maxrl.config import Config
@@ -15,6 +13,8 @@ from maxrl.rewards.functions import probe
 from maxrl.run.setup import load
 from maxrl.tasks import load_task
 from maxrl.tasks.base import Example, FilteredTask, Task, prompt_lengths
+from tests.helpers import tiny
+from tests.helpers.runs import metrics, passed, refused
 
 # Each is right in the first step, so that there is a checkpoint.
 FAULTS = """

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ROOT
-from runs import passed
-from tables import put
 
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Example, FilteredTask, Task
+from tests import ROOT
+from tests.helpers.runs import passed
+from tests.helpers.tables import put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 SMALL = ROOT / "results/texts/tasks.py"

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_tables import SPICE, boxed, table
 
 from maxrl.verifiers import last_boxed, read_number, verify_number
+from tests.helpers.verdict_tables import SPICE, boxed, table
 
 TABLE = [
     *table("numbers"),

@@ -2,8 +2,6 @@ r"""The verifiers of LaTeX: what math-verify finds equal, the published code's v
 faults."""
 
 import pytest
-import verdicts
-from verdict_tables import boxed, table
 
 from maxrl import verifiers
 from maxrl.rewards.functions import verifier_faults
@@ -11,6 +9,8 @@ from maxrl.verifiers import (
     verify_math_batch,
     verify_published_batch,
 )
+from tests.helpers.verdict_tables import boxed, table
+from tests.tasks import verdicts
 
 TABLE = [
     *table("latex"),

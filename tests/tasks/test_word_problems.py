@@ -8,8 +8,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from conftest import ROOT
-from runs import metrics, passed
 from tokenizers import pre_tokenizers
 
 from data.word_problems import prepare
@@ -18,6 +16,8 @@ from maxrl.io.tokenizer import Tokenizer
 from maxrl.recipes import RECIPES, gsm8k_laptop, gsm8k_laptop_sft
 from maxrl.tasks import load_task
 from maxrl.tasks.gsm8k import REQUEST, Gsm8k
+from tests import ROOT
+from tests.helpers.runs import metrics, passed
 
 COUNTS = {"train": 3000, "validation": 64, "test": 64}
 HELD_OUT = ("--validation", "64", "--test", "64")

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from maxrl.errors import UsageError
 from maxrl.io import sandbox
 from maxrl.io.sandbox import Died, Failed, Pool, TooSlow
+from tests import ROOT
 
 WORK = """
 import os, signal, time

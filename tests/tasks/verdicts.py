@@ -1,6 +1,6 @@
 r"""How often the boxed verdict and that of the published code differ, on responses of many forms:
 
-    python tests/tasks/verdicts.py
+    python -m tests.tasks.verdicts
 
 Every response is a form of a number or formula in a sentence, right or wrong. The counts say how
 the two rules differ, not how often a model would write so. results/speed/machines.md quotes them.

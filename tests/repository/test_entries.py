@@ -44,6 +44,7 @@ STARTED = {
     "data/polaris/prepare.py": "tests/tasks/test_prepare_text.py",
     "data/smollm2/prepare.py": "--help",
     "data/word_problems/prepare.py": "--help",
+    "results/failures/every_round.py": "tests/results/test_every_round.py",
     "results/figure2/expected.py": "--help",
     "results/gradients/oracle.py": "tests/results/test_oracle.py",
     "results/lab/__main__.py": "mazes runs --stage fresh --dry-run",

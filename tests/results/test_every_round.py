@@ -1,0 +1,57 @@
+"""Eq. (10) in rounds has the order of all rounds together, by enumeration."""
+
+import itertools
+
+import pytest
+import torch
+
+from maxrl.advantages import weight
+from maxrl.rollouts import Rollouts
+from results.failures.every_round import centered, every_round
+from tests.helpers.tensors import F64
+
+LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
+RIGHT = torch.tensor([0, 1, 0], dtype=F64)  # one of three outcomes is right
+
+
+def gradient(outcome: torch.Tensor, sizes: tuple[int, ...], every: bool) -> torch.Tensor:
+    """The gradient (3,) of the outcomes (total,) that a prompt would draw in all of its rounds."""
+
+    def rollout(examples, size, step, indices, earlier):
+        tokens = outcome[earlier : earlier + size].view(1, size, 1)
+        ones = torch.ones(1, size, dtype=torch.long)
+        zeros = torch.zeros(1, size, 1)
+        return Rollouts([ones[0]], tokens, ones, ones.bool(), None, zeros, zeros)
+
+    def judge(examples, rollouts):
+        return RIGHT[rollouts.tokens[..., 0]]
+
+    sampled = every_round(sizes, rollout, judge, [None], 0, [0])
+    advantages = centered(sampled.rewards, allow_missing=True)  # (rounds, N), 0 where none is
+    if not every:
+        advantages = advantages[-1:]
+    scores = torch.eye(3, dtype=F64) - LOGITS.softmax(0)  # of each outcome
+    tokens = sampled.rollouts.tokens[-len(advantages) :, :, 0]
+    return (advantages[..., None] * scores[tokens]).sum((0, 1)) / max(sizes)
+
+
+def expected(sizes: tuple[int, ...], every: bool = True) -> torch.Tensor:
+    """The expectation of the gradient over all 3^total outcomes."""
+    probabilities = LOGITS.softmax(0)
+    found = torch.zeros(3, dtype=F64)
+    for outcome in itertools.product(range(3), repeat=sum(sizes)):
+        z = torch.tensor(outcome)
+        found += probabilities[z].prod() * gradient(z, sizes, every)
+    return found
+
+
+@pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 3)])
+def test_the_order_is_that_of_all_rounds(sizes):
+    logits = LOGITS.clone().requires_grad_()
+    p = (logits.softmax(0) * RIGHT).sum()
+    (grad_p,) = torch.autograd.grad(p, logits)
+    wanted = weight("maxrl", p.detach(), order=sum(sizes)) * grad_p
+    assert (expected(sizes) - wanted).abs().max() < 1e-12
+    # Without the failed rounds it is another gradient.
+    if len(sizes) > 1:
+        assert (expected(sizes, every=False) - wanted).abs().max() > 1e-2

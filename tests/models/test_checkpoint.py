@@ -27,7 +27,7 @@ HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"
 HUGE = 10**30
-RESNET = {"model_type": "torchvision_resnet", "num_labels": 3, "block": "basic", "depths": [1, 1]}
+RESNET = {"model_type": "torchvision_resnet", "num_labels": 3, "block": "basic", "depths": [1]}
 
 
 def save(path, model=None, optimizer=None, **options):
@@ -103,7 +103,7 @@ def test_ids_of_the_vocabulary():
     assert TOKENIZER.encode(TEXT) == [1, 4, 9, 8, 10, 12, 13, 14, 15, 16, 11, 5, 6, 7, 2]
     assert TOKENIZER.decode(TOKENIZER.encode(TEXT)) == TEXT
     assert len(ID) == maze17().model["vocab_size"] == 32
-    assert TOKENIZER.id("RESERVED_13") == 31
+    assert [TOKENIZER.id(word) for word in ("\n", "RESERVED_0", "RESERVED_13")] == [17, 18, 31]
     assert TOKENIZER.encode("UP sideways") == [13, 3]
     with pytest.raises(ValueError, match="no token 'sideways'"):
         TOKENIZER.id("sideways")
@@ -129,30 +129,14 @@ def test_files(tmp_path, umask, mode):
     assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {mode}
 
 
-@pytest.mark.parametrize(
-    "broken", ["maxrl.checkpoint.save_file", "os.rename", "maxrl.io.files.flush"]
-)
-def test_an_interrupted_save_leaves_no_checkpoint(tmp_path, monkeypatch, broken):
-    """Wherever it is killed, the newest checkpoint is the old one and the next save succeeds."""
-    model, optimizer = trained()
-    save(tmp_path / "step-1", model, optimizer)
-    checkpoint.set_latest(tmp_path, "step-1")
-
-    def kill(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(broken, kill)
-        save(tmp_path / "step-2", model, optimizer)
-    assert not (tmp_path / "step-2").exists()
-    assert checkpoint.find(tmp_path) == tmp_path / "step-1"
-    left = tmp_path / "step-2.incomplete"
-    left.mkdir()  # nothing of it is left
+def test_what_an_interrupted_save_has_left_is_not_saved(tmp_path):
+    """tests/faults kills saves wherever they are."""
+    left = tmp_path / "a.incomplete"
+    left.mkdir()
     (left / "rubbish.safetensors").write_bytes(b"?")
-    path = save(tmp_path / "step-2", model, optimizer)
+    path = save(tmp_path / "a")
     assert not left.exists()
     assert not (path / "rubbish.safetensors").exists()
-    checkpoint.load_model(path)
 
 
 def test_nothing_is_overwritten(path):
@@ -209,18 +193,10 @@ def test_what_does_not_fit_is_an_error_that_names_it(tmp_path, tensors, config, 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"num_labels": 10**12}, "size mismatch"),
-        ({"width": 2**20}, "size mismatch"),
-        ({"depths": [HUGE]}, "cannot be loaded"),
-    ],
-)
-def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path, changes, words):
-    checkpoint.save(tmp_path / "a", from_config(RESNET | {"width": 4}))
-    edit(tmp_path / "a" / "config.json", **changes)
-    with pytest.raises(ValueError, match=words):
+def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path):
+    checkpoint.save(tmp_path / "a", from_config(RESNET))
+    edit(tmp_path / "a" / "config.json", num_labels=10**12)
+    with pytest.raises(ValueError, match="size mismatch"):
         checkpoint.load_model(tmp_path / "a")
 
 

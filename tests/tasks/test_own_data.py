@@ -2,15 +2,13 @@
 sample.py: `train.py prompts`. test_refused.py has what is refused."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-import torch
 
-from maxrl.advantages import ADVANTAGES
 from maxrl.sampling.sampler import noise
 from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.tables import put
 
 EVALUATED = ("--eval-every", 2, "--eval-samples", 4, "--eval-k", "1,4")
 LOOK = ("--samples", 2, "--max-prompt", 80)
@@ -27,8 +25,8 @@ def train(own, shell):
     return run
 
 
-def test_train_on_ones_own_data(train, shell):
-    """Training, evaluation in between, and a look at the run by the commands that it prints."""
+def test_train_on_ones_own_data(train):
+    """Training and evaluation in between, each with statistics of its own."""
     reward = ("--reward", "rewards.py:correct")
     said = train(*reward, *EVALUATED, "--eval-prompts", 8, "--out", "run")
     assert "train: left out 1 of 25 prompts, longer than --max-prompt 80 tokens" in said
@@ -37,10 +35,6 @@ def test_train_on_ones_own_data(train, shell):
     assert "eval/pass@4" in second
     for row in (first, second):
         assert row["rewards/correct/mean"] == pytest.approx(row["reward"])
-    for script, few in {"sample": [], "eval": ["--k", "1,4", "--prompts", 5]}.items():
-        words = re.search(rf"python -m maxrl {script} (.*)", said)[1].split()
-        assert "run" in words
-        passed(shell(f"{script}.py", *words, "--samples", 4, *few))
 
 
 @pytest.mark.parametrize("steps, warned", [(9, False), (10, True)])
@@ -195,8 +189,6 @@ def test_an_estimator_of_ones_own(train, shell):
     config = recorded("runs/prompts-root")["config"]
     assert config["estimator"] == "mine.py:root"
     assert config["estimator_options"] == {"power": 0.25}
-    A = ADVANTAGES["mine.py:root"](torch.tensor([[1.0, 0, 0, 0]]), power=1)
-    torch.testing.assert_close(A, ADVANTAGES["maxrl"](torch.tensor([[1.0, 0, 0, 0]])))
     # A checkpoint's recipe is nobody's command.
     Path("mine.py").write_text("raise SystemExit('run by eval.py')")
     run = ("runs/prompts-root", *LOOK, *reward)
@@ -212,15 +204,9 @@ def test_a_recipe_of_ones_own(own, warm, shell):
     assert "Ours, shorter." in shell("train.py", "mine.py:recipe", "--help")[1]
 
 
-@pytest.mark.parametrize("answer", [7, 0, None])
-def test_supervised_on_ones_own_answers(own, shell, answer):
-    """Without any reward function. A number is its text; no answer is nothing to learn."""
-    rows = [json.loads(line) for line in Path("mine.jsonl").read_text().splitlines()]
-    lines = [json.dumps(row | {"answer": answer}) + "\n" for row in rows]
-    Path("mine.jsonl").write_text("".join(lines))
-    supervised = ("--estimator", "supervised", "--rollouts", 1)
-    said = shell("train.py", *own, *supervised, "--out", "run")
-    if answer is None:
-        refused(said, "no answer to learn from: ")
-    else:
-        passed(said)
+def test_supervised_on_ones_own_answers(own, shell):
+    """Without any reward function; without an answer there is nothing to learn."""
+    supervised = ("train.py", *own, "--estimator", "supervised", "--rollouts", 1, "--out")
+    passed(shell(*supervised, "run"))
+    put(Path("mine.jsonl"), [{"prompt": "UP"}] * 4)
+    refused(shell(*supervised, "none"), "no answer to learn from: ")

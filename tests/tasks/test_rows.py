@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from maxrl.errors import UsageError
-from maxrl.io.files import DataError
 from maxrl.tasks import load_task
-from maxrl.tasks.rows import check_messages
 from tests.helpers.tables import parquet, put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
@@ -94,12 +92,6 @@ def test_rows_in_memory():
     assert task.digest
 
 
-@pytest.mark.parametrize("messages", [[], [{"content": "x"}], ["x"], [{"role": 3}], "x"])
-def test_what_is_no_chat(messages):
-    with pytest.raises(DataError, match="here: a message must have a role and a content"):
-        check_messages(messages, "here")
-
-
 @pytest.mark.parametrize(
     "row, prompt, answer",
     [
@@ -139,7 +131,9 @@ LINES = r"""
 {"prompt": null} | line 1: 'prompt' must be text or a list, not None
 {"prompt": []} | line 1: 'prompt' must be text or a list, not []
 {"messages": [{"role": "user"}]} | line 1: 'prompt' must be text or a list, not None
-{"prompt": ["x"]} | line 1: a message must have a role
+{"prompt": ["x"]} | line 1: a message must have a role and a content
+{"prompt": [{"content": "x"}]} | line 1: a message must have a role and a content
+{"prompt": [{"role": "x", "content": 3}]} | line 1: a message must have a role and a content
 {"prompt": "[{\"role\": 1}]"} | line 1: 'prompt' has chat messages
 {"prompt": "\ud800"} | line 1 is not UTF-8
 """

@@ -12,7 +12,7 @@ from maxrl.errors import UsageError
 from maxrl.rewards.functions import probe
 from maxrl.run.setup import load
 from maxrl.tasks import load_task
-from maxrl.tasks.base import Example, FilteredTask, Task, prompt_lengths
+from maxrl.tasks.base import FilteredTask, prompt_lengths
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, passed, refused
 
@@ -90,7 +90,7 @@ class Letter(Right):
 
 class Words(Right):
     def __getitem__(self, index):
-        return Example(["UP"], "DONE")
+        return Example([], "DONE")
 
 class Unmade(Right):
     def __init__(self, split):
@@ -187,25 +187,6 @@ class Words:
         return prompt.split()
 
 
-class Unready(Task):
-    """A task whose judge needs a package that is missing."""
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return Example("a", "b")
-
-    def verify_all(self, responses, examples):
-        raise UsageError("math-verify is not installed")
-
-
-@pytest.mark.parametrize("errors", ["stop", "drop"])
-def test_what_is_missing_is_said_before_any_sampling(errors):
-    with pytest.raises(UsageError, match="math-verify"):
-        probe(Unready(), errors)
-
-
 def test_rewards_of_its_own_need_no_verdicts_on_texts(faults):
     """The probe before the first step does not ask verify() of such a task."""
     task = load_task("faults.py:Whole", "train")
@@ -214,7 +195,8 @@ def test_rewards_of_its_own_need_no_verdicts_on_texts(faults):
 
 
 def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
-    """The probe judges a boxed response, for which a task of formulas asks math-verify."""
+    """Under --reward-errors drop, too. The probe judges a boxed response, for which a task of
+    formulas asks math-verify."""
     data = tmp_path / "mine.jsonl"
     data.write_text(json.dumps({"problem": "x + x?", "answer": "2x"}))
     task = load_task("math", "train", train=str(data))
@@ -222,7 +204,7 @@ def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
     (tmp_path / "math_verify.py").write_text("raise ImportError('not here')")
     verifiers.POOL.forget()
     with pytest.raises(UsageError, match="not here.*pip install -U math-verify"):
-        probe(task)
+        probe(task, "drop")
     verifiers.POOL.forget()
 
 
@@ -287,7 +269,3 @@ def test_what_a_model_from_scratch_lacks(faults, task, model, lacks):
     """The sizes of a model, or the words of a task."""
     with pytest.raises(UsageError, match=rf"{lacks}.* --init"):
         load(Config(task=f"faults.py:{task}", model=model), "train")
-
-
-def test_what_a_model_from_scratch_needs(faults):
-    assert len(load(Config(task="faults.py:Raises", model=tiny.SIZES), "train")) == 8

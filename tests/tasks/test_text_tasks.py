@@ -2,16 +2,15 @@
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
-from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
+from maxrl.rollouts import Rollouts
 from maxrl.tasks import TASKS, load_task
 from maxrl.tasks.base import Example, FilteredTask, Task
 from tests import ROOT
+from tests.helpers import tiny
 from tests.helpers.runs import passed
 from tests.helpers.tables import put
 
@@ -70,18 +69,6 @@ def test_math(tmp_path):
         load_task("math", "test", directory=tmp_path)
 
 
-def test_prompts(tmp_path):
-    """They have no verdict of their own, and no split that nobody named."""
-    file = str(put(tmp_path / "my.jsonl", [{"prompt": "a"}]))
-    task = load_task("prompts", "train", train=file)
-    with pytest.raises(UsageError, match="--reward"):
-        task.verify("x", task[0])
-    with pytest.raises(UsageError, match="--task.validation FILE"):
-        load_task("prompts", "validation", train=file)
-    with pytest.raises(FileNotFoundError, match="nowhere.jsonl"):
-        load_task("prompts", "train", train="nowhere.jsonl")
-
-
 # What a majority vote counts of a response: nothing in the last rows of each task.
 FINAL = r"""
 gsm8k | 12 and \boxed{15} | 15
@@ -112,10 +99,6 @@ def test_final_answers(row):
     task = TASKS[name].__new__(TASKS[name])
     task.verdict = "boxed"
     assert str(task.final(response)) == answer
-
-
-def test_own_prompts_have_no_final_answer():
-    assert TASKS["prompts"].final is None
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
@@ -204,20 +187,14 @@ def test_the_small_tasks_train(shell, name, task):
     assert "of 32 rollouts are right" in said
 
 
-@pytest.mark.parametrize("stop, judged", [((), ["0", "1"]), (("<eos>",), ["0 <eos>", "1 <eos>"])])
-def test_rewards_read_completions(stop, judged):
+@pytest.mark.parametrize("stop, read", [((), Rollouts.completion), (("<eos>",), Rollouts.text)])
+def test_what_is_judged_of_a_response(stop, read):
     """Without the end token, unless the task names its stop tokens itself."""
-    rollouts = SimpleNamespace(
-        lengths=torch.zeros(1, 2),
-        text=lambda i, j: f"{j} <eos>",
-        completion=lambda i, j: f"{j}",
-    )
-    heard = []
+    rollouts = tiny.rollouts((3,), N=2)
     task = Task()
     task.stop_tokens = stop
-    task.verify = lambda response, example: heard.append(response) or 0.5 * len(heard)
-    assert task.rewards([Example("", "")], rollouts).tolist() == [[0.5, 1]]
-    assert heard == judged
+    assert task.responses(rollouts) == [[read(rollouts, 0, 0), read(rollouts, 0, 1)]]
+    assert rollouts.completion(0, 0) != rollouts.text(0, 0)
 
 
 def test_within_a_length(tmp_path):

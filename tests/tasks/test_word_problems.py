@@ -1,6 +1,5 @@
 """GSM8K on a laptop: generated word problems, their tokenizer, and the recipes on a tiny model."""
 
-import itertools
 import os
 import re
 import subprocess
@@ -145,8 +144,7 @@ def test_from_scratch_to_samples(folder, shell, monkeypatch):
     monkeypatch.setitem(RECIPES, "small", lambda: replace(gsm8k_laptop(), **own))
 
     def said(command):
-        output = passed(shell(*command.split()))
-        return output
+        return passed(shell(*command.split()))
 
     quick = "--steps 60 --prompts 16 --lr 8e-3 --warmup-steps 10 --stop-at-pass 0 --eval-every 0"
     said(f"train.py small_sft {quick} --out sft")
@@ -165,10 +163,9 @@ def test_from_scratch_to_samples(folder, shell, monkeypatch):
     assert re.search(r"read .+, answer \d+: (right|wrong)", shown), shown
 
 
-def test_transformers_reads_the_same_tokenizer(tmp_path):
+def test_transformers_reads_the_same_tokenizer(tokenizer, tmp_path):
     """With as many tokens as the model has, which a script for TRL loads together with it."""
     transformers = pytest.importorskip("transformers")
-    tokenizer = prepare.make_tokenizer(list(itertools.islice(prepare.stream(0), 50)))
     tokenizer.save(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     oracle = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -48,7 +48,7 @@ OPTIONS = [
     ("maxrl_order", ONES, {"order": None}, "needs order="),
     ("pkpo", ONES, {}, "needs k="),
     ("differential_smoothing", ONES, {}, "needs mean_log_probs="),
-    ("maxrl", ONES, {"order": 3}, "order", "no option"),
+    ("maxrl", ONES, {"order": 3}, "order", "no option", "allow_fractional"),
     ("rloo", ONES, {"ddof": 0}, "ddof"),
 ]
 

@@ -64,10 +64,10 @@ def test_two_levels_draw_the_token_of_one(V, count, dtype):
 
 
 def test_two_levels_of_any_probabilities():
-    """Of logits as a model has them."""
-    uniforms = noise(0, 0, [0], 1, 2000).flatten()
-    p = distribution(normal(2000, 1000, seed=1) * 3, top_p=0.999).exp()
-    expected = inverse_cdf(p, uniforms[:, None]).squeeze(1)
+    """Of logits as a model has them, for rows in groups."""
+    uniforms = noise(0, 0, [0], 40, 50)[0]  # (G, M)
+    p = distribution(normal(40, 50, 1000, seed=1) * 3, top_p=0.999).exp()  # (G, M, V)
+    expected = inverse_cdf(p, uniforms[..., None]).squeeze(-1)
     assert torch.equal(draw(p, uniforms), expected)
 
 

@@ -63,22 +63,14 @@ def same_weights(one, other):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_round_trip(tmp_path, tied):
-    """Model, tokenizer and stop tokens come back, and the next step is the same to the bit."""
-    model, optimizer = trained(tie_word_embeddings=tied)
-    path = save(tmp_path / "a", model, optimizer)
-    again, tokenizer, stop = checkpoint.load_model(path)
+    """Model, tokenizer and stop tokens come back; for the optimizer see runs that are resumed."""
+    model = tiny.model(torch.float32, tie_word_embeddings=tied)
+    again, tokenizer, stop = checkpoint.load_model(save(tmp_path / "a", model))
     assert again.config == model.config
     assert stop == [2, 7]
     assert (again.lm_head.weight is again.model.embed_tokens.weight) == tied
     assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
-    restored = torch.optim.AdamW(again.parameters(), lr=0.01)
-    checkpoint.load_optimizer(path, again, restored)
-    for _ in range(2):
-        same_weights(model, again)
-        for m, o in ((model, optimizer), (again, restored)):
-            o.zero_grad()
-            m.lm_head(m(torch.arange(6)[None, None])).square().sum().backward()
-            o.step()
+    same_weights(again, model)
 
 
 def test_the_optimizer_has_the_options_of_the_recipe():
@@ -169,14 +161,11 @@ def test_find(path, tmp_path):
         ({NORM: torch.ones(32).int()}, {}, f"{NORM}.*floating point"),
         # Terabytes that config.json asks for are compared with the files before they are taken.
         ({}, {"vocab_size": 10**12}, "size mismatch"),
-        ({}, {"intermediate_size": 10**12}, "size mismatch"),
-        ({}, {"head_dim": 2**40}, "size mismatch"),
         ({}, {"num_hidden_layers": 3}, "Missing key.*model.layers.2"),
         ({}, {"num_hidden_layers": HUGE}, "cannot be loaded"),
         ({}, {"vocab_size": 10**400}, "cannot be loaded"),
         ({}, {"vocab_size": "8"}, "cannot be loaded"),
         ({}, {"num_attention_heads": 0}, "cannot be loaded"),
-        ({}, {"max_position_embeddings": [1]}, "cannot be loaded"),
         ({}, {"rms_norm_eps": [1]}, "cannot be loaded"),
         ({}, {"rope_theta": "a"}, "cannot be loaded"),
         ({}, {"eos_token_id": ["a"]}, "eos_token_id"),

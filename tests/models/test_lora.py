@@ -59,11 +59,6 @@ def adapted(path, projections=PROJECTIONS):
     return model
 
 
-def trained(model):
-    """The names of the parameters that have a gradient."""
-    return {name for name, p in model.named_parameters() if p.grad is not None}
-
-
 @every_case
 def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
     """Gradients in A and B alone, those of PEFT's on the same loss."""
@@ -83,9 +78,9 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
     for name, p in theirs.named_parameters():
         expected[name.removeprefix(lora.PEFT_PREFIX).replace(".default", "")] = p.grad
     own = {name.removeprefix(lora.PEFT_PREFIX) for name in lora.lora_state(model)}
-    assert trained(model) == own
     for name, p in model.named_parameters():
         assert p.requires_grad == (name in own)
+        assert (p.grad is not None) == (name in own)
         if name in own:
             assert p.grad.abs().max() > 1e-6
             close(p.grad, expected[name])
@@ -204,11 +199,9 @@ SOME = torch.zeros(3, 32)
         ({"use_dora": True}, {}, "use_dora = True, which is not implemented"),
         ({"bias": "all"}, {}, "bias = 'all'"),
         ({"peft_type": "IA3"}, {}, "peft_type = 'IA3'"),
-        ({"rank_pattern": {"q_proj": 2}}, {}, "rank_pattern"),
         ({"init_lora_weights": "pissa"}, {}, "init_lora_weights = 'pissa'"),
         ({"lora_alpha": None}, {}, "a cannot be loaded: unsupported operand"),
-        # No memory is taken for these ranks.
-        ({"r": 4}, {}, "size mismatch for .*lora_A.weight"),
+        # No memory is taken for this rank.
         ({"r": 10**12}, {}, "size mismatch for .*lora_A.weight"),
         ({"base_model_name_or_path": None}, {}, "its base model is not there"),
         ({}, {B: None}, "do not fit the model: .*lora_B"),

@@ -1,14 +1,12 @@
 """ResNet has torchvision's structure and computes what transformers' ResNet does."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
 import transformers
 from torch import nn
 
-from maxrl import checkpoint
 from maxrl.models import from_config
 from maxrl.models.resnet import MODEL_TYPE, ResNet, ResNetConfig
 from tests.helpers.tensors import close, normal
@@ -138,8 +136,7 @@ def test_config_round_trip(config):
     written = json.loads(json.dumps(c.to_hf()))
     assert written["model_type"] == MODEL_TYPE
     assert ResNetConfig.from_dict(written) == c
-    assert hash(ResNetConfig.from_dict(written)) == hash(c), "tuples again, not lists"
-    assert asdict(ResNetConfig.from_dict({"num_labels": 3})) == asdict(ResNetConfig(3))
+    assert ResNetConfig.from_dict({"num_labels": 3}) == ResNetConfig(3)
 
 
 @pytest.mark.parametrize(
@@ -150,17 +147,3 @@ def test_configs_that_are_refused(changes, words):
     """A key that nobody reads would be a model other than the one asked for."""
     with pytest.raises((KeyError, TypeError), match=words):
         from_config(ResNetConfig(4).to_hf() | changes)
-
-
-def test_checkpoint(tmp_path):
-    """Parameters come back, and so do batch-norm's statistics and counters."""
-    model = random_model(BOTTLENECK).float()
-    images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
-    for _ in range(3):
-        model(images)
-    checkpoint.save(tmp_path / "a", model, recipe={})
-    loaded, tokenizer, stop = checkpoint.load_model(tmp_path / "a")
-    assert (tokenizer, stop, loaded.config) == (None, [], model.config)
-    before = model.state_dict()
-    close(loaded.state_dict(), before, 0)
-    assert before["layer2.1.bn3.num_batches_tracked"] == 3

@@ -10,9 +10,8 @@ from maxrl import checkpoint
 from maxrl.io import chat_template
 from maxrl.io.tokenizer import ROLES, Tokenizer
 from maxrl.tasks import Example
-from maxrl.tasks.math import REQUEST
 from tests.helpers import tiny
-from tests.helpers.chat_templates import CONVERSATIONS, QWEN2_5, QWEN3, SMOLLM2, TEMPLATES, turn
+from tests.helpers.chat_templates import CONVERSATIONS, SMOLLM2, TEMPLATES, turn
 from tests.helpers.runs import passed
 from tests.helpers.tables import put
 
@@ -70,24 +69,6 @@ def test_rendered_as_transformers_does(name, tmp_path):
             found = chat_template.render(ALL[name], messages=messages, **options, **special)
             assert found == expected
             assert not prompt or ours.render(messages) == expected
-
-
-@pytest.mark.parametrize(
-    "template, system",
-    [
-        (SMOLLM2, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
-        (QWEN2_5, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
-        (QWEN3, ""),
-    ],
-)
-def test_by_hand(template, system):
-    """The default system messages; with one of its own, the Qwen-math prompt is ChatML."""
-    question = CONVERSATIONS["question"]
-    tail = "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
-    head = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
-    assert tokenizer(template).render(question) == head + tail
-    own = tokenizer(template).render([{"role": "system", "content": REQUEST}, *question])
-    assert own == f"<|im_start|>system\n{REQUEST}<|im_end|>\n{tail}"
 
 
 def test_the_default_of_named_templates():
@@ -161,17 +142,14 @@ def test_errors_are_one_sentence(template, words):
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "version, refused", [("2.11", True), ("3.1.5", True), ("3.1.6", False), ("3.2.0rc1", False)]
-)
-def test_an_old_jinja_is_refused(version, refused, monkeypatch):
+@pytest.mark.parametrize("version", ["2.11", "3.1.5"])
+def test_an_old_jinja_is_refused(version, monkeypatch):
     """Before 3.1.6 its sandbox has holes."""
     monkeypatch.setattr("jinja2.__version__", version)
-    if not refused:
-        assert tokenizer(SMOLLM2).render(USER)
-        return
     with pytest.raises(ValueError, match="pip install -U jinja2"):
         tokenizer(SMOLLM2).render(USER)
+    monkeypatch.setattr("jinja2.__version__", "3.2.0rc1")
+    assert tokenizer(SMOLLM2).render(USER)
 
 
 def test_what_json_cannot_hold_is_refused():

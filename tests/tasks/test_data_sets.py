@@ -6,7 +6,6 @@ import signal
 import pytest
 
 from data import common
-from data.glyphs import prepare as glyphs
 from data.maze import prepare
 from data.word_problems import prepare as problems
 from maxrl.io import files
@@ -57,14 +56,7 @@ def test_overwriting_removes_the_old_set_and_nothing_else(tmp_path, capsys):
         assert (tmp_path / name).read_text() == name
 
 
-@pytest.mark.parametrize(
-    "error, ends, words",
-    [
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "No space left on device"), 1, "No space left"),
-    ],
-)
-def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch, error, ends, words):
+def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch):
     """The old one stays until the new one is complete; a first one is not there at all."""
     whole = content(made)
     new = tmp_path / "new"
@@ -72,15 +64,15 @@ def test_half_a_set_is_no_set(made, tmp_path, capsys, monkeypatch, error, ends, 
 
     def failing(file, *args, **options):
         if file.name == "train.npy":
-            raise error
+            raise OSError(28, "No space left on device")
         save(file, *args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare.np, "save", failing)
         for folder in (made, new):
             code, said = run(capsys, *ARGS, folder, "--seed", 5, "--overwrite")
-            assert code == ends
-            assert words in said
+            assert code == 1
+            assert "No space left" in said
             assert said.count("\n") == 1
     assert content(made) == whole
     assert {file.name for file in made.iterdir()} == whole.keys()
@@ -120,24 +112,6 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
     assert code == 1
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "module, option, value",
-    [
-        (prepare, "--workers", "0"),
-        (prepare, "--train", "-1"),
-        (prepare, "--train", "x"),
-        (prepare, "--size", "3"),
-        (glyphs, "--classes", "1"),
-        (glyphs, "--size", "3"),
-        (glyphs, "--train", "0"),
-        (glyphs, "--seed", "-1"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(tmp_path, capsys, module, option, value):
-    refused(run(capsys, option, value, "--out", tmp_path / "none", main=module.main), option)
-    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("module, options", [(prepare, ARGS), (problems, WORDS)])

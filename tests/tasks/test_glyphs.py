@@ -15,9 +15,8 @@ GLYPHS += [word for split, count in COUNTS.items() for word in (f"--{split}", co
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 100 images, two in a file, so that tests draw several."""
+    """Blocks of 100 images, so that tests draw several."""
     monkeypatch.setattr(prepare, "BLOCK", 100)
-    monkeypatch.setattr(prepare, "SHARD", 200)
 
 
 @pytest.fixture
@@ -41,7 +40,6 @@ def test_a_set_of_glyphs(make, tmp_path):
     images = np.concatenate([images for images, _ in parts.values()])
     assert len(np.unique(images, axis=0)) == 470, "no image twice, none of test in train"
     assert Images("test", tmp_path / "a", 8).classes == tuple(f"glyph {i}" for i in range(5))
-    assert len(list((tmp_path / "a").glob("train-*.bin"))) == 2
 
 
 def test_held_out_images_depend_on_the_seed_alone(make):

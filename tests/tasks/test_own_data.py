@@ -47,9 +47,6 @@ def test_a_run_without_a_success_says_so(train, steps, warned):
 THREE_OF_FOUR = """
 def some(completions):
     return [None if i % 4 == 3 else float(i % 2) for i in range(len(completions))]
-
-def rare(completions):
-    return [1.0 if i == 5 else None for i in range(len(completions))]
 """
 
 
@@ -79,16 +76,13 @@ def test_the_rewards_of_a_step(words, expected, train):
     assert (row["tokens"] == row["completions/mean_length"] * 16) == whole
 
 
-def test_an_evaluation_without_some_verdicts(own, train, shell):
-    """It counts such prompts and leaves them out. A run without any verdict is no success."""
+def test_an_evaluation_without_some_verdicts(train):
+    """It counts such prompts and leaves them out."""
     Path("three.py").write_text(THREE_OF_FOUR)
     train("--reward", "three.py:some", "--no-verdict", "rollout", *EVALUATED, "--out", "run")
     row = metrics("run")[1]
     assert row["eval/pass@1"] is None
     assert row["eval/groups_left_out"] == 24
-    rare = ("--reward", "three.py:rare", "--no-verdict", "rollout", "--out", "rare")
-    assert shell("train.py", *own, *rare)[0] == 2
-    assert metrics("rare")[0]["rewards/groups_left_out"] == 4
 
 
 def test_cut_responses_in_the_evaluation(train, dice, shell):

@@ -36,11 +36,11 @@ def both(run):
     return lambda *words: run("gsm8k", "--source", "in", "--test", "in", *words)
 
 
-@pytest.mark.parametrize("form", [put, parquet])
-def test_gsm8k(form, both):
+def test_gsm8k(both):
     """Answers, solutions without the calculator's marks, and which test set it is."""
-    form(Path("in"), QUESTIONS)
+    put(Path("in"), QUESTIONS)
     assert both()[0] == 0
+    assert not Path("out/validation.jsonl").exists(), "the task takes the test set"
     written = rows(Path("out/train.jsonl"))
     assert [row["answer"] for row in written] == ["1024", "-3", "0.5"]
     solution = {"solution": "She sold 48/2 = 24 clips."}
@@ -54,19 +54,14 @@ def test_gsm8k(form, both):
     assert load_task("gsm8k", "test", directory="out").source == "GSM8K-Platinum"
 
 
-@pytest.mark.parametrize("held_out, train, validation", [(1, 2, 1), (0, 3, 3)])
-def test_gsm8k_validation(held_out, train, validation, both):
-    """Held out of training; without one, validation is the test set."""
+def test_gsm8k_validation(both):
+    """Held out of training."""
     put(Path("in"), QUESTIONS)
-    assert both("--validation", held_out)[0] == 0
-    assert len(load_task("gsm8k", "train", directory="out")) == train
-    assert len(load_task("gsm8k", "validation", directory="out")) == validation
-
-
-@pytest.mark.parametrize("wrong", [-1, 3])
-def test_gsm8k_validation_out_of_range(wrong, both):
-    put(Path("in"), QUESTIONS)
-    refused(both("--validation", wrong), "must be from 0 to 2")
+    for wrong in (-1, 3):
+        refused(both("--validation", wrong), "must be from 0 to 2")
+    passed(both("--validation", 1))
+    for split, count in {"train": 2, "validation": 1, "test": 3}.items():
+        assert len(load_task("gsm8k", split, directory="out")) == count
 
 
 @pytest.mark.parametrize("answer", ["no mark", "#### ", "#### 5 apples", "#### \u0665"])

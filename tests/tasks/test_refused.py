@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.user_code import imported
 from maxrl.tasks import TASKS, load_task
 from tests import ROOT
 from tests.helpers.runs import refused
@@ -43,7 +41,8 @@ def nothing():
 
 number = 3
 """
-# OWN trains on a data set of one's own, JUDGED with a reward function, MODEL has no recipe.
+# OWN trains on a data set of one's own, JUDGED with a reward function, NEW leaves the data to the
+# recipe; MODEL has no recipe.
 COMMANDS = """
 train.py OWN --reward rewards.py:nothing | has no function or class nothing
 train.py OWN --reward rewards | not written
@@ -61,6 +60,34 @@ train.py JUDGED --estimator mine.py:guarded --rollouts 1 | needs at least 2 roll
 train.py JUDGED --no-verdict rollout ORDER | which maxrl_order with order does not take
 train.py prompts --task.train mine.jsonl | name a checkpoint or a hub id with --init
 train.py prompts --task TEXTS:ReverseText | name a checkpoint or a hub id with --init
+train.py OWN --reward mine | is not written
+train.py OWN --reward mine.py: | is not written
+train.py OWN --reward mine.py:number | has no function or class number
+train.py OWN --reward none.py:f | cannot be imported: FileNotFoundError
+train.py OWN --reward no.such.module:f | cannot be imported: ModuleNotFoundError
+train.py OWN --reward broken.py:f | cannot be imported: SyntaxError
+train.py OWN --reward leaving.py:f | cannot be imported: SystemExit
+train.py OWN --reward-timeout -1 | --reward-timeout
+train.py OWN --reward-timeout nan | --reward-timeout
+train.py OWN --reward-timeout 1e10 | --reward-timeout
+train.py NEW maze9_laptop --task.sise 9 | unexpected keyword argument 'sise'
+train.py NEW maze9_laptop --task.size x | task maze:
+train.py NEW maze9_laptop --task.split x | multiple values for keyword argument 'split'
+train.py NEW prompts | or a data set of the hub: --task.train FILE
+train.py NEW prompts --task.name x | unexpected keyword argument 'name'
+train.py NEW prompts --task.train bad.jsonl | task prompts: bad.jsonl, line 2
+train.py NEW prompts --task math --task.train olympiad | no set 'olympiad'; use polaris
+train.py NEW prompts --task math --task.train mine.jsonl --task.verdict a | published, got 'a'
+train.py NEW glyphs --task.augment no | true or false, got 12 and 'no'
+train.py NEW glyphs --task.colour 1 | colour
+data/maze/prepare.py --workers 0 --out made | --workers
+data/maze/prepare.py --train -1 --out made | --train
+data/maze/prepare.py --train x --out made | --train
+data/maze/prepare.py --size 3 --out made | --size
+data/glyphs/prepare.py --classes 1 --out made | --classes
+data/glyphs/prepare.py --size 3 --out made | --size
+data/glyphs/prepare.py --train 0 --out made | --train
+data/glyphs/prepare.py --seed -1 --out made | --seed
 train.py mine.py:half | --prompts cannot be 4.5
 train.py mine.py:asks | the recipe mine.py:asks raised TypeError
 train.py mine.py:leaves | the recipe mine.py:leaves raised SystemExit
@@ -83,8 +110,12 @@ sample.py MODEL --task UP | does not say how long its responses may be: set --ma
 @pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
 def test_commands(row, own, dice, shell):
     Path("mine.py").write_text(MINE)
+    Path("broken.py").write_text("def f(:\n")
+    Path("leaving.py").write_text("import sys\nsys.exit(3)\n")
+    Path("bad.jsonl").write_text('{"prompt": "a"}\nnot JSON\n')
     command, words = row.split(" | ")
     names = {
+        "NEW": ["--init", dice, "--out", "no"],
         "OWN": [*own, "--out", "no"],
         "JUDGED": [*own, "--out", "no", "--reward", "rewards.py:correct"],
         "ORDER": ["--estimator", "maxrl_order", "--estimator.order", 3],
@@ -95,6 +126,7 @@ def test_commands(row, own, dice, shell):
     script, *arguments = command.split()
     given = [word for name in arguments for word in names.get(name, [name])]
     refused(shell(script, *given), words)
+    assert not Path("made").exists()
 
 
 def test_no_model_is_loaded_for_prompts_that_nobody_judges(own, dice, shell, monkeypatch):
@@ -103,54 +135,7 @@ def test_no_model_is_loaded_for_prompts_that_nobody_judges(own, dice, shell, mon
     refused(said, "name a reward function with --reward")
 
 
-@pytest.mark.parametrize(
-    "spec, words",
-    [
-        ("mine", "is not written"),
-        ("mine.py:", "is not written"),
-        ("mine.py:number", "has no function or class number"),
-        ("none.py:f", "cannot be imported: FileNotFoundError"),
-        ("no.such.module:f", "cannot be imported: ModuleNotFoundError"),
-        ("broken.py:f", "cannot be imported: SyntaxError"),
-        ("leaving.py:f", "cannot be imported: SystemExit"),
-    ],
-)
-def test_what_cannot_be_imported(spec, words):
-    Path("mine.py").write_text(MINE)
-    Path("broken.py").write_text("def f(:\n")
-    Path("leaving.py").write_text("import sys\nsys.exit(3)\n")
-    with pytest.raises(UsageError, match=words):
-        imported(spec, "--reward")
-
-
-@pytest.mark.parametrize(
-    "task, options, words",
-    [
-        ("maze", {"sise": 9}, "task maze: .* unexpected keyword argument 'sise'"),
-        ("maze", {"size": "x"}, "task maze"),
-        ("maze", {"split": "x"}, "multiple values for keyword argument 'split'"),
-        ("prompts", {}, "or a data set of the hub: --task.train FILE"),
-        ("prompts", {"train": "bad.jsonl"}, "task prompts: bad.jsonl, line 2 "),
-        ("prompts", {"name": "x"}, "unexpected keyword argument 'name'"),
-        ("math", {"train": "olympiad"}, "there is no set 'olympiad'; use polaris"),
-        ("math", {"train": "m.jsonl", "verdict": "first"}, "boxed or published, got 'first'"),
-        ("images", {"augment": "no"}, "true or false, got 224 and 'no'"),
-        ("images", {"colour": 1}, "colour"),
-    ],
-)
-def test_options_of_tasks(task, options, words):
-    Path("bad.jsonl").write_text('{"prompt": "a"}\nnot JSON\n')
-    with pytest.raises(UsageError, match=words):
-        load_task(task, "train", **options)
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_a_split_that_does_not_exist(task):
     with pytest.raises((UsageError, FileNotFoundError)):
         load_task(task, "dev")
-
-
-@pytest.mark.parametrize("seconds", [-1.0, float("nan"), 1e10])
-def test_limits_of_a_reward_function(seconds):
-    with pytest.raises(UsageError, match="--reward-timeout"):
-        Config(reward_timeout=seconds)

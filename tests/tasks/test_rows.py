@@ -144,7 +144,6 @@ JSONL = [row.encode().split(b" | ") for row in LINES.strip().splitlines()]
     "name, content, words",
     [
         *[("a.jsonl", line, words.decode()) for line, words in JSONL],
-        ("a.jsonl", b"", "holds no rows"),
         ("a.jsonl", b"\n \n", "holds no rows"),
         ("a.jsonl", b"[" * 100_000, "is not JSON"),
         ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", "line 1 is not JSON"),
@@ -217,51 +216,43 @@ def hub(monkeypatch):
 
 
 def test_a_data_set_of_the_hub(hub):
+    """As the hub has converted it, and no other split than the one that is asked for."""
+    from huggingface_hub.utils import filter_repo_objects
+
     task = prompts("org/set-1.5")
     assert columns(task) == ROWS
     assert task.digest.count(" ") == 1
-    assert len(prompts("org/set-1.5", "test")) == 1
-    assert len(prompts("org/set-1.5/default/test")) == 1
-    assert len(load_task("math", "train", train="org/set-1.5")) == 2
-
-
-def test_of_a_data_set_of_the_hub_one_split_is_asked_for(hub):
-    """As the hub has converted it."""
-    from huggingface_hub.utils import filter_repo_objects
-
-    prompts("org/set")
     (request,) = hub
-    assert request.pop("name") == "org/set"
+    assert request.pop("name") == "org/set-1.5"
     assert request.pop("repo_type") == "dataset"
     assert request.pop("revision") == "refs/convert/parquet"
     wanted = "default/train/0000.parquet"
     others = ["default/test/0000.parquet", "README.md", "default/partial-train/0000.parquet"]
     assert list(filter_repo_objects([wanted, *others], **request)) == [wanted]
+    assert len(prompts("org/set-1.5/default/test")) == 1
+    assert len(load_task("math", "train", train="org/set-1.5")) == 2
 
 
 SEVERAL = "one of org/set/default/train, org/set/other/train"
 
 
-def test_a_data_set_of_the_hub_in_parts(hub):
-    """Of two sets in one repository one must be named."""
+@pytest.mark.parametrize("local", [False, True])
+def test_a_data_set_of_the_hub_in_parts(local, hub):
+    """Of two sets in one repository one must be named. For a local copy nothing is asked for."""
     write("cache/other/train/0000.parquet", ROWS[:1])
+    if local:
+        Path("org").mkdir()
+        Path("org/set").symlink_to("../cache")
     with pytest.raises(FileNotFoundError, match=SEVERAL):
         prompts("org/set")
     assert len(prompts("org/set/other/train")) == 1
     with pytest.raises(FileNotFoundError, match=r"one folder \*/validation of parquet files"):
         prompts("org/set", "validation")
+    assert bool(hub) != local
 
 
-def test_a_local_copy_of_a_data_set_of_the_hub(hub):
-    """It is read in the same way, and nothing is asked for, nor for what cannot be on the hub."""
-    write("cache/other/train/0000.parquet", ROWS[:1])
-    Path("org").mkdir()
-    Path("org/set").symlink_to("../cache")
-    assert len(prompts("org/set/other/train")) == 1
-    assert len(prompts("org/set/default/train")) == 2
-    with pytest.raises(FileNotFoundError, match=SEVERAL):
-        prompts("org/set")
-    for name in ("org/sett", "other/mine.jsonl", "mine", "runs/x", "./x/y"):
+def test_what_cannot_be_on_the_hub(hub):
+    for name in ("mine.jsonl", "other/mine.jsonl", "mine", "runs/x", "./x/y"):
         with pytest.raises(FileNotFoundError, match="there is no file.*--task.train"):
             prompts(name)
     assert hub == []

@@ -166,22 +166,6 @@ def test_dropped(run):
     assert [row["rewards/failed_calls"] for row in metrics("NaN")] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "name, said",
-    [
-        ("Empty", "example 0 of the task Empty raised KeyError: 0 (faults.py, line"),
-        ("Unlike", "example 0 of the task Unlike is ('UP', 'DONE'): __getitem__ must return"),
-        ("Letter", "task faults.py:Letter: stop_tokens = 'e' must be a list"),
-        ("Words", "example 0 of the task Words: a message must have a role and a content"),
-        ("Unmade", "task faults.py:Unmade raised RuntimeError: no database (faults.py, line"),
-    ],
-)
-def test_a_task_that_is_none(name, said, faults):
-    with pytest.raises(UsageError) as caught:
-        load_task(f"faults.py:{name}", "train")
-    assert said in str(caught.value).replace(f"{Path.cwd()}/", "")
-
-
 class Words:
     def encode_prompt(self, prompt):
         return prompt.split()
@@ -210,30 +194,33 @@ def test_a_missing_package_is_named_before_any_sampling(monkeypatch, tmp_path):
 
 # An exit would end the run with code 0, as if all had been done.
 COMMANDS = """
-train.py TRAIN --task faults.py:Missing | example 5 of the task Missing raised KeyError: 5
-train.py TRAIN --task faults.py:Late --workers 1 | the task Late raised KeyError: 5
-train.py TRAIN --task faults.py:Unjudged | Unjudged raised IndexError: string index out of range
-train.py TRAIN --task faults.py:Len | task faults.py:Len raised SystemExit
-train.py TRAIN --task faults.py:Item | example 0 of the task Item raised SystemExit
-train.py TRAIN --task faults.py:Batch --workers 1 --max-prompt 99 | Batch raised SystemExit
+train.py TRAIN --task faults.py:Empty | example 0 of the task Empty raised KeyError: 0 | py, line
+train.py TRAIN --task faults.py:Unlike | example 0 of the task Unlike is ('UP', 'DONE'): __getitem__
+train.py TRAIN --task faults.py:Letter | task faults.py:Letter: stop_tokens = 'e' must be a list
+train.py TRAIN --task faults.py:Words | example 0 of the task Words: a message must have a role and
+train.py TRAIN --task faults.py:Unmade | Unmade raised RuntimeError: no database | faults.py, line
+train.py TRAIN --task faults.py:Missing | example 5 of the task Missing raised KeyError: 5 | line
+train.py TRAIN --task faults.py:Late --workers 1 | the task Late raised KeyError: 5 | line
+train.py TRAIN --task faults.py:Unjudged | raised IndexError: string index out of range | py, line
+train.py TRAIN --task faults.py:Len | task faults.py:Len raised SystemExit | py, line
+train.py TRAIN --task faults.py:Item | example 0 of the task Item raised SystemExit | py, line
+train.py TRAIN --task faults.py:Batch --workers 1 --max-prompt 99 | raised SystemExit | py, line
 train.py TRAIN --estimator faults.py:estimate | faults.py:estimate raised SystemExit: 0
-eval.py LOOK --task faults.py:Late --k 1 | example 5 of the task Late raised KeyError: 5
-eval.py LOOK --task faults.py:Final --k 1 | your code raised SystemExit
-sample.py LOOK --task faults.py:Show | your code raised SystemExit
+eval.py LOOK --task faults.py:Late --k 1 | example 5 of the task Late raised KeyError: 5 | line
+eval.py LOOK --task faults.py:Final --k 1 | your code raised SystemExit | py, line
+sample.py LOOK --task faults.py:Show | your code raised SystemExit | py, line
 """
 
 
 @pytest.mark.parametrize("row", COMMANDS.strip().splitlines())
 def test_code_that_exits_or_raises_says_so(row, faults, dice, shell):
-    command, words = row.split(" | ")
+    command, *words = row.split(" | ")
     names = {
         "TRAIN": ["tiny", *SIZES.split(), "--init", dice],
         "LOOK": [dice, "--samples", 4, "--max-response", 4],
     }
     given = [word for name in command.split() for word in names.get(name, [name])]
-    said = shell(*given)
-    refused(said, words)
-    assert "faults.py, line" in said[1] or "raised SystemExit: 0" in said[1]
+    refused(shell(*given), *words)
 
 
 def test_every_prompt_is_counted_before_the_first_step(run):

@@ -106,15 +106,10 @@ def test_the_verdict_of_the_published_code(gsm8k, name):
     """No box is needed, but a majority vote counts boxes alone."""
     pytest.importorskip("math_verify")
     options = {"directory": gsm8k} if name == "gsm8k" else {"train": str(gsm8k / "train.jsonl")}
-    boxed = load_task(name, "train", **options)
-    published = load_task(name, "train", verdict="published", **options)
+    task = load_task(name, "train", verdict="published", **options)
     responses = ["2 + 3 makes 5 apples.", r"\boxed{5}", "6"]
-    examples = [boxed[0]] * 3
-    assert boxed.verify_all(responses, examples) == [0, 1, 0]
-    assert published.verify_all(responses, examples) == [1, 1, 0]
-    assert published.verify(responses[0], boxed[0]) == 1
-    for task in (boxed, published):
-        assert [task.final(response) for response in responses] == [None, "5", None]
+    assert task.verify_all(responses, [task[0]] * 3) == [1, 1, 0]
+    assert [task.final(response) for response in responses] == [None, "5", None]
 
 
 def test_shown_with_its_verdict(gsm8k):

@@ -162,21 +162,17 @@ ALPHABET = "".join(chr(c) for c in range(128)) + "½²−–·×€\u2009\u200b\
 
 
 def strings(count, seed):
-    """Half of them rows of the table with up to four pieces put in, taken out or doubled, half
-    new from pieces."""
+    """Boxes of pieces, and rows of the table with up to four put in, taken out or doubled."""
     rng = random.Random(seed)
     rows = [(response, answer) for response, answer, _ in TABLE if len(response) < 200]
-    for i in range(count):
+    pieces = [*SPICE, *ALPHABET]
+    for _ in range(count // 2):
         response, answer = rng.choice(rows)
-        if i % 2:
-            response = "".join(rng.choices(SPICE if i % 4 == 1 else ALPHABET, k=rng.randrange(30)))
-            yield boxed(response) if i % 8 < 4 else response, answer
-            continue
+        yield boxed("".join(rng.choices(pieces, k=rng.randrange(30)))), answer
         for _ in range(rng.randrange(1, 5)):
             here = rng.randrange(len(response) + 1)
-            there = min(len(response), here + rng.randrange(1, 6))
-            doubled = 2 * response[here:there]
-            piece = rng.choice(["", rng.choice(SPICE), rng.choice(ALPHABET), doubled])
+            there = min(len(response), here + rng.randrange(6))
+            piece = rng.choice(["", rng.choice(SPICE), rng.choice(ALPHABET), response[here:there]])
             response = response[:here] + piece + response[rng.choice([here, there]) :]
         yield response, answer
 

@@ -60,9 +60,6 @@ def some(completions):
             "three.py:some --no-verdict rollout",
             {"rewards/groups_left_out": 0, "rewards/rollouts_left_out": 4, "reward": 1 / 3},
         ),
-        # Fractions are allowed explicitly, or by the estimator.
-        ("rewards.py:half --allow-fractional true", {"reward": 0.25}),
-        ("rewards.py:half --estimator grpo", {"reward": 0.25}),
     ],
 )
 def test_the_rewards_of_a_step(words, expected, train):
@@ -106,29 +103,13 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
     assert metrics("other")[1]["eval/pass@1"] == 1
 
 
-LATE = """
-n = []
-def late(completions):
-    n.append(1)
-    return [0.0] * len(completions) if len(n) < 2 else 1 / 0
-"""
-
-
 def test_a_mended_command_is_not_blocked(own, train, shell):
     """A run that ended in its first step has left a directory, in which the mended command starts
-    anew; a run with finished steps but no checkpoint repeats them."""
+    anew. For a run with finished steps but no checkpoint see tests/runs."""
     refused(shell("train.py", *own, "--reward", "rewards.py:broken", "--out", "run"), "broken")
     mended = ("--reward", "rewards.py:half", "--allow-fractional", "true", "--out", "run")
     train(*mended, "--resume", "auto")
     assert len(metrics("run")) == 2
-    Path("late.py").write_text(LATE)
-    ask = ("--reward", "late.py:late", "--out", "late")
-    refused(shell("train.py", *own, *ask), "ZeroDivisionError")
-    assert len(metrics("late")) == 1
-    refused(shell("train.py", *own, *ask), "late already holds a run")
-    Path("late.py").write_text(LATE.replace("1 / 0", "[1.0] * len(completions)"))
-    train(*ask, "--resume", "auto")
-    assert len(metrics("late")) == 2
 
 
 MINE = """

@@ -66,6 +66,17 @@ def faults(in_a_directory_of_its_own):
     Path("faults.py").write_text(FAULTS)
 
 
+@pytest.fixture
+def run(faults, shell):
+    """run(reward, words...): the result of a run in ./run with this reward function."""
+
+    def run(reward, *words):
+        options = ("tiny", *SHORT.split(), "--reward", reward, "--out", "run", *words)
+        return shell("train.py", *options)
+
+    return run
+
+
 def newest(run):
     return Path(run, "latest").read_text().strip()
 
@@ -79,42 +90,26 @@ def column(run, name):
     return [row[name] for row in metrics(run)]
 
 
-def resume(shell, arguments, run):
-    """The same command with the function mended: all steps are there, each once."""
-    Path("mended.txt").touch()
-    code, said = shell("train.py", *arguments, "--out", run, "--resume", "yes")
-    Path("mended.txt").unlink()
-    assert code == 0, said
-    assert column(run, "step") == [0, 1, 2, 3]
-
-
-def test_stop(faults, shell):
-    """Code 2, one sentence, the batch, and the checkpoint of the step before."""
-    arguments = ["tiny", *SHORT.split(), "--reward", "faults.py:raises", "--reward-errors", "stop"]
+def test_stop(run):
+    """Code 2, one sentence, the batch, and the checkpoint of the step before, from which the run
+    goes on with the function mended."""
     file = "run/reward_error_raises_rank0.jsonl"
-    said = shell("train.py", *arguments, "--out", "run")
-    refused(said, "the reward function raises raised ZeroDivisionError", file)
+    refused(run("faults.py:raises"), "the reward function raises raised ZeroDivisionError", file)
     assert Path(file).exists()
     assert newest("run") == "step-000001"
     assert len(metrics("run")) == 1
-    resume(shell, arguments, "run")
+    Path("mended.txt").touch()
+    passed(run("faults.py:raises", "--resume", "yes"))
+    assert column("run", "step") == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     "fault, errors", [("raises", "drop"), ("mute", "drop"), ("none", "stop"), ("none", "drop")]
 )
-def test_groups_are_left_out(fault, errors, faults, shell):
+def test_groups_are_left_out(fault, errors, run):
     """Under "drop" the run goes on without the groups of a call that failed. A function without a
     verdict is no fault: its groups are left out under both settings."""
-    arguments = [
-        "tiny",
-        *SHORT.split(),
-        "--reward",
-        f"faults.py:{fault}",
-        "--reward-errors",
-        errors,
-    ]
-    said = passed(shell("train.py", *arguments, "--out", "run"))
+    said = passed(run(f"faults.py:{fault}", "--reward-errors", errors))
     assert column("run", "rewards/groups_left_out") == [0, 4, 4, 4]
     failed = float(fault != "none")
     assert column("run", "rewards/failed_calls") == [0, failed, failed, failed]
@@ -126,23 +121,21 @@ def test_groups_are_left_out(fault, errors, faults, shell):
 
 
 @pytest.mark.parametrize("result", ["1 / 0", "[None] * len(completions)"])
-def test_no_step_has_a_verdict(result, shell):
+def test_no_step_has_a_verdict(result, run):
     """The run does not end as if it had learned, nor does it when it is resumed."""
     Path("never.py").write_text(f"def never(completions):\n    return {result}\n")
-    arguments = ["tiny", *SHORT.split(), "--reward", "never.py:never", "--reward-errors", "drop"]
     for again in ([], ["--resume", "yes"]):
-        refused(shell("train.py", *arguments, "--out", "run", *again))
+        refused(run("never.py:never", "--reward-errors", "drop", *again))
         assert newest("run") == "step-000004"
 
 
-def test_an_edited_reward_file(faults, shell):
+def test_an_edited_reward_file(run):
     """It is named once, with its checksums before and now."""
-    arguments = ["train.py", "tiny", *SHORT.split(), "--reward", "faults.py:none", "--out", "run"]
-    passed(shell(*arguments, "--steps", 1))
+    passed(run("faults.py:none", "--steps", 1))
     before = checksum("faults.py")[:8]
     Path("faults.py").write_text(FAULTS + "# edited\n")
     for named in (True, False):
-        said = passed(shell(*arguments, "--resume", "yes"))
+        said = passed(run("faults.py:none", "--resume", "yes"))
         for digest in (before, checksum("faults.py")[:8]):
             assert (digest in said) == named
 
@@ -155,18 +148,17 @@ def separate(faults, warm, mazes):
     return ["maze9_laptop", *SHORT.split(), "--init", warm, *data, *rest]
 
 
-def test_a_function_that_hangs(separate, shell):
-    """With --reward-timeout the run ends with the stack, also under "drop", and goes on from its
+def test_a_function_that_hangs(separate):
+    """With --reward-timeout the run ends with the stack, also under "drop", and keeps its
     checkpoint."""
     limits = ["--reward-errors", "drop", "--reward-timeout", 1]
-    arguments = [*separate, "--reward", "faults.py:hangs", *limits]
-    code, said = ended(start(ROOT / "train.py", *arguments, "--out", "run"))
+    arguments = ("--reward", "faults.py:hangs", *limits, "--out", "run")
+    code, said = ended(start(ROOT / "train.py", *separate, *arguments))
     assert code == 1
     assert "most recent call first" in said
     assert "in hangs" in said
     assert newest("run") == "step-000001"
     assert batches("run") == 0
-    resume(shell, arguments, "run")
 
 
 CASES = {

@@ -64,8 +64,6 @@ def test_peft_reads_ours_with_equal_logits_and_gradients(case, base, tmp_path):
     """Gradients in A and B alone, those of PEFT's on the same loss."""
     model = adapted(base(case), CASES[case][2])
     path = write(tmp_path / "ours", model)
-    adapter = {"adapter_config.json", "adapter_model.safetensors"}
-    assert {f.name for f in path.iterdir()} == {*adapter, "recipe.json", "checksums.json"}
     plain = read_by_transformers(base(case))
     theirs = peft.PeftModel.from_pretrained(plain, path, is_trainable=True)
     both = logits(model), theirs(TOKENS).logits
@@ -110,10 +108,10 @@ def test_we_read_peft_with_equal_logits(case, base, tmp_path):
     adapters = [module for module in model.modules() if isinstance(module, lora.LoRALinear)]
     assert len(adapters) == len(projections) * len(layers)
     write(tmp_path / "again", model)
-    again = peft.PeftModel.from_pretrained(read_by_transformers(base(case)), tmp_path / "again")
-    close(again.eval()(TOKENS).logits, theirs(TOKENS).logits)
-    files = [tmp_path / name / "adapter_model.safetensors" for name in ("again", "theirs")]
-    close(*map(load_file, files), 0)
+    folders = [tmp_path / "again", tmp_path / "theirs"]
+    close(*[load_file(folder / "adapter_model.safetensors") for folder in folders], 0)
+    ours, own = [json.loads((folder / "adapter_config.json").read_text()) for folder in folders]
+    assert ours == own
 
 
 @torch.no_grad()
@@ -126,7 +124,6 @@ def test_merged_equals_unmerged(case, base, tmp_path):
     original = read(base(case))
     close(logits(plain), expected)
     assert [type(m) for m in plain.modules()] == [type(m) for m in original.modules()]
-    assert plain.state_dict().keys() == original.state_dict().keys()
     assert all(p.requires_grad for p in plain.parameters())
     tied = plain.lm_head.weight is plain.model.embed_tokens.weight
     assert tied == plain.config.tie_word_embeddings

@@ -13,7 +13,7 @@ from data.mathematics import SETS
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
 from tests.helpers.runs import passed, refused
-from tests.helpers.tables import parquet, put, rows
+from tests.helpers.tables import put, rows
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 QUESTIONS = [
@@ -79,12 +79,11 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("form", [put, parquet])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_sets_of_mathematics(name, form, run):
+def test_sets_of_mathematics(name, run):
     """Rows without an answer are left out and counted; the task reads what is written."""
     row = LAYOUTS[name]
-    form(Path("in"), [row, row | {"answer": None}])
+    put(Path("in"), [row, row | {"answer": None}])
     said = passed(run(name, "--source", "in"))
     assert "1 problems, 1 rows without a problem or an answer left out" in said
     wanted = {"problem": "P", "answer": str(row["answer"]), "source": name}

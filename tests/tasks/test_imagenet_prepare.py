@@ -99,12 +99,12 @@ def parquet(file, rows, names):
     import pyarrow.parquet
 
     hub = {"info": {"features": {"label": {"names": names}}}}
-    metadata = {"huggingface": json.dumps(hub)} if names else None
-    image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    schema = pa.schema({"image": image, "label": pa.int64()}, metadata)
     found = [{"image": data and {"bytes": data}, "label": label} for data, label in rows]
+    table = pa.Table.from_pylist(found)
+    if names:
+        table = table.replace_schema_metadata({"huggingface": json.dumps(hub)})
     file.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pa.Table.from_pylist(found, schema), file, row_group_size=2)
+    pyarrow.parquet.write_table(table, file, row_group_size=2)
 
 
 @pytest.mark.parametrize("below", ["", "data"])

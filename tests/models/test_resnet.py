@@ -7,6 +7,7 @@ import torch
 import transformers
 from torch import nn
 
+from maxrl import checkpoint
 from maxrl.models import from_config
 from maxrl.models.resnet import MODEL_TYPE, ResNet, ResNetConfig
 from tests.helpers.tensors import close, normal
@@ -147,3 +148,13 @@ def test_configs_that_are_refused(changes, words):
     """A key that nobody reads would be a model other than the one asked for."""
     with pytest.raises((KeyError, TypeError), match=words):
         from_config(ResNetConfig(4).to_hf() | changes)
+
+
+def test_checkpoint(tmp_path):
+    """Parameters come back, and so do batch-norm's statistics and counters, which are whole."""
+    model = random_model(BOTTLENECK).float()
+    model(torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8))
+    checkpoint.save(tmp_path / "a", model)
+    loaded = checkpoint.load_model(tmp_path / "a")[0]
+    assert loaded.config == model.config
+    close(loaded.state_dict(), model.state_dict(), 0)

@@ -21,6 +21,7 @@ from tests.helpers.chats import tiny_chat  # noqa: F401
 from tests.helpers.glyph_sets import recipe, set_of_glyphs  # noqa: F401
 from tests.helpers.own_files import own  # noqa: F401
 from tests.helpers.recorded import recorded  # noqa: F401
+from tests.helpers.started import handlers  # noqa: F401
 
 # Of the processes that tests start.
 os.environ["PYTHONPATH"] = str(ROOT)

@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import itertools
 import random
 import re
 import shlex
@@ -15,6 +14,7 @@ from data import mathematics
 from maxrl.errors import UsageError
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.tasks import load_task
+from tests.helpers.pictures import jpegs
 from tests.helpers.wholeness import damages
 
 FEW = "--train 6 --validation 3 --test 3"
@@ -51,7 +51,7 @@ def made(tmp_path):
         module, options, *_ = SETS[name]
         words = [*options.replace("SOURCE", str(source)).split(), "--out", str(folder)]
         if name == "imagenet":
-            jpegs(source)
+            jpegs(source, ("cat", "dog"), {"train": 3, "val": 3}, (9, 9))
         if name == "math500":
             folder.mkdir(parents=True)
             rows = [f'{{"problem": "{i} + 1?", "answer": "{i + 1}"}}\n' for i in range(6)]
@@ -62,15 +62,6 @@ def made(tmp_path):
         return folder
 
     return make
-
-
-def jpegs(source: Path):
-    Image = pytest.importorskip("PIL.Image")
-    rng = np.random.default_rng(0)
-    for kind, i in itertools.product(("train/cat", "train/dog", "val/cat", "val/dog"), range(3)):
-        (source / kind).mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(source / kind / f"{i}.jpg")
 
 
 def content(name: str, folder: Path) -> str:

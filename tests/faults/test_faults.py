@@ -3,7 +3,6 @@
 test_torture.py kills runs at every moment; here each fault has its own small proof.
 """
 
-import json
 import multiprocessing
 import os
 import resource
@@ -18,31 +17,21 @@ import pytest
 from safetensors import SafetensorError
 
 from maxrl.errors import RunError, UsageError
-from maxrl.io.sandbox import Worker
+from maxrl.io.files import read_json
 from maxrl.policy import SequencePolicy
 from maxrl.prompt_order import prefetched
 from maxrl.run import cli, directory
 from maxrl.tasks import Task
 from tests import ROOT
-from tests.helpers.runs import SHORT, at_call, metrics, refused, same_runs
+from tests.helpers.runs import at_call, metrics, passed, refused, same_runs
 from tests.helpers.started import ended, free_port, start, torchrun, until
+from tests.helpers.tables import put
 
 
 @pytest.fixture(autouse=True)
-def handlers():
-    """The default handlers of signals, and after a test those from before it."""
-    before = {number: signal.getsignal(number) for number in directory.SIGNALS}
+def default_handlers(handlers):
     for number in directory.SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def run(warm):
-    """Five steps that save after every second."""
-    return ("train.py", *SHORT, "--init", warm, "--save-every", 2)
 
 
 @pytest.mark.parametrize("number", directory.SIGNALS)
@@ -58,16 +47,16 @@ def test_a_signal_finishes_the_step_and_saves(recorded, shell, monkeypatch, numb
     assert Path("run/latest").read_text() == "step-000003\n"
     assert len(metrics("run")) == 3
     assert signal.getsignal(number) == signal.SIG_DFL, "the handlers are given back"
-    assert shell(*recorded.command)[0] == 0
+    passed(shell(*recorded.command))
     same_runs("run", recorded.path)
-    assert json.loads(Path("run/recipe.json").read_text())["step"] == 3
+    assert read_json("run/recipe.json")["step"] == 3
 
 
 def test_a_signal_in_the_last_step_is_no_interruption(run, shell, monkeypatch):
     monkeypatch.setattr(
         SequencePolicy, "backward", at_call(5, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     )
-    assert shell(*run, "--out", "run")[0] == 0
+    passed(shell(*run, "--out", "run"))
 
 
 def test_a_second_signal_ends_at_once(run, shell, monkeypatch):
@@ -88,8 +77,8 @@ def test_a_second_signal_ends_at_once(run, shell, monkeypatch):
     assert codes == [(1002.0, 128 + signal.SIGINT)]
 
 
-def steps(run="run"):
-    file = Path(run) / "metrics.jsonl"
+def steps():
+    file = Path("run/metrics.jsonl")
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
@@ -118,14 +107,11 @@ def stubborn(prompts, completions):  # a child that is waited for in vain is ter
 """
 
 
-def test_processes_that_a_reward_function_forks(endless, warm, in_a_directory_of_its_own):
+def test_processes_that_a_reward_function_forks(run, shell):
     """terminate() ends them, although they inherit the handlers of the run."""
     Path("rewards.py").write_text(FORKING)
-    own = "--estimator rloo --rollouts 2 --steps 2 --reward rewards.py:stubborn"
-    train, _, *options = endless
-    process = start(train, "maze9_laptop", *options, "--init", warm, *own.split())
-    code, said = ended(process)
-    assert code == 0, said
+    own = "--reward rewards.py:stubborn --steps 2 --out run"
+    passed(shell(*run, *own.split()))
     assert steps() == 2
 
 
@@ -150,8 +136,7 @@ def test_a_signal_to_one_of_two_ranks(endless, shell, in_a_directory_of_its_own)
     assert [ended(rank)[0] for rank in ranks] == [75, 75]
     stopped = steps()
     assert Path("run/latest").read_text() == f"step-{stopped:06d}\n"
-    code, said = shell("train.py", *endless[1:], "--steps", stopped + 2, "--resume", "yes")
-    assert code == 0, said
+    passed(shell("train.py", *endless[1:], "--steps", stopped + 2, "--resume", "yes"))
     assert [row["step"] for row in metrics("run")] == list(range(stopped + 2))
 
 
@@ -182,7 +167,7 @@ def test_a_directory_in_use(run, shell):
     refused(shell(*run, "--out", "run"), f"run is in use by process {holder.pid} on", "--out")
     holder.kill()
     holder.communicate()
-    assert shell(*run, "--out", "run")[0] == 0
+    passed(shell(*run, "--out", "run"))
     assert not Path("run/lock").exists()
 
 
@@ -204,7 +189,7 @@ def test_a_full_disk(recorded, shell):
     assert code == cli.DISK_FULL == 74
     assert "Traceback" not in said
     assert [file.name for file in Path("run").glob("step-*")] == ["step-000002"]
-    assert shell(*recorded.command)[0] == 0
+    passed(shell(*recorded.command))
     same_runs("run", recorded.path)
 
 
@@ -212,7 +197,7 @@ def test_a_log_on_a_full_disk_ends_nothing(run, shell, monkeypatch):
     """The run goes on without its log, and keeps its exit codes."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, open("/dev/full", "w", buffering=1))  # noqa: SIM115
-    assert shell(*run, "--out", "run")[0] == 0
+    passed(shell(*run, "--out", "run"))
     assert len(metrics("run")) == 5
     assert shell(*run, "--out", "run")[0] == 2
 
@@ -234,7 +219,7 @@ def test_what_a_full_disk_is(error, full):
 def test_a_prompt_that_does_not_fit_ends_the_run_in_a_sentence(run, shell):
     """Before any work."""
     rows = [{"prompt": "UP " * n + "UP", "answer": "DONE"} for n in (1, 2, 3, 120)]
-    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    put(Path("mine.jsonl"), rows)
     Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
     own = ("--task", "prompts", "--task.train", "mine.jsonl", "--reward", "rewards.py:one")
     refused(shell(*run, *own, "--out", "run"), "a prompt of 121 tokens and a response of up to 20")
@@ -278,16 +263,6 @@ def test_workers_leave_signals_to_the_run():
     assert all(ignored)
     batches.close()
     assert worker not in [child.pid for child in multiprocessing.active_children()]
-
-
-def test_the_worker_of_chat_templates_leaves_signals_to_the_run():
-    helper = Worker("maxrl.io.chat_template")
-    helper.ask(60.0, "", {}, "2026-01-01")
-    for number in directory.SIGNALS:
-        helper.process.send_signal(number)
-    assert helper.ask(10.0, "{{ 1 + 1 }}", {}, "2026-01-01") == "2"
-    assert helper.process.poll() is None
-    helper.end()
 
 
 CRASHING = """

@@ -28,7 +28,7 @@ def test_mazes():
     tokens = "DONE UP RIGHT WALL PATH GOAL START NEWLINE GRID_END"
     words = ["", "\n", "\x1b[31m", *tokens.split(" ")]
 
-    @many(400)
+    @many(200)
     @given(
         st.sampled_from([CORRIDOR, OPEN]) | st.text(),
         st.randoms(use_true_random=False),
@@ -69,7 +69,7 @@ ARGUMENTS = st.lists(
 def test_the_command_line():
     """train.py's options as lists of words, and eval.py's and sample.py's."""
 
-    @many(800)
+    @many(400)
     @given(ARGUMENTS, st.sampled_from(sorted(RECIPES)))
     def fuzz(arguments, recipe):
         made = sentence(arguments, lambda: with_overrides(RECIPES[recipe](), arguments), UsageError)
@@ -221,7 +221,7 @@ def test_chat_templates(monkeypatch):
     SECONDS."""
     monkeypatch.setattr(chat_template, "SECONDS", 1.0)
 
-    @many(250)
+    @many(150)
     @given(TEMPLATES, st.sampled_from(CONTENTS))
     def fuzz(template, content):
         text = sentence(template, lambda: rendered(template, content), ValueError)

@@ -8,7 +8,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from maxrl import checkpoint
-from tests.helpers.runs import metrics, refused
+from maxrl.io.files import read_json
+from tests.helpers.runs import metrics, passed, refused
 
 EVALUATED = "--eval-k 1,4 --eval-samples 4 --eval-prompts 8 --out run --eval-every"
 
@@ -17,16 +18,14 @@ def test_a_run_stops_at_its_pass_rate_and_stays_stopped(dice, shell):
     """A model that is right half of the time is rewarded until it is nearly always right."""
     task = ("--init", dice, "--task", "tests.helpers.tiny:Up", "--max-response", 6, "--lr", 0.002)
     run = ("train.py", "tiny", *task, *EVALUATED.split(), 2, "--stop-at-pass", 0.9)
-    code, said = shell(*run)
-    assert code == 0
+    said = passed(shell(*run))
     assert "pass@1 reached --stop-at-pass 0.9" in said
     rows = metrics("run")
     *before, last = [row["eval/pass@1"] for row in rows if "eval/pass@1" in row]
     assert 2 < len(rows) < 60
     assert max(before) < 0.9 <= last
     assert Path("run/latest").read_text() == f"step-{len(rows):06d}\n"
-    code, said = shell(*run, "--resume", "auto")
-    assert code == 0
+    said = passed(shell(*run, "--resume", "auto"))
     assert f"resumes after step {len(rows)}\n" in said
     assert metrics("run") == rows
 
@@ -34,10 +33,9 @@ def test_a_run_stops_at_its_pass_rate_and_stays_stopped(dice, shell):
 def test_a_pass_rate_that_was_not_reached(shell):
     """It is said, and the run can be resumed with more steps."""
     run = ("train.py", "tiny_sft", *EVALUATED.split(), 10, "--stop-at-pass", 0.999)
-    code, said = shell(*run, "--steps", 10)
-    assert code == 0
+    said = passed(shell(*run, "--steps", 10))
     assert "did not reach --stop-at-pass 0.999" in said
-    assert shell(*run, "--steps", 12, "--resume", "yes")[0] == 0
+    passed(shell(*run, "--steps", 12, "--resume", "yes"))
     assert len(metrics("run")) == 12
 
 
@@ -57,7 +55,7 @@ def test_foreign_weights(warm, shell):
     """A model with fewer words than the tokenizer."""
     small = shutil.copytree(checkpoint.find(warm), Path("small"))
     (small / "checksums.json").unlink()
-    config = json.loads((small / "config.json").read_text())
+    config = read_json(small / "config.json")
     (small / "config.json").write_text(json.dumps(config | {"vocab_size": 20}))
     weights = load_file(small / "model.safetensors")
     weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"][:20].contiguous()

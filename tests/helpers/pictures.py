@@ -1,6 +1,9 @@
-"""Mazes for tests: drawn, generated, and made by a prepare.py command."""
+"""Mazes for tests, drawn, generated and made by a prepare.py command; JPEGs of noise."""
+
+import itertools
 
 import numpy as np
+import pytest
 
 from data.maze import prepare
 from maxrl.tasks.maze import generate, unpack
@@ -27,6 +30,18 @@ def run(capsys, *args, main=prepare.main):
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     return code, said.out + said.err
+
+
+def jpegs(source, classes, counts, size):
+    """Write JPEGs of noise into class folders; `counts` says how many in train and val."""
+    Image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for split, name in itertools.product(counts, classes):
+        folder = source / split / name
+        folder.mkdir(parents=True)
+        for i in range(counts[split]):
+            pixels = rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)
+            Image.fromarray(pixels).resize(size).save(folder / f"{i}.JPEG")
 
 
 def splits(out):

@@ -11,6 +11,16 @@ import types
 import pytest
 
 from maxrl import config
+from maxrl.run.directory import SIGNALS
+
+
+@pytest.fixture
+def handlers():
+    """The handlers of signals after a test are those from before it."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def started(path, *, main=True, **options):

@@ -94,7 +94,9 @@ def check_call(call: ast.Call, path: str):
 HEAVY = {"transformers", "matplotlib", "wandb", "tensorboard", "sympy", "PIL", "math_verify"}
 HEAVY |= {"torch._dynamo", "torch._inductor", "torch.distributed.fsdp"}
 ASK = """
-import sys, train, eval, sample
+import sys, maxrl
+assert "torch" not in sys.modules
+import train, eval, sample
 from maxrl.errors import UsageError
 for words in (["maze17", "--help"], ["maze17", "--dry-run"], ["nope"]):
     try:
@@ -106,7 +108,8 @@ print("loaded", *{HEAVY} & sys.modules.keys())
 
 
 def test_nothing_heavy_is_loaded():
-    """The scripts, --help, --dry-run and a refused command start without the slow imports."""
+    """The scripts, --help, --dry-run and a refused command start without the slow imports, and
+    `import maxrl` without torch."""
     command = [sys.executable, "-c", ASK.replace("{HEAVY}", repr(HEAVY))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].split() == ["loaded"]

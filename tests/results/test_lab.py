@@ -6,8 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,30 +13,29 @@ import numpy as np
 import pytest
 
 from maxrl import grid
-from maxrl.run.directory import SIGNALS, STOPPED
+from maxrl.policy import SequencePolicy
+from maxrl.run.directory import STOPPED
 from results.lab import __main__ as lab
 from results.lab import data, intervals, keep
 from results.lab.fewer import times_fewer
 from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
-from tests import ROOT
+from tests.helpers.runs import at_call
 
 
 @pytest.fixture
-def toy(mazes, tmp_path, monkeypatch):
-    """A study of two runs on 7x7 mazes, in a directory of its own."""
-    for script in ("train.py", "eval.py"):
-        (tmp_path / script).symlink_to(ROOT / script)
-    (tmp_path / "results/toy").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
+def toy(mazes, shell, monkeypatch, handlers):
+    """A study of two runs on 7x7 mazes, made in this process."""
+    results = Path.cwd() / "results"
+    (results / "toy").mkdir(parents=True)
     for module in (keep, data, lab):
-        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+        monkeypatch.setattr(module, "RESULTS", results)
     task = f"--task.size 7 --task.directory {mazes} --prompts 2 --eval-every 0"
-    warm_up = f"train.py maze9_laptop_sft {task} --steps 60 --stop-at-pass 0"
+    warm_up = f"train.py maze9_laptop_sft {task} --steps 9 --stop-at-pass 0"
     arms = {"maxrl": "--estimator maxrl", "grpo": "--estimator grpo"}
     rl = f"train.py maze9_laptop {task} --steps 2 --rollouts 4"
     models = seed_models("toy", ["base", "maxrl"])
     study = SimpleNamespace(
-        __file__=str(tmp_path / "results/toy/study.py"),
+        __file__=str(results / "toy/study.py"),
         RUNS={"all": from_bases("toy", warm_up, rl, arms, [0])},
         TESTS={
             "test.json": evaluation("--prompts 4 --samples 2", models, seed=[0]),
@@ -46,12 +43,16 @@ def toy(mazes, tmp_path, monkeypatch):
         },
         tables=lambda: print(len(data.runs("toy")["maxrl"][0])),
     )
+
+    def start(words, *_, **options):
+        code, _ = shell(*words[1:])
+        return SimpleNamespace(poll=lambda: code, returncode=code)
+
+    monkeypatch.setattr(grid, "start", start)
+    monkeypatch.setattr(lab, "subprocess", SimpleNamespace(run=start))
     monkeypatch.setattr(lab, "STUDIES", ["toy"])
     monkeypatch.setattr(lab, "load", lambda name: study)
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield lambda *words: lab.main(["toy", *words])
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return lambda *words: lab.main(["toy", *words])
 
 
 def steps_of(run: str) -> list[int]:
@@ -59,23 +60,19 @@ def steps_of(run: str) -> list[int]:
     return [row["step"] for row, _ in keep.json_lines(file)] if file.exists() else []
 
 
-def test_a_study_from_its_runs_to_its_table(toy):
+def test_a_study_from_its_runs_to_its_table(toy, monkeypatch):
     """What a signal has interrupted goes on; a chosen run has its base made; what has not ended is
     not kept, and the test and the table are of what was asked."""
-
-    def interrupt():
-        while len(steps_of("seed0/base")) < 3:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    assert toy("runs", "--only", "maxrl") == STOPPED
-    assert 3 <= len(steps_of("seed0/base")) < 60
+    with monkeypatch.context() as patch:
+        interrupt = at_call(3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(SequencePolicy, "backward", interrupt)
+        assert toy("runs", "--only", "maxrl") == STOPPED
+    assert steps_of("seed0/base") == [0, 1, 2]
     toy("keep")
     assert not Path("results/toy/runs.json").exists()
 
     assert toy("runs", "--only", "maxrl") == 0
-    assert steps_of("seed0/base") == [*range(60)]
+    assert steps_of("seed0/base") == [*range(9)]
     assert steps_of("seed0/maxrl") == [0, 1]
     assert not Path("runs/toy/seed0/grpo").exists()
     assert toy("test", "--only", "test") == 0

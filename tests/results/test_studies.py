@@ -1,15 +1,13 @@
 """The tables and figures of results/ can be recomputed from the files beside them, and the kept
 runs are those that the studies name."""
 
-import ast
-import json
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from maxrl.io.files import read_json
 from maxrl.run import command_line
 from results.lab import __main__ as lab
 from results.lab.runs import options
@@ -25,8 +23,6 @@ PAGES = {
 } | {"comparison": [RESULTS / "README.md", ROOT / "README.md"]}
 # Tables of settings and verdicts, without a measured number.
 SETTINGS = ("| paper | claim |", "| expected | found |")
-# What a study has by these names, and what scripts are started by.
-SHARED = {"tables", "main"}
 # Options that a recorded command may have otherwise: where it was, how often it was saved.
 PLACES = {"--out", "--init", "--resume", "--save-every-minutes", "--keep", "--track"}
 
@@ -71,7 +67,7 @@ def test_the_whole_comparison_is_shown():
 def test_the_runs_of_a_study(study):
     """Every kept run is one that the study names, with the options that it was recorded with."""
     file = RESULTS / study / "runs.json"
-    kept = json.loads(file.read_text())["runs"] if file.exists() else {}
+    kept = read_json(file)["runs"] if file.exists() else {}
     stages = lab.load(study).RUNS
     named = {name: words for stage in stages.values() for name, words in stage.items()}
     for name, run in kept.items():
@@ -109,15 +105,6 @@ def test_a_planned_stage_is_run_by_name_alone():
             assert module.RUNS[stage], (study, stage)
 
 
-def test_one_name_one_meaning():
-    """No two functions of results/ have one name, but for what every study or script has."""
-    names: Counter = Counter()
-    for file in RESULTS.rglob("*.py"):
-        defined = [node for node in ast.parse(file.read_text()).body]
-        names.update(node.name for node in defined if isinstance(node, ast.FunctionDef))
-    assert {name for name, count in names.items() if count > 1} <= SHARED
-
-
 def test_every_file_names_its_command():
     """Runs and tests of a study; the paper's, pictures and checkpoints have their own source."""
     files = [
@@ -127,7 +114,7 @@ def test_every_file_names_its_command():
     ]
     assert len(files) > 20
     for file in files:
-        assert json.loads(file.read_text())["command"].split(), file
+        assert read_json(file)["command"].split(), file
 
 
 def test_the_figures_are_redrawn_from_files(tmp_path):
@@ -147,16 +134,6 @@ def test_a_figure_is_drawn(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_figure_fits_on_a_page():
-    """At most 1,100 pixels tall, as wide as a page; title and caption are there."""
-    image = pytest.importorskip("PIL.Image")
-    for file in FIGURES:
-        width, height = image.open(file.with_suffix(".png")).size
-        assert width == 1290 and height <= 1100, file
-        numbers = json.loads(file.read_text())
-        assert numbers["title"] and numbers["caption"], file
-
-
 def test_every_figure_is_on_a_page():
     pages = "".join(file.read_text() for file in RESULTS.rglob("README.md"))
     for file in FIGURES:
@@ -166,7 +143,7 @@ def test_every_figure_is_on_a_page():
 def test_paper_and_ours_are_never_confused():
     """Lines of the paper are in panels that say so, and a reduced scale of ours is said."""
     for file in FIGURES:
-        for panel in json.loads(file.read_text())["panels"]:
+        for panel in read_json(file)["panels"]:
             title = panel["title"]
             if any(line.get("paper") for line in panel["lines"]):
                 assert "paper" in title, (file.name, title)

@@ -1,14 +1,14 @@
 """The notebook runs from its first cell to its last, with fewer steps of training."""
 
-import json
 import re
 
 import pytest
 
 from maxrl import minimal
+from maxrl.io.files import read_json
 from tests import ROOT
 
-CELLS = json.loads((ROOT / "results/tour.ipynb").read_text())["cells"]
+CELLS = read_json(ROOT / "results/tour.ipynb")["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
 
 

@@ -14,16 +14,9 @@ import pytest
 import torch
 
 from maxrl import grid
-from maxrl.run.directory import SIGNALS
 
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """A grid is a process of its own, and does not give the handlers of signals back."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+# A grid is a process of its own, and does not give the handlers of signals back.
+pytestmark = pytest.mark.usefixtures("handlers")
 
 
 @pytest.fixture
@@ -118,7 +111,7 @@ signal.signal(signal.SIGTERM, lambda number, frame: (print("heard", flush=True),
 started = time.monotonic()
 open("ready-" + seed, "w").close()
 time.sleep(60 if seed.startswith("75") else 0.3)
-print(f"{started} {time.monotonic()} {gpu} {os.environ.get('OMP_NUM_THREADS')}")
+print(f"{started} {time.monotonic()} {gpu}")
 sys.exit(int(seed) if int(seed) < 9 else 0)
 """
 
@@ -153,21 +146,40 @@ def overlaps(told) -> bool:
     return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(times))
 
 
-@pytest.mark.parametrize(
-    "given, names", [(None, ["0", "1"]), ("3, GPU-5,7", ["3", "GPU-5"])], ids=["all", "chosen"]
-)
-def test_parallel_runs_have_a_gpu_each(monkeypatch, given, names):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if given:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
-    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in grid.slots_of(2)] == names
+@pytest.fixture
+def gpus(monkeypatch):
+    """gpus(count, NAME=value): this machine has so many GPUs, and these variables alone."""
+
+    def set_up(count, **variables):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_up
 
 
-def test_no_two_runs_are_on_one_gpu_at_a_time(stub, monkeypatch):
+def test_parallel_runs_share_what_there_is(gpus, monkeypatch):
+    """A GPU each, or more runs than GPUs share those; a number of threads that was set stays."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    gpus(0)
+    assert grid.slots_of(2) == [{"OMP_NUM_THREADS": "4"}] * 2
+    for count, variables, names in (
+        (3, {}, ["0", "1"]),
+        (3, {"CUDA_VISIBLE_DEVICES": "3, GPU-5,7"}, ["3", "GPU-5"]),
+        (1, {"OMP_NUM_THREADS": "1"}, ["0", "0"]),
+    ):
+        gpus(count, **variables)
+        slots = grid.slots_of(2)
+        assert [slot["CUDA_VISIBLE_DEVICES"] for slot in slots] == names
+        threads = variables.get("OMP_NUM_THREADS", "4")
+        assert {slot["OMP_NUM_THREADS"] for slot in slots} == {threads}
+
+
+def test_no_two_runs_are_on_one_gpu_at_a_time(stub, gpus):
     """Both GPUs are in use, and a failure stops nothing."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus(2)
     code, said = stub("1,90,91,92,93", "--parallel", "2")
     assert code == 1
     assert "4 of 5 runs are done" in said
@@ -179,25 +191,10 @@ def test_no_two_runs_are_on_one_gpu_at_a_time(stub, monkeypatch):
     assert overlaps(told), "two at a time"
 
 
-def test_parallel_runs_share_the_cores(stub, monkeypatch):
-    """More runs than GPUs share those too; a number of threads that was set stays."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert stub("90,91", "--parallel", "2")[0] == 0
-    assert {tuple(words[2:]) for words in logs().values()} == {("None", "4")}
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    shared = {"OMP_NUM_THREADS": "2", "CUDA_VISIBLE_DEVICES": "0"}
-    assert grid.slots_of(3) == [shared] * 3
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert grid.slots_of(2) == [shared | {"OMP_NUM_THREADS": "1"}] * 2
-
-
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_signal_stops_all_runs(stub, monkeypatch, parallel):
+def test_a_signal_stops_all_runs(stub, gpus, parallel):
     """Each hears it and says that it was stopped; no further run starts."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    gpus(0)
 
     def send():
         while len(list(Path().glob("ready-75*"))) < parallel:
@@ -214,10 +211,9 @@ def test_a_signal_stops_all_runs(stub, monkeypatch, parallel):
     assert list(logs().values()) == [["heard"]] * parallel
 
 
-@pytest.mark.parametrize("ended, code, count", [(75, 75, 1), (1, 1, 2), (0, 0, 2)])
-def test_the_exit_code(stub, monkeypatch, ended, code, count):
-    """After a run that a signal has stopped no further one starts; after a failure the others go
-    on."""
+@pytest.mark.parametrize("ended, code, count", [(75, 75, 1), (0, 0, 2)])
+def test_the_exit_code(stub, ended, code, count):
+    """After a run that a signal has stopped no further one starts."""
     Path("stub.py").write_text(f"import sys\nprint(*sys.argv[1:])\nsys.exit({ended})")
     assert stub("0,1")[0] == code
     assert len(logs()) == count

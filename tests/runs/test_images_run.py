@@ -1,6 +1,5 @@
 """Runs of classifiers: the two objectives, an epoch of ImageNet resumed, and what is refused."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,17 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from data.imagenet import prepare as imagenet
 from maxrl import checkpoint
 from maxrl.classifier import ClassifierPolicy
+from maxrl.io.files import read_json
 from maxrl.models import from_config
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.recipes import RECIPES
 from maxrl.tasks.images import Images
 from tests.helpers.command_lines import with_overrides
-from tests.helpers.runs import killed, metrics, refused, same_runs
+from tests.helpers.pictures import jpegs
+from tests.helpers.runs import killed, metrics, passed, refused, same_runs
 
 
 def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
@@ -26,8 +28,7 @@ def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
     anything of the loop's.
     """
     run = ("train.py", "glyphs", "--estimator", "supervised", "--steps", 6, "--out", "ours")
-    code, said = shell(*run)
-    assert code == 0, said
+    passed(shell(*run))
     task = Images("train", set_of_glyphs, 12, augment=False)
     torch.manual_seed(0)
     model = from_config(recipe.model | {"num_labels": 12}).to(memory_format=torch.channels_last)
@@ -53,8 +54,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
     test_maxrl_becomes_cross_entropy.
     """
     for name in ("supervised", "maxrl"):
-        code, said = shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name)
-        assert code == 0, said
+        passed(shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name))
     exact = metrics("supervised")[0]
     drawn = metrics("maxrl")[0]
     assert exact["pass_rate"] == drawn["pass_rate"]
@@ -63,12 +63,11 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
     # (1 - p) is at most .25
     assert abs(drawn["reward"] - drawn["pass_rate"]) < 5 * 0.5 / (32 * 64) ** 0.5
     asked = "--k 1,2 --json out.json --plot out.png"
-    code, said = shell("eval.py", "supervised", "maxrl", *asked.split())
-    assert code == 0, said
+    said = passed(shell("eval.py", "supervised", "maxrl", *asked.split()))
     assert "60 images, exact" in said
     assert "top-1" in said
     assert Path("out.png").exists()
-    results = json.loads(Path("out.json").read_text())
+    results = read_json("out.json")
     for row in results["checkpoints"]:
         p = np.array(row["pass_rates"])
         assert len(p) == 60
@@ -76,8 +75,7 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
         assert curve["k"] == [1, 2, 4, 8]
         expected = [np.mean(1 - (1 - p) ** k) for k in curve["k"]]
         assert curve["mean"] == pytest.approx(expected, abs=1e-5)
-    code, said = shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8)
-    assert code == 0, said
+    said = passed(shell("sample.py", "maxrl", "--prompts", 2, "--samples", 8))
     for words in ("of 8 rollouts are right", "glyph", "right:"):
         assert words in said
 
@@ -110,27 +108,16 @@ def test_steps_replace_the_recipes_epochs():
 
 
 @pytest.fixture(scope="module")
-def jpegs(tmp_path_factory):
-    """What `data.imagenet.prepare` makes of 3 + 2 JPEGs, some of them upright, in each of 4 class
-    folders.
-    """
-    Image = pytest.importorskip("PIL.Image")
-    from data.imagenet import prepare
-
+def shards(tmp_path_factory):
+    """What `data.imagenet.prepare` makes of 3 + 2 upright JPEGs in each of 4 class folders."""
     folder = tmp_path_factory.mktemp("jpegs")
     out = tmp_path_factory.mktemp("shards")
-    rng = np.random.default_rng(0)
-    places = ("ant", "bee", "cat", "dog")
-    for place in [f"train/{name}" for name in places] * 3 + [f"val/{name}" for name in places] * 2:
-        (folder / place).mkdir(parents=True, exist_ok=True)
-        i = len(list((folder / place).iterdir()))
-        pixels = rng.integers(0, 256, (7, 5 + i, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((90, 120), 2).save(folder / place / f"{i}.JPEG")
-    prepare.main(["--source", str(folder), "--out", str(out), "--size", "72", "--workers", "1"])
+    jpegs(folder, ("ant", "bee", "cat", "dog"), {"train": 3, "val": 2}, (90, 120))
+    imagenet.main(["--source", str(folder), "--out", str(out), "--size", "72", "--workers", "1"])
     return out
 
 
-def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch):
+def test_an_epoch_of_imagenet_interrupted_and_resumed(shards, shell, monkeypatch):
     """The recipe on 12 JPEGs, with fewer layers: random crops by a worker. The resumed run, whose
     augmentation is made by no worker at all, ends with the same bytes: what is random in an image
     is a function of (seed, step, place)."""
@@ -139,22 +126,19 @@ def test_an_epoch_of_imagenet_interrupted_and_resumed(jpegs, shell, monkeypatch)
     monkeypatch.setitem(RECIPES, "imagenet", lambda: small)
     sizes = "--task.size 32 --epochs 1 --prompts 4 --rollouts 16 --precision float32"
     due = "--eval-every 3 --save-every 2 --out"
-    run = ("train.py", "imagenet", "--task.directory", jpegs, *sizes.split(), *due.split())
-    code, said = shell(*run, "whole", "--workers", 1)
-    assert code == 0, said
+    run = ("train.py", "imagenet", "--task.directory", shards, *sizes.split(), *due.split())
+    passed(shell(*run, "whole", "--workers", 1))
     assert len(metrics("whole")) == 3
     assert {"eval/pass@1", "eval/pass@128", "eval/top1"} <= set(metrics("whole")[-1])
     with killed(3, ClassifierPolicy):
         shell(*run, "cut", "--workers", 1)
-    code, said = shell(*run, "cut", "--workers", 0, "--resume", "auto")
-    assert code == 0, said
+    passed(shell(*run, "cut", "--workers", 0, "--resume", "auto"))
     same_runs("cut", "whole")
-    config = json.loads((checkpoint.find("cut") / "config.json").read_text())
+    config = read_json(checkpoint.find("cut") / "config.json")
     assert config["num_labels"] == 4
     none = shell("eval.py", "cut", "--k", "1,2")
     refused(none, "no test split", "--split train or validation")
-    code, said = shell("eval.py", "cut", "--split", "validation", "--k", "1,2")
-    assert code == 0, said
+    said = passed(shell("eval.py", "cut", "--split", "validation", "--k", "1,2"))
     assert "8 images, exact" in said
 
 
@@ -215,8 +199,7 @@ def test_an_update_that_is_left_out_leaves_batch_norm_as_it_was(recipe, shell, m
 
     monkeypatch.setattr(ClassifierPolicy, "rollout", spoilt)
     options = "--steps 3 --save-every 1 --eval-every 3 --out run"
-    code, said = shell("train.py", "glyphs", *options.split())
-    assert code == 0, said
+    said = passed(shell("train.py", "glyphs", *options.split()))
     assert "is not finite: no update" in said
     assert [row["skipped_updates"] for row in metrics("run")] == [0, 1, 0]
     one, two, three = (Path(f"run/step-00000{i}/model.safetensors").read_bytes() for i in (1, 2, 3))

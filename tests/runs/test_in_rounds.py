@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.helpers.runs import metrics, same_runs
+from tests.helpers.runs import metrics, passed, same_runs
 from tests.helpers.tables import rows
 
 OPTIONS = "--prompts 4 --estimator maxrl_rare --rollouts 1,1,2 --show-every 1"
@@ -13,8 +13,7 @@ def test_a_run_in_rounds(dice, shell):
     """The model is measured by the first round; what was sampled, and who is left without a
     success, by all of them.
     """
-    code, said = shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl")
-    assert code == 0
+    said = passed(shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl"))
     assert "6 steps of 4 prompts x 1 + 1 + 2 rollouts" in said
     for row in metrics("rl"):
         assert row["rollouts"] == 4 * row["rollouts/per_prompt"]
@@ -29,14 +28,14 @@ def test_a_run_in_rounds(dice, shell):
     for line in shown:
         assert line["rollouts"] == 1
         assert line["prompts"]
-    assert shell("sample.py", "rl", "--task", "tests.helpers.tiny:Up")[0] == 0
+    passed(shell("sample.py", "rl", "--task", "tests.helpers.tiny:Up"))
 
 
 def test_a_run_in_rounds_with_more_steps_after_the_end(dice, shell):
     """It is the same as with all of them at once."""
     for steps, out in ((4, "whole"), (2, "cut"), (4, "cut")):
         run = ("--init", dice, "--steps", steps, "--out", out, "--resume", "auto")
-        assert shell(*RUN, *run)[0] == 0
+        passed(shell(*RUN, *run))
     same_runs("cut", "whole")
 
 
@@ -50,8 +49,7 @@ def test_several_updates_and_verdicts_left_out(dice, shell):
     Path("rewards.py").write_text(RIGHT)
     own = "--reward rewards.py:right --no-verdict rollout"
     several = "--minibatches 2 --passes 2 --entropy-bonus 0.01 --steps 3 --out rl"
-    code, said = shell(*RUN, "--init", dice, *own.split(), *several.split())
-    assert code == 0, said
+    passed(shell(*RUN, "--init", dice, *own.split(), *several.split()))
     left_out = [row["rewards/rollouts_left_out"] for row in metrics("rl")]
     assert len(left_out) == 3
     assert sum(left_out) > 0

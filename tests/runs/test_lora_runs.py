@@ -1,6 +1,5 @@
 """Runs that train an adapter: eval.py and sample.py load it, a resumed one is the same."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,9 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
+from maxrl.io.files import read_json
 from maxrl.models import lora
 from tests.helpers.logits import TOKENS, close, logits
-from tests.helpers.runs import killed, refused, timeless
+from tests.helpers.runs import killed, passed, refused, timeless
 
 SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
 RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)
@@ -23,8 +23,7 @@ def trained(warm, shell):
     """trained(words): a run of an adapter in ./rl, or where the words say."""
 
     def run(*words):
-        code, said = shell("train.py", *RL, "--init", warm, "--out", "rl", *words)
-        assert code == 0, said
+        passed(shell("train.py", *RL, "--init", warm, "--out", "rl", *words))
 
     return run
 
@@ -36,7 +35,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
     files = {file.name for file in found.iterdir()}
     assert "adapter_config.json" in files
     assert not files & {"config.json", "model.safetensors"}
-    config = json.loads((found / "adapter_config.json").read_text())
+    config = read_json(found / "adapter_config.json")
     assert config["base_model_name_or_path"] == str(checkpoint.find(warm).resolve())
     assert config["r"] == 3
     assert config["lora_alpha"] == 5
@@ -50,8 +49,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
         theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
         close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
     for command in ("eval.py rl --prompts 4 --samples 4 --k 1", "sample.py rl"):
-        code, said = shell(*command.split())
-        assert code == 0, said
+        passed(shell(*command.split()))
 
 
 def test_a_resumed_run_is_the_same_bit_for_bit(trained, warm, shell):
@@ -73,8 +71,7 @@ def test_an_adapter_as_init(trained, shell):
     """Without --lora-rank all of the merged model is trained; a second adapter is refused."""
     trained()
     merged = ("tiny", *SIZES, "--lr", 0, "--weight-decay", 0, "--init", "rl", "--out", "second")
-    code, said = shell("train.py", *merged)
-    assert code == 0, said
+    passed(shell("train.py", *merged))
     with torch.no_grad():
         close(*(logits(checkpoint.load_model(name)[0]) for name in ("rl", "second")))
     found = checkpoint.find("second")

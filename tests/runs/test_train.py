@@ -1,6 +1,5 @@
 """train.py as a command: it learns, it resumes bit for bit, and it refuses in one sentence."""
 
-import json
 import math
 import shutil
 from dataclasses import replace
@@ -16,14 +15,15 @@ from maxrl import checkpoint
 from maxrl.advantages import ADVANTAGES
 from maxrl.build import make_optimizer
 from maxrl.errors import UsageError
+from maxrl.io.files import read_json
 from maxrl.models import from_config
 from maxrl.prompt_order import Plan, batch_indices, shuffle
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling.sampler import noise
-from maxrl.tasks import load_task, maze
+from maxrl.tasks import load_task
 from tests.helpers import tiny
-from tests.helpers.runs import killed, metrics, refused, weights
+from tests.helpers.runs import killed, metrics, passed, refused, weights
 from tests.helpers.wholeness import differences
 
 
@@ -33,8 +33,7 @@ def test_warm_up_and_reinforcement_learn(warm, dice, shell):
     assert len(losses) == 150
     assert losses[0] > math.log(4) > 2 * np.mean(losses[-10:])
     task = ("--init", dice, "--task", "tests.helpers.tiny:Up", "--max-response", 6)
-    code, said = shell("train.py", "tiny", *task, "--lr", 0.01, "--steps", 30, "--out", "rl")
-    assert code == 0, said
+    passed(shell("train.py", "tiny", *task, "--lr", 0.01, "--steps", 30, "--out", "rl"))
     rewards = [row["reward"] for row in metrics("rl")]
     assert len(rewards) == 30
     assert min(rewards[-10:]) > 0.95 > 0.6 > rewards[0]
@@ -54,7 +53,7 @@ def test_the_metrics_of_a_run(recorded):
 
 def test_the_run_directory(recorded):
     """The recipe with its command, the metrics, and checkpoints that load."""
-    recipe = json.loads((recorded.path / "recipe.json").read_text())
+    recipe = read_json(recorded.path / "recipe.json")
     assert "train.py tiny --prompts 4" in recipe["command"]
     assert recipe["command"].endswith(f"--init {recorded.command[-1]}")
     assert recipe["config"]["estimator_options"] == {"order": 3}
@@ -66,10 +65,14 @@ def test_the_run_directory(recorded):
 
 
 def test_what_a_run_shows_does_not_change_it(recorded, shell):
-    """Without samples and evaluations it has the same weights."""
-    bare = ("--show-every", 0, "--eval-every", 0)
-    code, said = shell(*recorded.command, *bare)
-    assert code == 0, said
+    """Without samples and evaluations it has the same weights; on a CPU --deterministic changes
+    nothing either."""
+    try:
+        bare = "--show-every 0 --eval-every 0 --deterministic true"
+        passed(shell(*recorded.command, *bare.split()))
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
     assert not Path("run/samples.jsonl").exists()
     assert weights("run") == weights(recorded.path)
 
@@ -89,8 +92,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(recorded, shell, at):
         file.write('{"step": 7, "roll')
     # Twice: the second time, the run is over.
     for _ in range(2):
-        code, said = shell(*recorded.command)
-        assert code == 0, said
+        passed(shell(*recorded.command))
         shutil.rmtree("run/tensorboard", ignore_errors=True)
         assert differences(Path("whole"), Path("run")) == []
 
@@ -130,18 +132,16 @@ def test_an_empty_validation_split_is_refused_first(shell, tmp_path):
     none = shell("train.py", "tiny", *options, "--eval-every", 1)
     refused(none, "no validation prompts are left", "empty")
     assert not Path("rl").exists()
-    assert shell("train.py", "tiny", *options)[0] == 0
+    passed(shell("train.py", "tiny", *options))
 
 
 def test_help(shell):
-    code, said = shell("train.py", "--help")
-    assert code == 0
+    said = passed(shell("train.py", "--help"))
     assert all(f"  {name} " in said for name in RECIPES)
-    code, said = shell("train.py", "maze17", "--help")
-    assert code == 0
+    said = passed(shell("train.py", "maze17", "--help"))
     assert "--micro-batch-tokens" in said
     assert "20000" in said
-    assert shell("train.py")[0] == 0
+    passed(shell("train.py"))
 
 
 def test_epochs():
@@ -222,22 +222,19 @@ def test_rl_has_another_order_than_the_warm_up_before_it():
 
 
 def test_learning_rate():
-    """A linear increase, then constant, or a cosine to 0 over the last decay_ratio of the steps."""
+    """A linear increase, then constant, or a cosine to 0 over the last decay_ratio of the steps;
+    its form is that of transformers in test_trl_options.py.
+    """
     cfg = replace(RECIPES["tiny"](), lr=2.0, warmup_steps=4, steps=14)
 
     def rates(**fields):
         return [train.learning_rate(replace(cfg, **fields), step) for step in range(15)]
 
     assert rates() == [0.5, 1.0, 1.5, 2.0] + [2.0] * 11
-    cosine = rates(schedule="cosine")
-    assert cosine[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
-    assert cosine[9] == pytest.approx(1)
-    assert cosine[14] == pytest.approx(0)
-    assert all(a > b for a, b in zip(cosine[4:], cosine[5:]))
     half = rates(schedule="cosine", decay_ratio=0.5)
-    assert half[4:8] == [2.0] * 4
+    assert half[:8] == rates()[:8]
+    assert half[9] + half[12] == pytest.approx(2)
     assert half[14] == pytest.approx(0)
-    assert all(a > b for a, b in zip(half[7:], half[8:]))
 
 
 PARAMETERS = {
@@ -264,31 +261,3 @@ def test_recipes(name):
     if cfg.task == "maze":
         size = cfg.task_options["size"]
         assert size * (size + 1) + 4 + cfg.max_response <= cfg.model["max_position_embeddings"]
-    assert RECIPES[name].__doc__
-
-
-class Corner(maze.Maze):
-    """One maze of 5x5, twice to the right and twice down."""
-
-    def __init__(self):
-        walls = np.ones((1, 5, 5), dtype=bool)
-        walls[0, 1, 1:4] = walls[0, 1:4, 3] = walls[0, 3, 1:4] = False
-        self.size, self.mazes = 5, maze.pack(walls)
-
-
-def test_an_end_at_the_limit_is_not_cut():
-    """A response whose last allowed token is DONE is not cut, and keeps its reward.
-
-    One throw of five dice in 200 is RIGHT RIGHT DOWN DOWN DONE, and a third has no DONE.
-    """
-    task = Corner()
-    example = task[0]
-    assert example.answer == "RIGHT RIGHT DOWN DOWN DONE <eos>"
-    policy = tiny.policy(tiny.dice(DONE=0.2, DOWN=0.4, RIGHT=0.4), max_tokens=5)
-    rollouts = policy.rollout([example], 3000)
-    rewards = task.rewards([example], rollouts)
-    solved = rewards == 1
-    assert solved.any()
-    assert (rollouts.lengths[solved] == 5).all()
-    assert rollouts.finished[solved].all()
-    assert not rollouts.finished.all()

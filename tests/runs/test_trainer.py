@@ -1,12 +1,9 @@
 """MaxRLTrainer: scripts for TRL's GRPOTrainer with another import."""
 
-import json
 import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import maxrl
 from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.errors import UsageError
+from maxrl.io.files import read_json
 from maxrl.policy import SequencePolicy
 from maxrl.trl.inputs import adapter
 from tests.helpers.chats import SHORT, TEMPLATE, digit, entries, frozen, logits, sometimes, sums
@@ -199,7 +196,7 @@ def test_a_script_keeps_what_is_its_own(new):
         assert end.value.code == 75
         assert checkpoint.find("out").name == "step-000001"
         assert "WANDB_NAME" not in os.environ
-        assert json.loads(Path("out/recipe.json").read_text())["name"] == "mine"
+        assert read_json("out/recipe.json")["name"] == "mine"
         assert child.is_alive()
         assert torch.are_deterministic_algorithms_enabled()
         assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGCHLD)] == handlers
@@ -250,14 +247,12 @@ FITTED = SimpleNamespace(config=None, save_pretrained=1)
     "name, value, word",
     [
         ("callbacks", [1], "callbacks"),
-        ("optimizers", (1, 2), "optimizers"),
         ("processing_class", "somewhere", "processing_class"),
         ("peft_config", {"r": 4}, "peft_config"),
         ("peft_config", SimpleNamespace(r=0, lora_alpha=8), "r = 0"),
         ("eval_dataset", [], "validation"),
         ("reward_funcs", [], "reward_funcs"),
         ("reward_funcs", 5, "5"),
-        ("reward_funcs", [[digit]], "digit"),
         ("reward_funcs", torch.nn.Linear(1, 1), "reward model"),
         ("reward_funcs", "Qwen/reward", "Qwen/reward"),
         ("train_dataset", None, "train_dataset"),
@@ -302,9 +297,6 @@ def test_what_the_trainer_of_trl_has_besides(new):
     [
         ("lora_dropout", 0.1),
         ("use_dora", True),
-        ("modules_to_save", ["lm_head"]),
-        ("rank_pattern", {"q_proj": 4}),
-        ("init_lora_weights", "gaussian"),
         ("bias", "all"),
     ],
 )
@@ -323,18 +315,11 @@ def test_the_adapter_of_peft_by_default():
     assert adapter(one)["lora_projections"] == ("q_proj",)
 
 
-def test_the_package_is_light():
-    """`import maxrl` takes no torch."""
-    code = "import sys, maxrl; print(maxrl.__version__, 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [maxrl.__version__, "False"]
-
-
 def test_the_date_of_a_run_beside_another_trainer(new):
     """A resumed run keeps its own, whichever trainer was made last."""
 
     def date():
-        return json.loads(Path("out/recipe.json").read_text())["date"]
+        return read_json("out/recipe.json")["date"]
 
     new().train()
     shutil.rmtree("out/step-000004")

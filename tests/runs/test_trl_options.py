@@ -21,6 +21,7 @@ from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 from tests import ROOT
 from tests.helpers.command_lines import with_overrides
+from tests.helpers.hostile import NUMBERS, TEXTS
 
 yaml = pytest.importorskip("yaml")
 PAGE = (ROOT / "maxrl/run/coming_from_trl.md").read_text()
@@ -206,9 +207,10 @@ def test_values_that_are_not_here(line):
 
 
 ODD = [
-    *(None, True, False, 0, 1, -1, 8, 8.0, 2.7, 1e-300, math.nan, math.inf, -math.inf),
-    *("", "8", "auto", b"x", 10**30, -(10**30), 10**400, [], [1], [[1]], (0.2, 0.3), {}, {"a": 1}),
-    *(np.array([1.0, 2.0]), np.float32(0.5), torch.tensor([1, 2]), Path("x"), Path, print),
+    *NUMBERS,
+    *TEXTS,
+    *(None, True, b"x", [], [1], [[1]], (0.2, 0.3), {}, {"a": 1}, Path("x"), Path, print),
+    *(np.array([1.0, 2.0]), np.float32(0.5), torch.tensor([1, 2])),
 ]
 
 

@@ -1,21 +1,17 @@
 """The tasks of texts: prompts, verdicts, and files that are wrong."""
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.rollouts import Rollouts
 from maxrl.tasks import TASKS, load_task
-from maxrl.tasks.base import Example, FilteredTask, Task
-from tests import ROOT
+from maxrl.tasks.base import FilteredTask, Task
 from tests.helpers import tiny
-from tests.helpers.runs import passed
 from tests.helpers.tables import put
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
-SMALL = ROOT / "results/texts/tasks.py"
 ROW = {"problem": "What is 2 + 3?", "answer": "5"}
 
 
@@ -124,62 +120,6 @@ def test_shown_with_its_verdict(gsm8k):
     assert not {"\x1b", "\r"} & set(shown)
     wrong = task.show("x" * 200, task[0])
     assert wrong.endswith("\nread no answer, answer 5: wrong")
-
-
-@pytest.mark.parametrize(
-    "response, right",
-    [
-        ("5 5 <eos>", 1),
-        ("7 3", 1),
-        ("10", 0),
-        ("5 5 5", 0),
-        ("7 7", 0),
-        ("3 3 4", 0),
-        ("", 0),
-        ("5 5 <pad>", 0),
-        ("5 take 5", 0),
-        ("\u0665 \u0665", 0),
-        ("5 " * 100_000, 0),
-    ],
-)
-def test_subset_sum_verdicts(response, right):
-    """Numbers 5 5 3 7 1, target 10: a number may be used as often as it is listed and no more."""
-    example = Example("", "", {"numbers": [5, 5, 3, 7, 1], "target": 10})
-    assert load_task(f"{SMALL}:SubsetSum", "test").verify(response, example) == right
-
-
-@pytest.mark.parametrize("name", ["ReverseText", "SubsetSum"])
-def test_generated_tasks(name):
-    """The answer is right, the seed decides, and the splits share no instance."""
-    seen = set()
-    for split in ("train", "validation", "test"):
-        task = load_task(f"{SMALL}:{name}", split, size=200)
-        instances = set()
-        for example in (task[i] for i in range(200)):
-            assert task.verify(example.answer, example) == 1
-            assert task.verify("", example) == 0
-            assert set(f"{example.prompt} {example.answer}".split()) <= set(task.vocabulary)
-            instances.add(str(example.columns | {"answer": ""}))
-        assert len(instances) > 100
-        assert not seen & instances
-        seen |= instances
-        assert load_task(f"{SMALL}:{name}", split)[17] == task[17]
-    assert load_task(f"{SMALL}:{name}", "test", seed=1)[17].columns != task[17].columns
-
-
-@pytest.mark.parametrize(
-    "name, task", [("subset_sum", "SubsetSum"), ("reverse_text", "ReverseText")]
-)
-def test_the_small_tasks_train(shell, name, task):
-    """The recipes of the study: a warm-up, RL from it, and a look at the run."""
-    Path("results").symlink_to(ROOT / "results")
-    recipe = f"results/texts/tasks.py:{name}"
-    few = "--prompts 2 --eval-every 0"
-    for words in (f"{recipe}_sft --steps 2 --stop-at-pass 0", f"{recipe} --steps 1 --rollouts 4"):
-        passed(shell("train.py", *words.split(), *few.split()))
-    look = f"runs/{name}-maxrl --task results/texts/tasks.py:{task} --prompts 1"
-    said = passed(shell("sample.py", *look.split()))
-    assert "of 32 rollouts are right" in said
 
 
 @pytest.mark.parametrize("stop, read", [((), Rollouts.completion), (("<eos>",), Rollouts.text)])

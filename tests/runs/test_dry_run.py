@@ -187,8 +187,9 @@ def test_every_recipe_has_a_plan():
         assert cfg.keep or not cfg.save_every or name == "prompts"
         if cfg.task != "images" and (cfg.model or on_hub(cfg.init)):
             peak = dry_run.peak(dry_run.plan(cfg)) / 2**30
-            small = "One GPU of 80 GB" in recipe.__doc__
-            assert not small or f"80 GB ({peak:.0f} GiB)" in recipe.__doc__
+            about = recipe.__doc__ or ""
+            small = "One GPU of 80 GB" in about
+            assert not small or f"80 GB ({peak:.0f} GiB)" in about
             assert peak < 0.9 * (79 if small else 140)
             planned.append(name)
     assert len(planned) > 8

@@ -45,7 +45,7 @@ number = 3
 # recipe; MODEL has no recipe.
 COMMANDS = """
 train.py OWN --reward rewards.py:nothing | has no function or class nothing
-train.py OWN --reward rewards | not written
+train.py OWN --reward rewards | is none of accuracy_reward, published_reward, format_reward
 train.py OWN --reward rewards.py:half --reward-weights 1,2 | 1 reward functions and 2
 train.py OWN --reward-errors ignore | stop, drop
 train.py OWN --no-verdict token | group, rollout

@@ -9,8 +9,8 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise and leaves the direction.
 3. rloo             A_i = r_i - mean of the others. The same without the factor (N - 1) / N.
 4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
-5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this is the gradient
-                    of log p, the log-likelihood, up to an order that grows with N.
+5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this approximates
+                    the gradient of log p by the terms up to an order that grows with N.
 """
 
 import math
@@ -143,7 +143,7 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
-    # the size of recent gradients. Clipping shrinks the whole batch: how prompts compare remains.
+    # the size of recent gradients. Clipping leaves the relative weights of prompts as they are.
     total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     norm = float(sharding.unsharded(total))
 

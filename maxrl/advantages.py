@@ -5,11 +5,12 @@ An estimator is a rule that gives each rollout an advantage A_i; its gradient is
 (1/N) sum_i A_i grad log m(z_i) (Algorithm 1, line 8). Its expectation is w(p) grad p: the weight
 w(p) says which prompts an estimator cares about.
     maximum likelihood  log p = -sum_{k>=1} (1-p)^k / k  weight 1/p: the hard prompts count
-    reinforcement       p - 1, its first term alone      weight 1: all count alike
+    reinforcement       p - 1, its term of k = 1         weight 1: all count alike
     MaxRL of order T    J_T, its first T terms (Eq. 6)   weight w_T(p) = (1 - (1-p)^T) / p
                                                                        = sum_{k<T} (1-p)^k
-N rollouts give at most order T = N (Theorem 2), which is that of Eq. (10). In a group without a
-success (K = 0) Eq. (10) gives all rollouts the advantage -1, and Algorithm 1 gives them 0. The
+N rollouts give at most order T = N (Theorem 2), which Eq. (9) and Eq. (10) reach (maxrl_success and
+maxrl_centered below). In a group without a success (K = 0) Eq. (10) gives all rollouts the
+advantage -1, and Algorithm 1 gives them 0. The
 contribution of such groups, which Algorithm 1 drops, has the expectation (1-p)^(N-1) grad p, since
 the mean score of a failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has
 order N - 1.
@@ -92,7 +93,7 @@ def reinforce_mean(rewards: Tensor) -> Tensor:
 @estimator(takes="any", limit=rl_weight, group=True)
 def rloo(rewards: Tensor) -> Tensor:
     """A_i = r_i - mean of the other rewards (Kool et al. 2019; Ahmadian et al. 2024). Weight 1."""
-    # r_i - (N mean - r_i) / (N-1) is this: the factor undoes the share of r_i in the mean.
+    # The mean of the others is (N mean - r_i) / (N-1), and r_i minus that is this.
     N = rewards.shape[1]
     return N / (N - 1) * _centered(rewards)
 
@@ -157,8 +158,8 @@ def maxrl_success(rewards: Tensor, order: int | None = None) -> Tensor:
 
     order  T, 1 <= T <= N; N if it is left out
     """
-    # For a success c_N = N / K, so the two branches agree. The second one also takes fractional
-    # rewards.
+    # With order=N both branches give the same, since c_N = N / K for a success. The branch without
+    # an order also takes fractional rewards.
     if order is not None:
         return rewards * _c(rewards, order)  # (P, N)
     mean = _mean(rewards)  # (P, 1)
@@ -199,7 +200,7 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 
     Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
     the rarer outcome of a group has an advantage: its successes if K < N/2, its failures if
-    K > (N+1)/2, all rollouts between. The others are not trained on.
+    K > (N+1)/2, and all rollouts if K is N/2 or (N+1)/2. The others are not trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """
@@ -233,8 +234,8 @@ def _failures(rewards: Tensor) -> Tensor:
 
 def _all_fail(rewards: Tensor, order: int) -> Tensor:
     """C(f, k) / C(N-1, k) for all f < N and k < order, (N, order)."""
-    # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f ends
-    # the row. In the rewards' dtype: integers would be divided in float32.
+    # Term k + 1 is term k times (f-k)/(N-1-k): nothing overflows, and the ratio 0 at k = f makes
+    # all later terms 0. The counts have the rewards' dtype, as integers are divided in float32.
     count = torch.arange(rewards.shape[1]).to(rewards)  # (N,)    0, 1, ..., N - 1
     f = count[:, None]  # (N, 1)
     k = count[: order - 1]  # (order - 1,)

@@ -15,7 +15,7 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks; a prompt with n < N rollouts counts N / n times
+    tokens        response tokens over all ranks; those of a prompt with n < N rollouts times N / n
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
@@ -107,8 +107,8 @@ def policy_gradient_loss(
     mask           (..., N, L), the tokens of the responses
     divisor        from normaliser()
     old_log_probs  (..., N, L), for several updates per batch: from the training forward before the
-                   first update. A log m becomes min(ratio A, clipped ratio A), where ratio =
-                   m / m_old per token (Schulman et al. 2017)
+                   first update. The term A_i log m becomes min(ratio A_i, clipped ratio A_i), where
+                   ratio = m / m_old per token (Schulman et al. 2017)
     clip           low and high
     returns        a scalar
     raises         ValueError for shapes that do not fit, which could broadcast unseen
@@ -121,7 +121,8 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # Mask before exp: rows that are not run have log_probs 0 beside old ones that are not.
+    # The mask comes before exp, which could overflow: a row that is not run has log_probs 0, but
+    # its old ones are not 0.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

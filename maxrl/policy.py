@@ -4,7 +4,7 @@ classifier.py has the same for an image classifier. Both are a Policy and shape 
 (P_local, N), so that one loop and one set of estimators serve both.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens, E numbers of a hidden state. A
-micro-batch has M of the rows of G groups.
+micro-batch has M rows of each of G groups.
 """
 
 import math
@@ -61,7 +61,7 @@ class Policy(Protocol[E, R]):
         """Return the reference answers of the examples as rollouts, N = 1."""
 
     def record(self, rollouts: R) -> Metrics:
-        """Keep what the ratio of several updates is taken against, before the first of them."""
+        """Store the log-probabilities before the first of several updates, for their ratio."""
 
     def backward(
         self, rollouts: R, advantages: Tensor, group_ids: Sequence[int] | None = None
@@ -107,7 +107,7 @@ class SequencePolicy:
 
     items = "tokens"  # what throughput is counted in: a key of what backward returns
 
-    model: Transformer  # with `shard` on the CPU: no GPU need hold all of it
+    model: Transformer  # on the CPU if `shard`, so that no GPU must hold all of it
     tokenizer: Tokenizer
     stop_tokens: Sequence[int]  # ids that end a response
     _: KW_ONLY
@@ -152,7 +152,8 @@ class SequencePolicy:
     def unsharded_model(self) -> Transformer:
         """Return the model for what needs no gradient; all ranks must call this.
 
-        Ranks sample to different lengths, so each has a whole copy of a sharded model.
+        Ranks sample to different lengths, so they could not join in the collectives of a sharded
+        model's forwards. Each has a whole copy.
         """
         if self.gathered is None:
             return self.model
@@ -352,7 +353,8 @@ class SequencePolicy:
         loss = policy_gradient_loss(  # Algorithm 1, line 8
             log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
         )
-        # The policy gradient's divisor: the factors then mean the same at any batch size.
+        # Both terms have the policy gradient's divisor, so that beta and entropy_bonus mean the
+        # same at any batch size.
         if self.beta:
             kl = self.divergence(batch, log_probs, stats)  # (G, M, L)
             loss = loss + self.beta * stats.total(batch, kl) / divisor

@@ -5,7 +5,7 @@ micro-batches are known without waiting for a GPU. Their log-probabilities and a
 the device.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
-micro-batch has M of the rows of G groups; Lp is the longest prompt without its last token.
+micro-batch has M rows of each of G groups; Lp is the longest prompt without its last token.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ class Rollouts:
         }
 
     def statistics(self) -> dict[str, float]:
-        """Return metrics of lengths and entropy, of all ranks together; no response is missing."""
+        """Return metrics of lengths and entropy over all ranks; no group may lack a response."""
         lengths = self.lengths.double()  # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
@@ -156,6 +156,7 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     rollouts  of this rank, of a language model or a classifier
     rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
     """
+    # A group that is left out for one missing verdict has NaN everywhere (rewards/functions.py).
     judged = rewards.isfinite().any(1)  # (P_local,)
     # The usual case, in which nothing is copied.
     if judged.all():

@@ -113,7 +113,7 @@ class Attention(nn.Module):
         k = self.k_norm(self.heads(self.k_proj(h)))
         v = self.heads(self.v_proj(h))
         # One kernel for all heads: launching a small kernel takes as long as running it.
-        # Of these rotate_newest leaves v as it is.
+        # rotate_newest rotates q and k alone.
         heads = torch.cat([q, k, v], -2)  # (G, M, 1, H + 2 Hk, D)
         heads = rotate_newest(heads, rotation)
         return heads.tensor_split([q.shape[-2]], -2)

@@ -168,7 +168,7 @@ def is_stop(tokens: Tensor, stop: Tensor) -> Tensor:
 
 
 def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
-    """Update state.alive; return the number of such rows of each group (G,), on the host.
+    """Update state.alive; return the number of alive rows of each group (G,), on the host.
 
     stop      (n,) ids that end a response
     position  how many tokens have been drawn
@@ -182,7 +182,7 @@ def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
 def pack(state: State, alive: Tensor) -> None:
     """Drop rows that have ended if at most the share SHRINK_AT of all is left.
 
-    alive  (G,) the number of such rows of each group, on the host; not all 0
+    alive  (G,) the number of alive rows of each group, on the host; not all 0
     """
     # The rows form a rectangle, so groups with fewer of them keep some that have ended.
     group_ids = alive.nonzero().squeeze(1)  # (G',)

@@ -80,28 +80,6 @@ def test_the_default_of_named_templates():
 @pytest.mark.parametrize(
     "template",
     [
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.__class__.__init__.__globals__ }}",
-        "{{ cycler.__init__.__globals__.os.popen('true') }}",
-        "{{ (messages | attr('__class__')).mro() }}",
-        "{{ '{0.__class__.__mro__}'.format(messages) }}",
-        "{{ messages.append(1) }}",
-        "{{ messages[0].update(role='x') }}",
-        "{% set ns = namespace(__class__=1) %}{{ ns.__class__.x }}",
-        "{% include '/etc/passwd' %}",
-        "{{ open('/etc/passwd') }}",
-    ],
-)
-def test_a_template_stays_in_its_sandbox(template):
-    messages = [dict(m) for m in USER]
-    with pytest.raises(ValueError, match="the chat template cannot be rendered"):
-        tokenizer(template).render(messages)
-    assert messages == USER
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
         "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
         "{% for i in range(99999) %}{{ messages[0].content * 100 }}{% endfor %}",
         "{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}",
@@ -124,20 +102,35 @@ def test_a_template_that_runs_away_ends(template, monkeypatch):
     assert tokenizer("{{ messages[0].content }}").render(USER) == "a b"
 
 
-@pytest.mark.parametrize(
-    "template, words",
-    [
-        ("{{ raise_exception('Roles must\nalternate') }}", "Roles must alternate"),
-        ("{% if %}", "TemplateSyntaxError"),
-        ("{{ messages[7].content }}", "UndefinedError"),
-        ("{{ 1 / 0 }}", "ZeroDivisionError"),
-        ("{{ messages[0]['role'] + 1 }}", "TypeError"),
-        ("{{ '\\ud800' }}", "surrogates not allowed"),
-    ],
-)
-def test_errors_are_one_sentence(template, words):
-    with pytest.raises(ValueError, match=words) as caught:
-        tokenizer(template).render(USER)
+SANDBOXED = [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ messages.__class__.__init__.__globals__ }}",
+    "{{ cycler.__init__.__globals__.os.popen('true') }}",
+    "{{ (messages | attr('__class__')).mro() }}",
+    "{{ '{0.__class__.__mro__}'.format(messages) }}",
+    "{{ messages.append(1) }}",
+    "{{ messages[0].update(role='x') }}",
+    "{% set ns = namespace(__class__=1) %}{{ ns.__class__.x }}",
+    "{% include '/etc/passwd' %}",
+    "{{ open('/etc/passwd') }}",
+]
+ERRORS = dict.fromkeys(SANDBOXED, "the chat template cannot be rendered") | {
+    "{{ raise_exception('Roles must\nalternate') }}": "Roles must alternate",
+    "{% if %}": "TemplateSyntaxError",
+    "{{ messages[7].content }}": "UndefinedError",
+    "{{ 1 / 0 }}": "ZeroDivisionError",
+    "{{ messages[0]['role'] + 1 }}": "TypeError",
+    "{{ '\\ud800' }}": "surrogates not allowed",
+}
+
+
+@pytest.mark.parametrize("template", ERRORS)
+def test_a_template_that_fails(template):
+    """It stays in its sandbox, and what is said is one sentence."""
+    messages = [dict(m) for m in USER]
+    with pytest.raises(ValueError, match=ERRORS[template]) as caught:
+        tokenizer(template).render(messages)
+    assert messages == USER
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
 

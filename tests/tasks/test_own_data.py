@@ -55,31 +55,29 @@ def some(completions):
     [
         # No verdict on the first rollout of the step: one of four groups is left out.
         ("rewards.py:some", {"rewards/groups_left_out": 1, "reward": 0.5}),
-        # None on one rollout of each group: learns from the other three.
+        # None on one rollout of each group: learns from the other three. An evaluation leaves all
+        # such prompts out.
         (
             "three.py:some --no-verdict rollout",
-            {"rewards/groups_left_out": 0, "rewards/rollouts_left_out": 4, "reward": 1 / 3},
+            {
+                "rewards/groups_left_out": 0,
+                "rewards/rollouts_left_out": 4,
+                "reward": 1 / 3,
+                "eval/groups_left_out": 24,
+            },
         ),
     ],
 )
 def test_the_rewards_of_a_step(words, expected, train):
     Path("three.py").write_text(THREE_OF_FOUR)
-    train("--reward", *words.split(), "--out", "run")
-    row = metrics("run")[0]
+    train("--reward", *words.split(), *EVALUATED, "--out", "run")
+    first, second = metrics("run")
+    row = second | first  # with the evaluation, which the second step alone has
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert row["grad_norm"] > 0
     # A group that is left out is not in the normaliser.
     whole = row["rewards/groups_left_out"] == 0
     assert (row["tokens"] == row["completions/mean_length"] * 16) == whole
-
-
-def test_an_evaluation_without_some_verdicts(train):
-    """It counts such prompts and leaves them out."""
-    Path("three.py").write_text(THREE_OF_FOUR)
-    train("--reward", "three.py:some", "--no-verdict", "rollout", *EVALUATED, "--out", "run")
-    row = metrics("run")[1]
-    assert row["eval/pass@1"] is None
-    assert row["eval/groups_left_out"] == 24
 
 
 def test_cut_responses_in_the_evaluation(train, dice, shell):

@@ -1,8 +1,10 @@
 """The tables and figures of results/ can be recomputed from the files beside them, and the kept
 runs are those that the studies name."""
 
+import ast
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ PAGES = {
 } | {"comparison": [RESULTS / "README.md", ROOT / "README.md"]}
 # Tables of settings and verdicts, without a measured number.
 SETTINGS = ("| paper | claim |", "| expected | found |")
+# What a study has by these names, and what scripts are started by.
+SHARED = {"tables", "main"}
 # Options that a recorded command may have otherwise: where it was, how often it was saved.
 PLACES = {"--out", "--init", "--resume", "--save-every-minutes", "--keep", "--track"}
 
@@ -105,6 +109,15 @@ def test_a_planned_stage_is_run_by_name_alone():
             assert module.RUNS[stage], (study, stage)
 
 
+def test_one_name_one_meaning():
+    """No two functions of results/ have one name, but for what every study or script has."""
+    names: Counter = Counter()
+    for file in RESULTS.rglob("*.py"):
+        defined = [node for node in ast.parse(file.read_text()).body]
+        names.update(node.name for node in defined if isinstance(node, ast.FunctionDef))
+    assert {name for name, count in names.items() if count > 1} <= SHARED
+
+
 def test_every_file_names_its_command():
     """Runs and tests of a study; the paper's, pictures and checkpoints have their own source."""
     files = [
@@ -115,6 +128,16 @@ def test_every_file_names_its_command():
     assert len(files) > 20
     for file in files:
         assert read_json(file)["command"].split(), file
+
+
+def test_a_figure_fits_on_a_page():
+    """At most 1,100 pixels tall, as wide as a page; title and caption are there."""
+    image = pytest.importorskip("PIL.Image")
+    for file in FIGURES:
+        width, height = image.open(file.with_suffix(".png")).size
+        assert width == 1290 and height <= 1100, file
+        numbers = read_json(file)
+        assert numbers["title"] and numbers["caption"], file
 
 
 def test_the_figures_are_redrawn_from_files(tmp_path):

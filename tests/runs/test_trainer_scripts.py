@@ -1,5 +1,6 @@
 """Whole scripts around MaxRLTrainer, and those of TRL with another import."""
 
+import functools
 import json
 import re
 import runpy
@@ -67,14 +68,28 @@ def local(code: str, model: str) -> str:
     return code.replace('load_dataset("trl-lib/DeepMath-103K", split="train")', data)
 
 
-def test_the_quick_start_of_trl(tiny_chat, in_a_directory_of_its_own):
-    """As printed."""
-    for package in ("datasets", "math_verify"):
+@pytest.mark.parametrize(
+    "trainer, saved", [("maxrl", "tiny-MaxRL/step-000006"), ("trl", "tiny-GRPO/checkpoint-6")]
+)
+def test_the_quick_start_of_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch, trainer, saved):
+    """As printed, and with one line changed back."""
+    for package in ("trl", "datasets", "math_verify"):
         pytest.importorskip(package)
-    put(Path("mine.jsonl"), [row | {"solution": f"${row['solution']}$"} for row in sums()[:2]])
-    Path("script.py").write_text(local(blocks()[0], tiny_chat))
+    from trl.trainer import grpo_trainer
+
+    rows = [row | {"solution": f"${row['solution']}$"} for row in sums()[:2]]
+    put(Path("mine.jsonl"), rows)
+    code = local(blocks()[0], tiny_chat)
+    if trainer == "trl":
+        line = "from maxrl import MaxRLTrainer"
+        assert line in code
+        code = code.replace(line, "from trl import GRPOTrainer as MaxRLTrainer")
+        # Without arguments TRL asks for a GPU.
+        usual = functools.partial(grpo_trainer.GRPOConfig, use_cpu=True, bf16=False)
+        monkeypatch.setattr(grpo_trainer, "GRPOConfig", usual)
+    Path("script.py").write_text(code)
     runpy.run_path("script.py", run_name="__main__")
-    assert Path("tiny-MaxRL/step-000006/config.json").exists()
+    assert Path(saved, "config.json").exists()
 
 
 def test_two_rewards_as_one():

@@ -6,8 +6,8 @@ The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts wit
 maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/advantages.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
-2. reinforce_mean   A_i = r_i - mean. The baseline removes noise and leaves the direction.
-3. rloo             A_i = r_i - mean of the others. The same without the factor (N - 1) / N.
+2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.
+3. rloo             A_i = r_i - mean of the others. The same without this factor.
 4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
 5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this approximates
                     the gradient of log p by the terms up to an order that grows with N.

@@ -200,7 +200,8 @@ def maxrl_rare(rewards: Tensor, order: int | None = None) -> Tensor:
 
     Not in the paper. Exact as maxrl_order is: the majority knows nothing of rollout i either. Only
     the rarer outcome of a group has an advantage: its successes if K < N/2, its failures if
-    K > (N+1)/2, and all rollouts if K is N/2 or (N+1)/2. The others are not trained on.
+    K > (N+1)/2, and all rollouts if K is N/2 or (N+1)/2. Rollouts with the commoner outcome are not
+    trained on.
 
     order  T, 1 <= T <= N; N if it is left out
     """

@@ -17,7 +17,7 @@ from torch import Tensor
 from maxrl.models.cpu import attend_by_products
 
 KV = tuple[Tensor, Tensor]  # keys and values
-KEYS = 1024  # the most keys with which attend_by_products is used, which keeps all weights
+KEYS = 1024  # the most for which attend_by_products is used, which stores all attention weights
 
 
 def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:
@@ -30,7 +30,7 @@ def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "
     """
     if (lengths == Lp).all():
         # A CausalBias reaches the flash kernel. is_causal would align its triangle to the upper
-        # left, and the first own token would see one token only. Imported here because it is slow.
+        # left, and the first own token would see one token only. Imported here: the import is slow.
         from torch.nn.attention.bias import causal_lower_right
 
         return causal_lower_right(L, Lp + L)

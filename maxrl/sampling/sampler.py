@@ -32,7 +32,7 @@ from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
-SHRINK_AT = 0.75  # drop rows that have ended if at most this share of them all is left
+SHRINK_AT = 0.75  # ended rows are dropped once at most this share of all rows is alive
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 
 
@@ -147,7 +147,7 @@ def prefill(
 
 
 def decode_step(model: Transformer, state: State, **sampling) -> None:
-    """Draw one more token of every row; its cache must have room. The host is not waited for."""
+    """Draw one more token of every row, without a wait for the device; the cache must have room."""
     logits = model.decode(state.current, state.cache).to(state.log_probs.dtype)  # (G, M, V)
     log_probs = distribution(logits, **sampling)  # (G, M, V)
     probabilities = log_probs.exp()

@@ -3,6 +3,7 @@ gets its own answer or an exception, and the next request is answered. No limit 
 else the machine does."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -126,6 +127,18 @@ def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
         (worker,) = workers(pool)
         worker.process.send_signal(number)
         assert pool.ask(20.0, "a" * 500_000) == ["a" * 500_000]
+
+
+def test_signals_of_a_run_do_not_reach_it(pool):
+    """Ctrl-C goes to every process of a terminal, and a cluster's SIGTERM to every process of a
+    job."""
+    pool = pool()
+    pid = pool.ask(20.0, "pid")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(pid[0], number)
+    time.sleep(0.2)
+    assert pool.ask(20.0, "pid") == pid
+    assert pool.faults == []
 
 
 def test_several_threads(pool):

@@ -6,6 +6,7 @@ import numpy as np
 from maxrl.run.table import coverage
 from results.lab.data import by_seed, tested
 from results.lab.tables import leads
+from results.ten_seeds import study as ten_seeds
 
 KS = [1, 64]
 COLUMNS = [f"pass@{k}, 95 %" for k in KS]
@@ -15,6 +16,7 @@ MERGED = {
         "weak base, 1,000 steps",
         "weak base, other mazes",
         "weak base, fresh seeds",
+        "weak base, ten seeds",
     ),
     "9x9 mazes, strong base, merged by seed": (
         "strong base, 1,000 steps",
@@ -39,6 +41,12 @@ def in_files(study: str, name: str, arm: str = "") -> dict[int, np.ndarray]:
     return {seed: (ours[seed] - grpo[seed]).mean(0) for seed in ours if seed in grpo}
 
 
+def new_lead(seed: int) -> np.ndarray:
+    """The same of a seed of ten_seeds."""
+    found = ten_seeds.solved("weak", seed, "test", tuple(KS))
+    return found["maxrl"] - found["grpo"]
+
+
 def settings() -> dict[str, dict[int, np.ndarray]]:
     """The difference of every seed in every setting."""
     return {
@@ -53,6 +61,7 @@ def settings() -> dict[str, dict[int, np.ndarray]]:
         "word problems": in_file("texts/words-test.json"),
         "subset sums": in_files("texts", "subset_sum-test"),
         "reversed texts": in_files("texts", "reverse_text-test"),
+        "weak base, ten seeds": {seed: new_lead(seed) for seed in ten_seeds.seeds_of("weak")},
     }
 
 

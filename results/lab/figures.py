@@ -25,6 +25,7 @@ plots.STYLE |= {
     "grpo-128": ("GRPO", "#7fb3d5"),
     "maxrl-32x16": ("MaxRL", "#f1948a"),
     "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),
+    "rare": ("MaxRL, rare side", "#7b241c"),
 }
 
 

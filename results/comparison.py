@@ -43,7 +43,7 @@ def in_files(study: str, name: str, arm: str = "") -> dict[int, np.ndarray]:
 
 def new_lead(seed: int) -> np.ndarray:
     """The same of a seed of ten_seeds."""
-    found = ten_seeds.solved("weak", seed, "test", tuple(KS))
+    found = ten_seeds.test_rates("weak", seed, "test", tuple(KS))
     return found["maxrl"] - found["grpo"]
 
 

@@ -164,7 +164,7 @@ for base in BASES:
 
 
 @cache
-def solved(base: str, seed: int, kind: str, ks: tuple) -> dict[str, np.ndarray]:
+def test_rates(base: str, seed: int, kind: str, ks: tuple) -> dict[str, np.ndarray]:
     """{row: pass@k (ks,)} of a test file, nothing if it is not there."""
     name = f"ten_seeds/{base}{seed}-{kind}.json"
     if not (RESULTS / name).exists():
@@ -174,14 +174,14 @@ def solved(base: str, seed: int, kind: str, ks: tuple) -> dict[str, np.ndarray]:
 
 def seeds_of(base: str) -> list[int]:
     """The seeds that are finished and tested."""
-    return [seed for seed in finished(base)["maxrl"] if solved(base, seed, "test", (1,))]
+    return [seed for seed in finished(base)["maxrl"] if test_rates(base, seed, "test", (1,))]
 
 
 def at(base: str, seed: int, arm: str, step: int, ks: tuple) -> np.ndarray:
     """pass@k (ks,) of an arm at a checkpoint."""
     if step == STEPS:
-        return solved(base, seed, "test", ks)[arm]
-    return solved(base, seed, "equal", ks)[f"{arm}@{step}"]
+        return test_rates(base, seed, "test", ks)[arm]
+    return test_rates(base, seed, "equal", ks)[f"{arm}@{step}"]
 
 
 def collapsed(rows: list[dict]) -> bool:
@@ -194,8 +194,8 @@ def arm_levels(base: str, seeds: list[int]):
     """What each arm reaches, how many of its runs collapse, and how long its walks are."""
     lines = []
     for arm in ("base", *OWN[base]):
-        found = [solved(base, seed, "test", KS)[arm] for seed in seeds]
-        many = [solved(base, seed, "512", (512,))[arm] for seed in seeds]
+        found = [test_rates(base, seed, "test", KS)[arm] for seed in seeds]
+        many = [test_rates(base, seed, "512", (512,))[arm] for seed in seeds]
         cells = [interval(values) for values in np.transpose([*np.hstack([found, many])])]
         some = [finished(base)[arm][seed] for seed in seeds] if arm != "base" else []
         lengths = [means(rows, "completions/mean_length", BLOCK) for rows in some]
@@ -225,7 +225,7 @@ def tables():
         if seeds := seeds_of(base):
             arm_levels(base, seeds)
             for what in ("steps", *EQUAL):
-                if all(solved(base, seed, "equal", KS) for seed in seeds) or what == "steps":
+                if all(test_rates(base, seed, "equal", KS) for seed in seeds) or what == "steps":
                     title = f"{base} base, equal {what}, paired by seed"
                     leads(title, pass_columns(KS), gaps(base, seeds, what))
 
@@ -235,7 +235,9 @@ def test_curves(base: str, seeds: list[int]) -> list[dict]:
     ks = tuple(2**i for i in range(7))
     lines = []
     for arm in ("base", *OWN[base]):
-        lines.append(seed_curves(arm, ks, [solved(base, seed, "test", ks)[arm] for seed in seeds]))
+        lines.append(
+            seed_curves(arm, ks, [test_rates(base, seed, "test", ks)[arm] for seed in seeds])
+        )
     return lines
 
 

@@ -31,8 +31,8 @@ order N - 1.
   differential_   grpo - gamma l_i if r_i = 1,    none: it knows how likely a   any       refused
     smoothing     grpo + gamma l_i otherwise      rollout was
   supervised      1                               none: rollouts are given      any       1
-c_i = c_T(failures among the others) is an unbiased estimate of w_T(p), made without rollout i, and
-q_i is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
+c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), and q_i
+is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
 * [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
 No MaxRL form needs an epsilon: K is an integer, and K = 0 is handled separately. An epsilon of 1e-4
@@ -180,9 +180,10 @@ def maxrl_centered(rewards: Tensor) -> Tensor:
 def maxrl_order(rewards: Tensor, order: int) -> Tensor:
     """A_i = (r_i - mean of the others) c_T(failures among the others). Weight w_T; T = 1 is RLOO.
 
-    Not in the paper. Exact because baseline and c_T know nothing of rollout i: given the others and
-    with S_i = grad log m(z_i), E[(r_i - b) S_i] is grad p whatever b is, and E[c_T] is w_T. Groups
-    with K = 0 or K = N get exactly 0, so skipping them costs nothing.
+    Not in the paper. Exact because the baseline b and c_T know nothing of rollout i. With S_i =
+    grad log m(z_i), E[(r_i - b) S_i] is grad p if the others, and so b and c_T, are fixed. Over the
+    others the expectation of c_T is w_T. Groups with K = 0 or K = N get exactly 0, so skipping them
+    costs nothing.
 
     order  T, 1 <= T <= N
     """

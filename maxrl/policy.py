@@ -133,7 +133,7 @@ class SequencePolicy:
         self.stop_tokens = list(self.stop_tokens)
         self.model.gradient_checkpointing = self.gradient_checkpointing
         self.frozen = TokenLogProbs(self.reference.requires_grad_(False)) if self.beta else None
-        # Before sharding, whose hooks the gathered copy must not have.
+        # The gathered copy is made before sharding, so that it does not get the hooks of sharding.
         self.gathered = sharding.Gathered(self.model) if self.shard else None
         self.module = TokenLogProbs(self.model)
         if self.shard:

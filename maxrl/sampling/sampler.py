@@ -184,7 +184,7 @@ def pack(state: State, alive: Tensor) -> None:
 
     alive  (G,) the number of alive rows of each group, on the host; not all 0
     """
-    # The rows form a rectangle, so groups with fewer of them keep some that have ended.
+    # The rows form a rectangle, so groups with fewer alive rows keep some that have ended.
     group_ids = alive.nonzero().squeeze(1)  # (G',)
     widest = int(alive.max())
     if widest * len(group_ids) > SHRINK_AT * state.alive.numel():

@@ -258,7 +258,7 @@ def of_base(base: str, title: str) -> dict:
 
 
 def weak() -> dict:
-    return of_base("weak", "From weak bases GRPO ends with one walk for every maze, MaxRL does not")
+    return of_base("weak", "From weak bases GRPO loses its prompts, MaxRL does not")
 
 
 FIGURES = {"weak": weak}

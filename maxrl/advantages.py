@@ -40,7 +40,7 @@ would shrink a group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
-names an option that is an int from 1 to N, rounds=True admits rounds. Every one of them:
+names an option that is an int from 1 to N, rounds=True admits rounds. Every estimator:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
     raises   RewardError for a reward that the table does not allow;
@@ -121,7 +121,8 @@ def grpo(rewards: Tensor, ddof: int = 1) -> Tensor:
 @estimator(takes="any", limit=rl_weight, group=True)
 def dr_grpo(rewards: Tensor) -> Tensor:
     """A_i = r_i - mean (Liu et al. 2025): GRPO without the division. Weight (N-1)/N."""
-    # Its other half, a constant length as divisor, is the loss's: aggregation "constant".
+    # Dr. GRPO's other change, a constant length as divisor, is made in the loss: aggregation
+    # "constant".
     return _centered(rewards)
 
 

@@ -15,7 +15,8 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks; those of a prompt with n < N rollouts times N / n
+    tokens        response tokens over all ranks; those of a prompt with n < N rollouts are
+                  multiplied by N / n
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
@@ -133,7 +134,8 @@ def policy_gradient_loss(
 def k3(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
     """KL(m || reference) per token by q - log q - 1, q = m_ref / m (Schulman 2020): never negative.
 
-    As a loss on samples of m, as in GRPO, its expected gradient is that of KL(reference || m).
+    Its mean over samples of m is KL(m || reference). As a loss, as in GRPO, the samples are held
+    fixed, and the expectation of its gradient is the gradient of KL(reference || m).
 
     log_probs, reference_log_probs, mask and the result are (..., N, L).
     """

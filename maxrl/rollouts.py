@@ -104,7 +104,7 @@ class Rollouts:
         }
 
     def statistics(self) -> dict[str, float]:
-        """Return metrics of lengths and entropy over all ranks; no group may lack a response."""
+        """Return metrics of lengths and entropy over all ranks. All groups need N responses."""
         lengths = self.lengths.double()  # (P_local, N)
         sums = {
             "rollouts": lengths.numel(),
@@ -156,7 +156,7 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     rollouts  of this rank, of a language model or a classifier
     rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
     """
-    # A group that is left out for one missing verdict has NaN everywhere (rewards/functions.py).
+    # Under --no-verdict group, a group with a missing verdict is NaN everywhere already.
     judged = rewards.isfinite().any(1)  # (P_local,)
     # The usual case, in which nothing is copied.
     if judged.all():

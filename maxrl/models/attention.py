@@ -17,7 +17,7 @@ from torch import Tensor
 from maxrl.models.cpu import attend_by_products
 
 KV = tuple[Tensor, Tensor]  # keys and values
-KEYS = 1024  # the most for which attend_by_products is used, which stores all attention weights
+KEYS = 1024  # attend_by_products, which stores all attention weights, is for at most so many keys
 
 
 def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:

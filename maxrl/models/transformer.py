@@ -277,7 +277,7 @@ class Transformer(nn.Module):
         x, rotation = self.embed_prefix(prefix)
         kv = []
         for layer in self.layers:
-            assert x is not None  # only after the last layer
+            assert x is not None  # it is None only after the last layer
             x, layer_kv = layer.encode(x, rotation)
             kv.append(layer_kv)
         return kv

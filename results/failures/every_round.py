@@ -7,7 +7,8 @@ Whether a round is sampled depends on earlier rounds alone. Given that it is sam
 of all of its rollouts has expectation 0. So Eq. (10) may subtract it from the mean score of the
 successes in every round, the failed ones included, and the expected gradient is still w_n grad p,
 with n the sum of the sizes (tests/results/test_every_round.py enumerates it). A prompt without a
-success then has a gradient, and no row is skipped.
+success then has a gradient, and no row is skipped. The divisor of the loss counts every round as a
+group, so the step as a whole has a factor that depends on how many rounds have failed.
 """
 
 import sys

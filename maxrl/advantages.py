@@ -10,10 +10,9 @@ w(p) says which prompts an estimator cares about.
                                                                        = sum_{k<T} (1-p)^k
 N rollouts give at most order T = N (Theorem 2), which Eq. (9) and Eq. (10) reach (maxrl_success and
 maxrl_centered below). In a group without a success (K = 0) Eq. (10) gives all rollouts the
-advantage -1, and Algorithm 1 gives them 0. The
-contribution of such groups, which Algorithm 1 drops, has the expectation (1-p)^(N-1) grad p, since
-the mean score of a failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has
-order N - 1.
+advantage -1, and Algorithm 1 gives them 0. The contribution of such groups, which Algorithm 1
+drops, has the expectation (1-p)^(N-1) grad p, since the mean score of a failure is -grad p / (1-p).
+This is the last term of w_N, so Algorithm 1 has order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r

@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -23,8 +24,6 @@ import traceback
 from importlib import metadata
 from pathlib import Path
 
-from maxrl.io.files import read_json
-from results.lab import keep
 from tests import ROOT
 
 # A row's name, the function that measures it and its arguments. --quick has those with a star.
@@ -70,6 +69,12 @@ ALLOCATORS = ("MALLOC_", "PYTORCH_", "LD_PRELOAD")
 HEAD = "ratio | row | maxrl | work | of the matrix rate | the others, maxrl's speed over theirs"
 
 
+def cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    found = info.exists() and re.search(r"(?m)^model name\s*: (.*)", info.read_text())
+    return found[1] if found else platform.processor() or platform.machine()
+
+
 def commit() -> str:
     """Of the repository, with a + where files differ from it; "" where there is no git."""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
@@ -89,7 +94,7 @@ def machine(device: str, threads: int) -> dict:
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
-        "cpu": keep.machine(),
+        "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "bfloat16": use_bfloat16("auto", torch.device("cpu")),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
@@ -153,7 +158,7 @@ def run(args) -> dict:
     args.threads = args.threads or torch.get_num_threads()
     where = machine(args.device, args.threads)
     file = args.out or default_file(where, "-quick" * args.quick + "-tiny" * args.tiny)
-    found = read_json(file) if file.exists() else {"machine": where, "rows": []}
+    found = json.loads(file.read_text()) if file.exists() else {"machine": where, "rows": []}
     rows = {row["name"]: row for row in found["rows"]}
     for name in QUICK if args.quick else ROWS:
         wanted = any(part in name for part in args.only or [""])
@@ -191,10 +196,11 @@ def ratio(row: dict, by: str) -> float | None:
 
 
 def doublings(row: dict, by: str) -> dict[str, float]:
-    """Of a scaling row the worst factor from one point to the next."""
+    """Of a scaling row the worst factor from one point to the next, of time and of memory."""
     series = {}
     for who, seconds in medians(row, by).items():
         series.setdefault(who.rpartition(" ")[0], []).append(seconds)
+    series["memory"] = list(row["peaks"].values())
     return {name: max(b / a for a, b in zip(values, values[1:])) for name, values in series.items()}
 
 
@@ -202,8 +208,11 @@ def share(row: dict, rows: list[dict], by: str) -> str:
     """A row's FLOP/s over those of a large matrix product, the first of the limits measured in the
     same run."""
     for limits in rows:
-        known = limits["name"] == "limits" and "error" not in limits
-        if known and row.keys() >= {"flops", "dtype"}:
+        if (
+            limits["name"] == "limits"
+            and "error" not in limits
+            and row.keys() >= {"flops", "dtype"}
+        ):
             ours, *_ = medians(row, by).values()
             rates = speeds(limits, by)
             peak = next(rate for who, rate in rates.items() if who.endswith(row["dtype"]))
@@ -217,11 +226,12 @@ def cells(row: dict, rows: list[dict], by: str) -> list[str]:
     if "error" in row:
         return ["failed", name, "", "", "", row["error"].splitlines()[-1][:100]]
     name = f"{name}: {row['what']}"
-    if row["unit"] == "point":
+    if "peaks" in row:
         worst = doublings(row, by)
         factors = ", ".join(f"{what} x{factor:.2f}" for what, factor in worst.items())
-        points = listed(medians(row, by), ".3g")
-        return [f"x{max(worst.values()):.2f}", name, factors, "", "", f"seconds {points}"]
+        points = ", ".join(f"{who} {t:.3g} s" for who, t in medians(row, by).items())
+        memory = listed(row["peaks"], ".2f")
+        return [f"x{max(worst.values()):.2f}", name, factors, "", "", f"{points}; GiB {memory}"]
     rates = speeds(row, by)
     ours, *others = rates
     seconds = row["times"][ours][by]
@@ -260,7 +270,7 @@ def main():
     add("--by", choices=("wall", "cpu"), default="wall", help="seconds of the clock or of the CPU")
     args = parser.parse_args()
     args.turns = args.turns or (1 if args.quick or args.tiny else 5)
-    show(read_json(args.show) if args.show else run(args), args.by)
+    show(json.loads(args.show.read_text()) if args.show else run(args), args.by)
 
 
 if __name__ == "__main__":

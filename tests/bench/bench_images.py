@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from maxrl.advantages import ADVANTAGES
@@ -22,9 +23,9 @@ from maxrl.io.files import write_json
 from maxrl.models import from_config
 from maxrl.prompt_order import prefetched
 from maxrl.recipes import imagenet, images_laptop
-from maxrl.tasks.images import ImageBatch, Images, write_shard
+from maxrl.tasks.images import ImageBatch, Images, random_box, write_shard
 from tests.bench import bench_turns
-from tests.bench.bench_turns import contest, sized
+from tests.bench.bench_turns import autocast, contest, repeated, sized
 
 
 def photograph(rng) -> bytes:
@@ -44,11 +45,21 @@ def photograph(rng) -> bytes:
 
 
 def loader(turns: int) -> dict:
-    """Batches by 0, 1 and 2 workers, their start included."""
-    count, batch, different = sized((512, 64, 64), (8, 4, 2))
+    """Batches by 0, 1 and 2 workers, their start included, and what one image costs in parts."""
+    count, batch, different, repeats = sized((512, 64, 64, 200), (8, 4, 2, 1))
     rng = np.random.default_rng(0)
     files = [photograph(rng) for _ in range(different)]
     kilobytes = sum(map(len, files)) / different / 1000
+
+    def decode():
+        return Image.open(io.BytesIO(files[0])).convert("RGB")
+
+    image = decode()
+    box = random_box(340, 256, rng)
+
+    def crop():
+        image.resize((224, 224), Image.Resampling.BILINEAR, box, reducing_gap=2.0)
+
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         write_shard(folder, "train", 0, [(files[i % different], i % 10) for i in range(count)])
@@ -64,12 +75,18 @@ def loader(turns: int) -> dict:
                 pass
 
         contestants = {f"{n} workers": partial(load, n) for n in (2, 1, 0)}
+        work = dict.fromkeys(contestants, count)
+        for name, part in {"decoding": decode, "crop and resize": crop}.items():
+            who = f"{name} alone, one core"
+            contestants[who] = partial(repeated, repeats, part)
+            work[who] = repeats
         what = f"{count} JPEGs of {kilobytes:.0f} kB to crops of 224"
-        return contest(what, contestants, turns, count, "image")
+        return contest(what, contestants, turns, work, "image")
 
 
-def steps(recipe, dtype: str, batch: int, size: int, turns: int) -> dict:
-    """The row of an optimizer step on one batch: MaxRL with 1,024 rollouts, and cross-entropy."""
+def steps(recipe, dtype: str, batch: int, size: int, rollouts, turns: int) -> dict:
+    """The row of an optimizer step on one batch: MaxRL with so many rollouts, cross-entropy, and
+    the plainest loop."""
     cfg = replace(recipe(), lr=1e-3)
     classes = 1000 if recipe is imagenet else 200
     what = f"a step of {batch} images of {size} pixels"
@@ -89,17 +106,26 @@ def steps(recipe, dtype: str, batch: int, size: int, turns: int) -> dict:
         optimizer.step()
         optimizer.zero_grad()
 
-    contestants = {
-        "MaxRL 1024": lambda: learn("maxrl", policy.rollout(examples, 1024)),
-        "cross-entropy": lambda: learn("supervised", policy.demonstrate(examples)),
-    }
+    def plain():
+        moved = examples.to(bench_turns.device)
+        with autocast(dtype):
+            logits = model(moved.images.contiguous(memory_format=torch.channels_last))
+        F.cross_entropy(logits.float(), moved.labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    contestants = {}
+    for n in rollouts:
+        contestants[f"MaxRL {n}"] = lambda n=n: learn("maxrl", policy.rollout(examples, n))
+    contestants["cross-entropy"] = lambda: learn("supervised", policy.demonstrate(examples))
+    contestants["plain loop"] = plain
     more = {"dtype": dtype, "rivals": ["cross-entropy"]}
     return contest(what, contestants, turns, batch, "image", **more)
 
 
 def laptop(turns: int) -> dict:
-    return steps(images_laptop, "float32", 256, 32, 4 * turns)
+    return steps(images_laptop, "float32", 256, 32, (1024, 128, 16), 4 * turns)
 
 
 def resnet50(dtype: str, turns: int) -> dict:
-    return steps(imagenet, dtype, 16, 224, turns)
+    return steps(imagenet, dtype, 16, 224, (1024,), turns)

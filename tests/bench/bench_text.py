@@ -3,6 +3,7 @@ scaling, verifiers."""
 
 import itertools
 import math
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -20,7 +21,7 @@ from maxrl.tasks.maze import ID, VOCABULARY, Maze
 from maxrl.tasks.maze import generate as make_mazes
 from maxrl.verifiers import verify_math_batch
 from tests.bench import bench_turns
-from tests.bench.bench_turns import Times, autocast, contest, row, sized, timed
+from tests.bench.bench_turns import Times, autocast, contest, peak_gb, row, sized, timed
 from tests.helpers import tiny
 from tests.helpers.published import SMOLLM2
 from tests.helpers.tensors import seeded
@@ -119,6 +120,20 @@ def peer(model, dtype):
     return made.eval().to(bench_turns.device, dtype)
 
 
+def products(model, rows: int, steps: int):
+    """The linear layers of so many decode steps, with as many rows, and nothing else: what every
+    eager sampler computes."""
+    device = bench_turns.device
+    half = torch.is_autocast_enabled(device.type)
+    dtype = torch.bfloat16 if half else torch.float32
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    sizes = {layer.in_features for layer in layers}
+    inputs = {size: torch.randn(rows, size, device=device, dtype=dtype) for size in sizes}
+    for _ in range(steps):
+        for layer in layers:
+            layer(inputs[layer.in_features])
+
+
 def rollouts(shape: str, dtype: str, turns: int) -> dict:
     """Sampling against transformers' generate, whose rows end at the same lengths."""
     ragged = shape == "ragged"
@@ -166,8 +181,14 @@ def rollouts(shape: str, dtype: str, turns: int) -> dict:
         )
         assert out.shape == (P * N, prompt_length + L)
 
+    @torch.no_grad()
+    def least():
+        with autocast(dtype):
+            products(model, P * N, L)
+
     rivals = {"dynamic cache": lambda: other("dynamic"), "static cache": lambda: other("static")}
-    contestants = {"maxrl": ours} | rivals
+    bound = {} if ragged else {"its products alone": least}
+    contestants = {"maxrl": ours} | rivals | bound
     mean = lengths.float().mean()
     tokens = f"{mean:.0f} tokens (longest {L})" if ragged else f"{L} tokens"
     what = f"{P} x {N} x {tokens} after a prompt of {prompt_length}, against transformers' generate"
@@ -181,27 +202,28 @@ def training(dtype: str, turns: int) -> dict:
     N, prompt_length = sized((128, 310), (8, 9))
     model = random_model(maze17().model)
     prompts = random_prompts(2, prompt_length)
-    ragged = ragged_lengths(2, N)
+    lengths = {"ragged": ragged_lengths(2, N), "equal": torch.full((2, N), 45)}
     contestants = {}
     work = {}
 
-    def add(who, lengths, share, budget):
+    def add(name, share):
+        # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as
+        # those of the others.
+        chosen = lengths[name] if share else lengths[name][:, : N // 4]
+        budget = 8192 if share else prompt_length + 16 * int(chosen.max())
         learner = policy(model, autocast=dtype == "bfloat16", micro_batch_tokens=budget)
 
         def step():
             tiny.share_prompts(model, share)
             model.zero_grad()
-            learner.backward(stored(lengths, prompts), advantages(lengths))
+            learner.backward(stored(chosen, prompts), advantages(chosen))
 
+        who = f"{name}, {'prompt shared' if share else 'plain rows'}"
         contestants[who] = step
-        work[who] = int(lengths.sum())
+        work[who] = int(chosen.sum())
 
-    add("ragged, prompt shared", ragged, True, 8192)
-    # Plain rows take so long that a quarter of the rows has to do; in micro-batches as large as
-    # those of the others.
-    few = ragged[:, : N // 4]
-    add("ragged, plain rows", few, False, prompt_length + 16 * int(few.max()))
-    add("equal, prompt shared", torch.full((2, N), 45), True, 8192)
+    for name, share in itertools.product(lengths, (True, False)):
+        add(name, share)
     what = "2 x 128 of lognormal lengths, mean 45, at most 180, after a prompt of 310"
     more = {"dtype": dtype, "rivals": ["ragged, plain rows"]}
     return contest(what, contestants, turns, work, "live token", **more)
@@ -232,11 +254,13 @@ def cpu_form(name: str, turns: int) -> dict:
 
 
 def scaling(axis: str, turns: int) -> dict:
-    """Seconds while rollouts, prompts or lengths double."""
+    """Seconds and peak memory while rollouts, prompts or lengths double; the points ascend, since a
+    peak only rises."""
     dtype = "bfloat16" if bench_turns.low() else "float32"
     model = random_model(maze17().model | {"max_position_embeddings": 1024})
     times = Times()
     calls = {}
+    peaks = {}
 
     def add(P, N, L, prompt_length):
         prompts = random_prompts(P, prompt_length)
@@ -256,6 +280,7 @@ def scaling(axis: str, turns: int) -> dict:
         sample()
         backward()
         point = str({"prompts": P, "rollouts": N, "length": L}[axis])
+        peaks[point] = peak_gb()
         calls[f"rollouts {point}"] = sample
         calls[f"backward {point}"] = backward
 
@@ -264,7 +289,7 @@ def scaling(axis: str, turns: int) -> dict:
     for _ in range(max(1, turns // 2)):
         for who, call in calls.items():
             times.note(who, *timed(call))
-    return row(f"the worst of the doublings of {axis}", times, 1, "point", dtype=dtype)
+    return row(f"the worst of the doublings of {axis}", times, 1, "point", dtype=dtype, peaks=peaks)
 
 
 class FreshMazes(Maze):
@@ -280,17 +305,25 @@ class FreshMazes(Maze):
 
 
 def mazes(turns: int) -> dict:
-    """Verdicts on maze responses by the walk of all token ids at once."""
+    """Verdicts on maze responses: the walk of all token ids at once, and text by text."""
     task = FreshMazes(17, 32)
     examples = [task[i] for i in range(32)]
     moves = torch.tensor([ID[word] for word in ("UP", "DOWN", "LEFT", "RIGHT")])
     tokens = moves[torch.randint(4, (32, 128, 37), generator=seeded())]
     tokens[..., -1] = ID["DONE"]
+    for i, example in enumerate(examples):  # a quarter finds the way
+        right = [ID[word] for word in example.answer.split()][:37]
+        tokens[i, :32, : len(right)] = torch.tensor(right)
     lengths = torch.full((32, 128), 37)
     batch = Rollouts([], tokens, lengths, lengths > 0, WORDS)
-    contestants = {"token ids": lambda: Maze.rewards(task, examples, batch)}
+    few = SimpleNamespace(tokens=tokens[:4], lengths=lengths[:4], text=batch.text)
+    contestants = {
+        "token ids, batched": lambda: Maze.rewards(task, examples, batch),
+        "texts": lambda: super(Maze, task).rewards(examples[:4], few),
+    }
+    work = {"token ids, batched": 32 * 128, "texts": 4 * 128}
     what = "32 x 128 responses of up to 37 tokens"
-    return contest(what, contestants, 4 * turns, 32 * 128, "response")
+    return contest(what, contestants, 4 * turns, work, "response", rivals=["texts"])
 
 
 def answers(turns: int) -> dict:

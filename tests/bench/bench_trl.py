@@ -147,11 +147,18 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 def rounds(turns: int) -> dict:
     """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one
     try in .15 of them."""
+    found = {}
 
-    def contestant(**options):
+    def contestant(who, **options):
         cfg = replace(maze9_laptop(), prompts=sized(16, 2), eval_every=0, **options)
         task, _ = setup.load_splits(cfg)
-        return our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
+        step = our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
+
+        def call():
+            metrics = step()
+            found[who] = {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
+
+        return call
 
     with tempfile.TemporaryDirectory() as folder:
         mazes = f"{folder}/9x9"
@@ -161,9 +168,10 @@ def rounds(turns: int) -> dict:
         train.main(["maze9_laptop_sft", "--task.directory", mazes, *until, "--out", warm])
         common = {"init": warm, "task_options": {"size": 9, "directory": mazes}}
         sizes = sized((8, 8, 16, 32, 64), (2, 2, 4))
-        rare = contestant(estimator="maxrl_rare", rollouts=sizes, **common)
-        plain = contestant(estimator="maxrl", rollouts=sized(128, 8), **common)
+        rare = contestant("rounds", estimator="maxrl_rare", rollouts=sizes, **common)
+        plain = contestant("at once", estimator="maxrl", rollouts=sized(128, 8), **common)
         what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
         what += "maxrl_rare, 128 at once with maxrl"
         contestants = {"rounds": rare, "at once": plain}
-        return contest(what, contestants, turns, 1, "step", dtype="float32", rivals=["at once"])
+        made = contest(what, contestants, turns, 1, "step", dtype="float32", rivals=["at once"])
+    return made | {"found": found}

@@ -1,5 +1,5 @@
-"""What the rows of bench.py have in common: turns, seconds, counted FLOPs, and the machine's
-limits."""
+"""What the rows of bench.py have in common: turns, seconds, peak memory, counted FLOPs, and the
+machine's limits."""
 
 import contextlib
 import time
@@ -57,6 +57,16 @@ def timed(function) -> tuple[float, float]:
     function()
     later, after = now()
     return later - wall, after - cpu_time
+
+
+def repeated(repeats: int, function, *arguments):
+    """Call a function that often; its results are dropped."""
+    for _ in range(repeats):
+        function(*arguments)
+
+
+def peak_gb() -> float:
+    return distributed.peak_memory(device)["memory/peak_gb"]
 
 
 class Times(dict):
@@ -124,24 +134,36 @@ def whole_biases():
 
 
 def limits(turns: int) -> dict:
-    """The row of what this machine can do at best: FLOP/s of a large matrix product."""
+    """The row of what this machine can do at best: FLOP/s of matrix products, bytes/s of a copy,
+    read and written, and of a sum, read."""
     contestants = {}
-    size = sized(2048, 64)
-    repeats = sized(6 if device.type == "cpu" else 600, 1)
-    for dtype in ("float32", "bfloat16"):
-        a = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-        contestants[dtype] = partial(products, a, repeats)
-    work = repeats * 2 * size**3
-    return contest(f"[{size},{size}]x[{size},{size}]", contestants, turns, work, "FLOP")
+    work = {}
 
+    def add(who: str, each: int, total: int, function, *arguments):
+        """`each` is the work of a call; all calls of a turn do about `total`."""
+        repeats = sized(max(1, total // each), 1)
+        contestants[who] = partial(repeated, repeats, function, *arguments)
+        work[who] = each * repeats
 
-def products(a, repeats: int):
-    """The same product that often."""
-    for _ in range(repeats):
-        torch.matmul(a, a)
+    fast = 1 if device.type == "cpu" else 100
+    shapes = (2048, 2048, 2048), (4096, 256, 1024), (256, 256, 1024)
+    for rows, inner, columns in sized(shapes, ((64, 64, 64),)):
+        for dtype in ("float32", "bfloat16"):
+            a = torch.randn(rows, inner, device=device).to(getattr(torch, dtype))
+            b = torch.randn(inner, columns, device=device).to(a.dtype)
+            who = f"[{rows},{inner}]x[{inner},{columns}] {dtype}"
+            flops = 2 * rows * inner * columns
+            add(who, flops, fast * 6 * 2048**3, torch.matmul, a, b)
+    for megabytes in sized((256, 1), (1,)):
+        source = torch.ones(megabytes * 2**18, device=device)
+        target = torch.empty_like(source)
+        copied = 2 * source.nbytes
+        add(f"copy of {megabytes} MiB", copied, fast * 2**31, target.copy_, source)
+        add(f"sum of {megabytes} MiB", source.nbytes, fast * 2**30, source.sum)
+    return contest("FLOP/s, bytes/s", contestants, turns, work, "FLOP")
 
 
 def row(what: str, times: Times, work, unit: str, **more) -> dict:
-    """A row of seconds that were taken; more: also flops."""
+    """A row of seconds that were taken; more: also flops, peaks."""
     work = work if isinstance(work, dict) else dict.fromkeys(times, work)
-    return {"what": what, "times": times, "work": work, "unit": unit} | more
+    return {"what": what, "times": times, "work": work, "unit": unit, "peak_gb": peak_gb()} | more

@@ -1,5 +1,6 @@
 """Every row of bench.py runs, at a tiny size, and every table that was kept is printed."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,7 +9,6 @@ from importlib.util import find_spec
 
 import pytest
 
-from maxrl.io.files import read_json
 from tests import ROOT
 from tests.bench import bench
 
@@ -24,7 +24,7 @@ def test_every_row_runs(tmp_path, capsys):
     file = tmp_path / "tiny.json"
     command = [sys.executable, "-m", "tests.bench.bench", "--tiny", "--threads", "1", "--out", file]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=True)
-    found = read_json(file)
+    found = json.loads(file.read_text())
     assert [row["name"] for row in found["rows"]] == list(bench.ROWS)
     assert printed(found, "cpu", capsys) == len(bench.ROWS)
     missing = []
@@ -41,5 +41,5 @@ def test_every_row_runs(tmp_path, capsys):
 
 @pytest.mark.parametrize("file", sorted((ROOT / "results/speed/bench").glob("*.json")), ids=str)
 def test_a_kept_table_is_printed(file, capsys):
-    found = read_json(file)
+    found = json.loads(file.read_text())
     assert printed(found, "wall", capsys) == len(found["rows"])

@@ -30,7 +30,6 @@ from unittest import mock
 import torch
 from torch.utils import collect_env
 
-from maxrl.parallel import distributed
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.run import dry_run
 from maxrl.sampling import sampler
@@ -39,7 +38,7 @@ from maxrl.tasks.base import Example
 from tests import ROOT
 from tests.bench import bench_turns
 from tests.bench.bench_text import policy, quarter_right, random_model, random_prompts
-from tests.bench.bench_turns import sized, timed
+from tests.bench.bench_turns import peak_gb, sized, timed
 from tests.helpers import tiny
 from tests.helpers.published import PUBLISHED
 
@@ -178,22 +177,16 @@ def stages(rows: list[dict]) -> dict:
 
 
 def deterministic() -> dict:
-    """The same numbers twice with --deterministic true, in a warm-up and in reinforcement; the
-    second run is resumed after its second step."""
+    """The same numbers twice with --deterministic true, in a warm-up and in reinforcement."""
     found = {}
-    same = "--deterministic true --schedule constant"
     for recipes in (WARM_UP, RL):
-        whole = trained(recipes, "whole", f"--steps 4 {same}")
-        trained(recipes, "part", f"--steps 2 {same}")
-        part = trained(recipes, "part", f"--steps 4 {same} --resume auto")
-        found[recipes[0]] = [losses(whole), losses(part)]
+        found[recipes[0]] = both = []
+        for i in range(2):
+            rows = trained(recipes, f"same{i}", "--steps 2 --deterministic true")
+            both.append([(row["loss"], row["grad_norm"]) for row in rows])
     for first, second in found.values():
         assert first == second, found
     return found
-
-
-def losses(rows: list[dict]) -> list[tuple]:
-    return [(row["loss"], row["grad_norm"]) for row in rows]
 
 
 def torchrun() -> dict:
@@ -221,6 +214,17 @@ def sharded() -> dict:
     apart = tiny.distance(found, expected)
     assert apart < 1e-4, apart
     return {"gradient": apart}
+
+
+def resumed() -> dict:
+    """A run of six steps and one that is continued after the fourth end with the same loss."""
+    whole = trained(WARM_UP, "whole", "--steps 6")
+    trained(WARM_UP, "part", "--steps 4")
+    part = trained(WARM_UP, "part", "--steps 6 --resume auto")
+    assert len(part) == 6, part
+    difference = abs(part[-1]["loss"] / whole[-1]["loss"] - 1)
+    assert difference < 0.01, difference
+    return {"relative": difference}
 
 
 def options() -> dict:
@@ -257,12 +261,12 @@ def decode_qwen3() -> dict:
 
 
 def decoding(name: str, P: int, N: int, L: int) -> dict:
-    """Microseconds of one more token of a published model's size, random weights, and
+    """Microseconds and kernels of one more token of a published model's size, random weights, and
     the memory."""
     published, _ = PUBLISHED[name]
     model = random_model(sized(published, tiny.SIZES))
     examples = [asked(sized(150, 9))] * P
-    distributed.peak_memory(bench_turns.device)
+    peak_gb()
 
     def sample(tokens):
         learner = policy(model, stop=10**6, max_tokens=tokens, autocast=True, kv_memory_gb=64.0)
@@ -270,11 +274,25 @@ def decoding(name: str, P: int, N: int, L: int) -> dict:
 
     short = max(2, L // 4)
     more = median_seconds(sample(L), 1) - median_seconds(sample(short), 1)
+    with without_graphs():
+        launched = kernels(sample(8)) - kernels(sample(4))
     return {
         "rows": P * N,
         "us_a_step": round(1e6 * more / (L - short)),
-        **distributed.peak_memory(bench_turns.device),
+        "kernels_a_step": launched / 4,
+        "peak_gb": round(peak_gb(), 2),
     }
+
+
+def kernels(function) -> int:
+    """How many kernels run in a second call (on a CPU: operations)."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kind = getattr(ProfilerActivity, bench_turns.device.type.upper())
+    function()
+    with profile(activities=[kind]) as found:
+        timed(function)
+    return sum(event.device_type.name == kind.name for event in found.events())
 
 
 def graphs() -> dict:
@@ -339,7 +357,7 @@ def without_graphs():
 
 
 RIGHT = [versions, attention_values, synchronisations, deterministic, torchrun, sharded]
-RIGHT += [options, recipes]
+RIGHT += [resumed, options, recipes]
 FAST = [versions, decode_smollm2, decode_qwen3, graphs, whole_steps]
 BLOCKS = {1: RIGHT, 2: FAST}
 

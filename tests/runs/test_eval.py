@@ -276,13 +276,16 @@ def test_sample(warm, mazes, shell):
     ask = ("sample.py", warm, "--prompts", 24, "--samples", 8)
     said = passed(shell(*ask))
     assert "\x1b" not in said
-    assert "right:" in said
     policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
     task = load_task("maze", "validation", size=7, directory=str(mazes))
-    shown = re.findall(r"prompt \d+: (\d) of 8 rollouts are right", said)
-    assert [int(count) for count in shown] == judge_samples(policy, task, range(24), 8)[0].tolist()
-    mixed = [count for count in shown if 0 < int(count) < 8]
-    assert re.findall(r"(\d) of 8", passed(shell(*ask, "--both"))) == mixed
+    counts = judge_samples(policy, task, range(24), 8)[0].tolist()
+    shown = re.findall(r"prompt (\d+): (\d) of 8 rollouts are right", said)
+    assert [(int(i), int(count)) for i, count in shown] == list(enumerate(counts))
+    # What the model has learned differs from machine to machine.
+    assert ("right:" in said) == any(counts)
+    mixed = [i for i, count in enumerate(counts) if 0 < count < 8]
+    both = passed(shell(*ask, "--both"))
+    assert [int(i) for i in re.findall(r"prompt (\d+):", both)] == mixed
     none = passed(shell(*ask, "--samples", 1, "--both"))
     assert "no prompt has right and wrong rollouts" in none
 

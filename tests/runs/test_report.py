@@ -235,6 +235,9 @@ def test_the_page_needs_nothing_else(make):
     code += "from maxrl import report; report.main(['a'])"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
     page = Page("a/report.html")
+    links = [about[key] for _, about in page.tags for key in ("href", "src") if key in about]
+    assert links
+    assert all(link.startswith(("#", "data:")) for link in links)
     assert "http" not in page.source.replace("http-equiv", "")
     assert "url(" not in page.source
     policy = next(about["content"] for _, about in page.tags if "http-equiv" in about)

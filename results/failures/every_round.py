@@ -7,13 +7,13 @@ Whether a round is sampled depends on earlier rounds alone. Given that it is sam
 of all of its rollouts has expectation 0. So Eq. (10) may subtract it from the mean score of the
 successes in every round, the failed ones included, and the expected gradient is still w_n grad p,
 with n the sum of the sizes (tests/results/test_every_round.py enumerates it). A prompt without a
-success then has a gradient, and no row is skipped. The divisor of the loss counts every round as a
-group, so the step as a whole has a factor that depends on how many rounds have failed.
+success then has a gradient, and no row is skipped. The divisor of the loss is that of rounds: it
+counts the last round of each prompt.
 """
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import torch
@@ -24,8 +24,8 @@ import train
 from maxrl import rounds
 from maxrl.advantages import ADVANTAGES
 from maxrl.registry import estimator
-from maxrl.rollouts import joined
-from maxrl.rounds import Sampled, in_rounds, numbers
+from maxrl.rollouts import Rollouts, joined
+from maxrl.rounds import Sampled, in_rounds, numbers, unsolved
 
 
 @estimator(takes="binary", group=True, rounds=True, registry={})
@@ -34,20 +34,39 @@ def centered(rewards: Tensor) -> Tensor:
     return ADVANTAGES["maxrl_centered"](rewards)
 
 
+@dataclass
+class EveryRound(Rollouts):
+    """Rollouts of all rounds, one group each, of which the last round of a prompt is counted.
+
+    A step's length would otherwise depend on how many of its rounds have failed.
+    """
+
+    last: Tensor | None = None  # (groups,) bool
+
+    def counts(self, group_ids: list[int]) -> dict[str, float]:
+        """Count the rollouts and tokens of last rounds alone, as those of in_rounds."""
+        assert self.last is not None
+        return super().counts([i for i in group_ids if self.last[i]])
+
+
 def every_round(sizes, rollout: Callable, judge: Callable[..., Tensor], *where) -> Sampled:
     """Sample as in_rounds does, but learn from all rounds of a prompt, each as a group."""
     most = max(sizes)
     parts = []
     rewards = []
+    last = []
 
     def judged(examples, rollouts) -> Tensor:
         verdicts = numbers(judge(examples, rollouts))
         parts.append(rollouts)
+        no_more = len(parts) == len(sizes)
+        last.append(~unsolved(verdicts) | no_more)
         rewards.append(F.pad(verdicts, (0, most - verdicts.shape[1]), value=torch.nan))
         return verdicts
 
     sampled = in_rounds(sizes, rollout, judged, *where)
-    return replace(sampled, rollouts=joined(parts, N=most), rewards=torch.cat(rewards))
+    rollouts = EveryRound(**vars(joined(parts, N=most)), last=torch.cat(last))
+    return replace(sampled, rollouts=rollouts, rewards=torch.cat(rewards))
 
 
 if __name__ == "__main__":

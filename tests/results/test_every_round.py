@@ -1,4 +1,4 @@
-"""Eq. (10) in rounds has the order of all rounds together, by enumeration."""
+"""Eq. (10) in rounds has the order of all rounds together, by enumeration, and rounds' divisor."""
 
 import itertools
 
@@ -7,6 +7,7 @@ import torch
 
 from maxrl.advantages import weight
 from maxrl.rollouts import Rollouts
+from maxrl.rounds import in_rounds
 from results.failures.every_round import centered, every_round
 from tests.helpers.tensors import F64
 
@@ -45,7 +46,7 @@ def expected(sizes: tuple[int, ...], every: bool = True) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 3)])
+@pytest.mark.parametrize("sizes", [(2,), (2, 2), (2, 3), (3, 2), (2, 2, 2)])
 def test_the_order_is_that_of_all_rounds(sizes):
     logits = LOGITS.clone().requires_grad_()
     p = (logits.softmax(0) * RIGHT).sum()
@@ -55,3 +56,29 @@ def test_the_order_is_that_of_all_rounds(sizes):
     # Without the failed rounds it is another gradient.
     if len(sizes) > 1:
         assert (expected(sizes, every=False) - wanted).abs().max() > 1e-2
+
+
+def test_the_divisor_is_that_of_rounds():
+    """Three prompts have a success in the first round, in the second one and in none."""
+    verdicts = torch.tensor([[0, 1, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=F64)
+
+    def rollout(examples, size, step, indices, earlier):
+        # A response's length is different for every prompt and place.
+        lengths = torch.arange(1, 1 + verdicts.numel()).view(verdicts.shape)
+        lengths = lengths[indices, earlier : earlier + size]
+        tokens = torch.zeros(*lengths.shape, int(lengths.max()), dtype=torch.long)
+        drawn = torch.full(lengths.shape, earlier)  # tells the judge which round it is
+        prompts = [torch.tensor([index]) for index in indices]
+        zeros = torch.zeros(tokens.shape)
+        return Rollouts(prompts, tokens, lengths, drawn, None, zeros, zeros)
+
+    def judge(examples, rollouts):
+        indices = [int(prompt) for prompt in rollouts.prompts]
+        start = int(rollouts.finished[0, 0])
+        return verdicts[indices, start : start + rollouts.lengths.shape[1]]
+
+    where = [(2, 3), rollout, judge, [None] * 3, 0, [0, 1, 2]]
+    every = every_round(*where).rollouts
+    last = in_rounds(*where).rollouts
+    assert len(every.lengths) == 5
+    assert every.counts(list(range(5))) == last.counts([0, 1, 2])

@@ -79,6 +79,7 @@ def train(
         examples = take()  # P_local prompts of this rank
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
         sampled = sample(examples, step)
+        # A verdict is a finite reward: a reward function may have none on a rollout.
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)
@@ -119,7 +120,7 @@ def learn(
 
 def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
-    # A rank none of whose prompts has a verdict joins the update with 0 groups.
+    # If no prompt of this rank has a verdict, it still joins the update, with 0 groups.
     if len(rewards) == 0:
         return rewards
     return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))

@@ -27,15 +27,15 @@ This is the last term of w_N, so Algorithm 1 has order N - 1.
   maxrl_order     (r_i - mean of the others) c_i  w_T                           {0, 1}    r
   maxrl_rare      (r_i - majority of others) c_i  w_T, T = N by default         {0, 1}    r
   pkpo            r_i k q_i                       k (1-p)^(k-1), of pass@k      {0, 1}    r (k = 1)
-  differential_   grpo - gamma l_i if r_i = 1,    none: it knows how likely a   any       refused
-    smoothing     grpo + gamma l_i otherwise      rollout was
+  differential_   grpo - gamma l_i if r_i = 1,    none: depends on l_i too      any       refused
+    smoothing     grpo + gamma l_i otherwise
   supervised      1                               none: rollouts are given      any       1
 c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts (_c below), and q_i
 is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
 * [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
-No MaxRL form needs an epsilon: K is an integer, and K = 0 is handled separately. An epsilon of 1e-4
-would shrink a group with 1 success in 1024 by 9.3 %.
+No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1. An
+epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
@@ -256,8 +256,8 @@ def pass_at_k_weight(p: Tensor, k: int, **_) -> Tensor:
 def pkpo(rewards: Tensor, k: int) -> Tensor:
     """A_i = r_i k C(N-K, k-1) / C(N-1, k-1): the gradient of pass@k without bias.
 
-    Walder & Karkhanis 2025, loo-1. The published MaxRL code has no factor k and a baseline that
-    knows r_i: biased, see tests/proofs/test_advantages_wrong.py.
+    Walder & Karkhanis 2025, loo-1. The published MaxRL code omits the factor k and subtracts a
+    baseline that depends on r_i, which biases it, see tests/proofs/test_advantages_wrong.py.
 
     k  of pass@k, 1 <= k <= N
     """

@@ -15,13 +15,14 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks; those of a prompt with n < N rollouts are
-                  multiplied by N / n
+    tokens        response tokens over all ranks. A prompt whose last round has n < N rollouts
+                  counts its tokens N / n times, as its advantages are (registry.among_judged)
     max_tokens    the longest response that is allowed
     """
-    # One number for the whole update, over all micro-batches and ranks. A mean per micro-batch or
-    # per response would be another objective: it changes the gradient's direction, not only its
-    # length.
+    # One number for the whole update, known before its first backward, since each micro-batch has a
+    # backward of its own. A mean per micro-batch or per response would be another objective: it
+    # changes the gradient's direction, not only its length. "token" depends on the sampled lengths,
+    # so that expectations are exact only up to this dependence (maxrl/README.md measures it).
     divisors = {
         "sequence": num_rollouts,  # Algorithm 1: 1 / (P N)
         "token": tokens,  # Appendix F

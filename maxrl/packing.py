@@ -4,9 +4,9 @@ A micro-batch is a rectangle of some groups with equally many rows of each, padd
 row. The prompts of its groups are padded to the longest prompt and run once. Groups may have
 different numbers of rows to run; the cut follows these numbers.
 
-So rows of similar length share a micro-batch: those of a group are sorted by length, groups of
-similar cost are neighbours, and a rectangle is cut where that saves most, as long as it exceeds the
-budget or a cut saves enough.
+Rows of similar length share a micro-batch: those of a group are sorted by length, and groups of
+similar cost are neighbours. A rectangle is cut where that saves most, as long as it exceeds the
+budget or the cut saves more than the fixed cost of a micro-batch (LAUNCH).
 
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
@@ -32,7 +32,7 @@ def rectangles(
     prompts  (G,), an array of tokens
     lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0
              is not run: it appears in a rectangle only as padding
-    budget   the most padded tokens of a rectangle, unless it is a single row
+    budget   the most tokens of a rectangle, padding included; a single row may exceed it
 
     Yields pairs of the group ids, (G',), and the slice of columns.
     """
@@ -126,7 +126,7 @@ def micro_batches(
 
     rollouts   of this rank
     group_ids  which of the P_local to cut
-    budget     the most padded tokens of a micro-batch, unless it is a single row
+    budget     the most tokens of a micro-batch, padding included; a single row may exceed it
     device     where the micro-batches go
     trained    (P_local, N) bool, the rows to run (default: all)
 

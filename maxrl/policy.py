@@ -37,11 +37,11 @@ R = TypeVar("R")  # rollouts of them
 class Policy(Protocol[E, R]):
     """What the loop of train.py needs of a model; a type checker compares the methods."""
 
-    items: str  # what throughput is counted in: a key of what backward returns
+    items: str  # the unit of throughput, and its key in the statistics that backward returns
     module: nn.Module  # the model as the ranks synchronise it
     device: torch.device
     autocast: bool
-    watch: Callable[[str], object]  # is told, within a long step, where it is
+    watch: Callable[[str], object]  # called with a progress message during long steps
 
     @property
     def model(self) -> nn.Module:
@@ -105,9 +105,9 @@ class SequencePolicy:
     Raises ValueError if there are no stop tokens.
     """
 
-    items = "tokens"  # what throughput is counted in: a key of what backward returns
+    items = "tokens"
 
-    model: Transformer  # on the CPU if `shard`, so that no GPU must hold all of it
+    model: Transformer  # on the CPU if `shard`, so that no GPU must hold all of it in float32
     tokenizer: Tokenizer
     stop_tokens: Sequence[int]  # ids that end a response
     _: KW_ONLY
@@ -125,7 +125,7 @@ class SequencePolicy:
     cuda_graphs: bool = True  # replay the steps of sampling on a GPU
     gradient_checkpointing: bool = False  # recompute each layer in the backward, to save memory
     shard: bool = False  # divide the model among the ranks (FSDP2)
-    watch: Callable[[str], object] = str  # is told where a long step is; `str` shows nothing
+    watch: Callable[[str], object] = str  # called with a progress message; `str` discards it
 
     def __post_init__(self):
         if not self.stop_tokens:
@@ -153,7 +153,7 @@ class SequencePolicy:
         """Return the model for what needs no gradient; all ranks must call this.
 
         Ranks sample to different lengths, so they could not join in the collectives of a sharded
-        model's forwards. Each has a whole copy.
+        model's forwards. Each has a whole copy, in bfloat16 under autocast.
         """
         if self.gathered is None:
             return self.model
@@ -317,8 +317,8 @@ class SequencePolicy:
     ) -> list[MicroBatch | None]:
         """Cut the groups of an update into micro-batches, the same number on every rank.
 
-        A rank with fewer of them, such as one without a success, has None in front. There is at
-        least one, so that every rank runs a backward.
+        A rank with fewer of them, such as one without a success, has None for each missing one.
+        There is at least one, so that every rank runs a backward.
         """
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)
@@ -350,7 +350,7 @@ class SequencePolicy:
         chosen = batch.select(advantages)  # (G, M)
         old = batch.select(rollouts.old_log_probs)  # (G, M, L)
         stats.take(batch, log_probs, chosen)
-        loss = policy_gradient_loss(  # Algorithm 1, line 8
+        loss = policy_gradient_loss(  # Algorithm 1, line 8, up to the divisor
             log_probs, chosen, batch.mask, divisor, old_log_probs=old, clip=self.clip
         )
         # Both terms have the policy gradient's divisor, so that beta and entropy_bonus mean the

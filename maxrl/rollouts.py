@@ -89,12 +89,12 @@ class Rollouts:
         return Rollouts(**chosen)
 
     def group_scale(self) -> Tensor:
-        """(P_local, 1): N / n for groups with n responses, so that every prompt counts once."""
+        """(P_local, 1): N / n for groups with n responses, so that prompts have equal weight."""
         counts = (self.lengths > 0).double().sum(1, keepdim=True)  # (P_local, 1)
         return self.lengths.shape[1] / counts
 
     def counts(self, group_ids: list[int]) -> dict[str, float]:
-        """Count the rollouts and tokens of some groups; "scaled" are tokens times group_scale()."""
+        """Count P N and the tokens of some groups; "scaled" are tokens times group_scale()."""
         lengths = self.lengths[group_ids]  # (groups, N)
         scaled = lengths * self.group_scale()[group_ids]
         return {
@@ -131,7 +131,7 @@ def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:
     """Return sampled Rollouts as one, padded to the longest response.
 
     dim  0: of several prompts; 1: several rollouts of the same prompts
-    N    for dim 0, the rollouts of a group that is full; others are filled up with length 0
+    N    for dim 0, the rollouts that every group is padded to, by responses of length 0
     """
     L = max(part.tokens.shape[2] for part in parts)
     prompts = parts[0].prompts
@@ -156,7 +156,8 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     rollouts  of this rank, of a language model or a classifier
     rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
     """
-    # Under --no-verdict group, a group with a missing verdict is NaN everywhere already.
+    # With --no-verdict group, one missing verdict has already made its whole group NaN. With
+    # --no-verdict rollout the others stay, and the estimator gives a rollout with NaN advantage 0.
     judged = rewards.isfinite().any(1)  # (P_local,)
     # The usual case, in which nothing is copied.
     if judged.all():

@@ -37,7 +37,7 @@ class Sampled:
     first: Responses  # the Rollouts of the first round, P_local prompts in their order
     first_rewards: Tensor  # (P_local, n_1)
     rollouts: Responses  # of each prompt the last round that it had, in any order of the prompts
-    rewards: Tensor  # (P_local, N), NaN where a prompt's last round has no rollout
+    rewards: Tensor  # (P_local, N), NaN without a rollout or a verdict
     num_rollouts: Tensor  # (P_local,) how many each prompt had in all its rounds
     num_rounds: Tensor  # (P_local,)
 
@@ -97,8 +97,8 @@ def in_rounds(
     for size in sizes:
         some = [examples[i] for i in waiting]
         positions = [indices[i] for i in waiting]
-        # The next rollouts of each prompt's stream of noise: all rounds together draw what one
-        # group of their sum would have drawn.
+        # Rounds continue each prompt's stream of noise: together they draw the same rollouts as a
+        # single group of sum(sizes) would.
         rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
         verdicts = numbers(judge(some, rollouts))  # (waiting, size)
         if drawn == 0:

@@ -6,7 +6,6 @@ A row of the layout is {"problem": text, "answer": text, "source": where it is f
 import argparse
 import hashlib
 import json
-import os
 import urllib.request
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from data.common import make_set
 from maxrl.errors import UsageError
-from maxrl.io.files import checksum
+from maxrl.io.files import checksum, write_bytes
 from maxrl.io.tables import read_table
 
 HERE = Path(__file__).parent
@@ -61,10 +60,7 @@ def download(source: Source, folder: Path) -> Path:
             f"the SHA-256 of {source.url} is not the expected one: {by_hand} if you trust it"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    # Half a file has another name.
-    part = file.with_name(f"{file.name}.incomplete")
-    part.write_bytes(data)
-    os.replace(part, file)
+    write_bytes(file, data)
     return file
 
 
@@ -111,5 +107,6 @@ def write_texts(args: argparse.Namespace, name: str, info: dict, texts: dict[str
             (new / file).write_text(text, encoding="utf-8")
 
     folder = args.out or HERE / name
-    if make_set(folder, info, args, write, sums):
+    # The rows depend on --source as well, which info does not name.
+    if make_set(folder, info | {"sha256": sums}, args, write):
         print(f"wrote {', '.join(texts)} to {folder}")

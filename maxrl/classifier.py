@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from maxrl import rng
 from maxrl.errors import UsageError
-from maxrl.losses import policy_gradient_loss
+from maxrl.losses import at_least_float32, policy_gradient_loss
 from maxrl.metrics import Metrics, exact_pass_at_k
 from maxrl.parallel import distributed
 from maxrl.prompt_order import prefetched
@@ -128,7 +128,7 @@ class ClassifierPolicy:
             self.saved_buffers = [buffer.clone() for buffer in self.model.buffers()]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = model(images.contiguous(memory_format=torch.channels_last))
-        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return at_least_float32(logits)
 
     def rollout(
         self,

@@ -57,6 +57,7 @@ def values_of(kind: type, text: str) -> list:
 def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
     """Return {name of a run: train.py's words} for every combination of the options' values.
 
+    A name has OPTION=VALUE of every option with several values; it is "run" if there are none.
     Raises UsageError for the first combination that cannot be, and if two runs had one name.
     """
     usual, _ = find_recipe(recipe)
@@ -66,17 +67,12 @@ def product(recipe: str, options: dict[str, list]) -> dict[str, list[str]]:
         chosen = dict(zip(options, values))
         check_estimation(overridden(usual, chosen))
         words = [f"--{dashed(key)}={typed(value)}" for key, value in chosen.items()]
-        name = name_of({key: chosen[key] for key in swept})
+        parts = [f"{key}={typed(chosen[key])}" for key in swept]
+        # Slashes and the like may not be in the name of a file.
+        name = re.sub(r"[^\w.+=-]", "_", "-".join(parts)) or "run"
         if runs.setdefault(name, words) != words:
             raise UsageError(f"two runs would be called {name}: choose values that differ in names")
     return runs
-
-
-def name_of(swept: dict) -> str:
-    """Return {option}={value} of all swept options, or "run" if there are none."""
-    parts = [f"{key}={typed(value)}" for key, value in swept.items()]
-    # Slashes and the like may not be in the name of a file.
-    return re.sub(r"[^\w.+=-]", "_", "-".join(parts)) or "run"
 
 
 def slots_of(parallel: int) -> list[dict[str, str]]:

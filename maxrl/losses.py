@@ -38,7 +38,7 @@ def token_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
     targets  (...), token ids
     returns  (...), in float32 or better
     """
-    logits = _at_least_float32(logits)  # (..., V)
+    logits = at_least_float32(logits)  # (..., V)
     chosen = logits.gather(-1, targets[..., None]).squeeze(-1)  # (...)
     return chosen - logits.logsumexp(-1)  # (...)
 
@@ -49,13 +49,13 @@ def entropy(logits: Tensor) -> Tensor:
     logits   (..., V)
     returns  (...), in float32 or better
     """
-    log_probs = _at_least_float32(logits).log_softmax(-1)  # (..., V)
+    log_probs = at_least_float32(logits).log_softmax(-1)  # (..., V)
     return -(log_probs.exp() * log_probs).sum(-1)  # (...)
 
 
-def _at_least_float32(logits: Tensor) -> Tensor:
-    # A log-softmax in bfloat16 is wrong by 0.02 and more.
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def at_least_float32(values: Tensor) -> Tensor:
+    """Return values in float32 or better: a log-softmax in bfloat16 is wrong by 0.02 and more."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def log_probs_and_entropies(

@@ -203,18 +203,13 @@ class SequencePolicy:
             with self.precision():
                 return generate(model, prompts[part], uniforms, self.stop_tokens, budget, **options)
 
-        max_rows = self.max_rows(len(prompts), num_rollouts)
-        rollouts = in_waves(sample, len(prompts), num_rollouts, max_rows)
-        rollouts.tokenizer = self.tokenizer
-        return rollouts
-
-    def max_rows(self, num_prompts: int, num_rollouts: int) -> int:
-        """Return how many rollouts are sampled at once, if there is memory for them."""
+        groups = max(1, self.wave_rows // num_rollouts)
         # With a memory budget all rows start together: most end early and free their share.
         if self.kv_memory_gb:
-            return num_prompts * num_rollouts
-        groups = max(1, self.wave_rows // num_rollouts)
-        return groups * num_rollouts
+            groups = len(prompts)
+        rollouts = in_waves(sample, len(prompts), num_rollouts, groups * num_rollouts)
+        rollouts.tokenizer = self.tokenizer
+        return rollouts
 
     def demonstrate(self, examples: Sequence[Example]) -> Rollouts:
         """Return the reference answers of the examples as rollouts, N = 1.
@@ -356,19 +351,14 @@ class SequencePolicy:
         # Both terms have the policy gradient's divisor, so that beta and entropy_bonus mean the
         # same at any batch size.
         if self.beta:
-            kl = self.divergence(batch, log_probs, stats)  # (G, M, L)
+            with torch.no_grad():
+                reference, _ = self.forward(self.frozen, batch)
+            kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
+            stats.add("kl", kl)
             loss = loss + self.beta * stats.total(batch, kl) / divisor
         if self.entropy_bonus:
             loss = loss - self.entropy_bonus * stats.total(batch, entropies) / divisor
         return loss
-
-    def divergence(self, batch: MicroBatch, log_probs: Tensor, stats: UpdateStats) -> Tensor:
-        """Return the KL divergence from the reference per token (G, M, L), and note its sum."""
-        with torch.no_grad():
-            reference, _ = self.forward(self.frozen, batch)
-        kl = k3(log_probs, reference, batch.mask)
-        stats.add("kl", kl)
-        return kl
 
     def restore_buffers(self) -> None:
         """Undo the side effects of a skipped update's forward, of which this model has none."""

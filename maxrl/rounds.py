@@ -21,6 +21,7 @@ from torch import Tensor
 
 from maxrl.classifier import Draws
 from maxrl.config import Config
+from maxrl.losses import at_least_float32
 from maxrl.rollouts import Rollouts, joined
 from maxrl.tasks.base import Example, Examples
 
@@ -58,7 +59,7 @@ def way_of_sampling(
 
     def at_once(examples: Examples, step: int) -> Sampled:
         rollouts = rollout(examples, cfg.rollouts[0], step=step, indices=indices)
-        return one_round(rollouts, numbers(judge(examples, rollouts)))
+        return one_round(rollouts, at_least_float32(judge(examples, rollouts)))
 
     def several(examples: Sequence[Example], step: int) -> Sampled:
         return in_rounds(cfg.rollouts, rollout, judge, examples, step, indices)
@@ -100,7 +101,8 @@ def in_rounds(
         # Rounds continue each prompt's stream of noise: together they draw the same rollouts as a
         # single group of sum(sizes) would.
         rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
-        verdicts = numbers(judge(some, rollouts))  # (waiting, size)
+        # In a dtype that has NaN.
+        verdicts = at_least_float32(judge(some, rollouts))  # (waiting, size)
         if drawn == 0:
             first = rollouts, verdicts
         drawn += size
@@ -114,11 +116,6 @@ def in_rounds(
             break
     rollouts = joined(ended, N=max(sizes))
     return Sampled(*first, rollouts, torch.cat(rewards), num_rollouts, num_rounds)
-
-
-def numbers(rewards: Tensor) -> Tensor:
-    """Rewards in a dtype that has NaN."""
-    return rewards.to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 def unsolved(rewards: Tensor) -> Tensor:

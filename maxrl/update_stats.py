@@ -44,8 +44,16 @@ class UpdateStats:
         self.add("tokens", batch.mask)
         if self.compares:
             self.compare(batch, log_probs)
-        if self.clips:
-            self.count_clipped(batch, log_probs, advantages)
+        if not self.clips:
+            return
+        # Clipping leaves tokens without a gradient, but stops only moves further in the advantage's
+        # direction.
+        old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
+        ratio = ((log_probs.detach() - old) * batch.mask).exp()
+        advantages = advantages[..., None] * batch.mask  # (G, M, L)
+        low, high = self.clip
+        self.add("low", (ratio < 1 - low) & (advantages < 0))
+        self.add("high", (ratio > 1 + high) & (advantages > 0))
 
     def compare(self, batch: MicroBatch, log_probs: Tensor) -> None:
         """Compare the sampler's log-probabilities with the training forward's (G, M, L)."""
@@ -53,16 +61,6 @@ class UpdateStats:
         difference = ((log_probs.detach() - sampled) * batch.mask).abs()
         self.add("difference", difference)
         self.largest = torch.maximum(self.largest, difference.max())
-
-    def count_clipped(self, batch: MicroBatch, log_probs: Tensor, advantages: Tensor) -> None:
-        """Count the tokens that clipping leaves without a gradient."""
-        old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
-        ratio = ((log_probs.detach() - old) * batch.mask).exp()
-        advantages = advantages[..., None] * batch.mask  # (G, M, L)
-        low, high = self.clip
-        # Clipping stops only moves further in the advantage's direction.
-        self.add("low", (ratio < 1 - low) & (advantages < 0))
-        self.add("high", (ratio > 1 + high) & (advantages > 0))
 
     def total(self, batch: MicroBatch, values: Tensor) -> Tensor:
         """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""

@@ -134,13 +134,11 @@ def parse(kind: type, text: str) -> object:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None
 
 
-def guess(text: str) -> bool | int | float | str:
+def guess(text: str) -> object:
     """Return a text as true or false, int or float if it looks like one."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
+    for kind in (bool, int, float):
+        with contextlib.suppress(argparse.ArgumentTypeError):
+            return parse(kind, text)
     return text
 
 

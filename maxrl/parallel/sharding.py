@@ -124,16 +124,12 @@ def unsharded(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def divided(tensor: Tensor) -> bool:
-    """Whether it is a DTensor; the class is not named because that would import it."""
-    return hasattr(tensor, "full_tensor")
-
-
 def placed_like(parameter: Any, full: Tensor) -> Tensor:
     """Return a full tensor on the parameter's device, in its format, or divided as it is."""
     if full.shape != parameter.shape:
         raise ValueError(f"a state has the shape {[*full.shape]}, not {[*parameter.shape]}")
-    if divided(parameter):
+    # A DTensor, whose class is not named because that would import it.
+    if hasattr(parameter, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor
 
         return distribute_tensor(full, parameter.device_mesh, parameter.placements)

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from maxrl.losses import at_least_float32
+
 BLOCK = 128  # tokens that are added up before one of them is drawn, if there are more
 BELOW_1 = 1 - 2**-52
 MOST_PROBABLE = 1024  # tokens among which top-p looks first
@@ -24,7 +26,7 @@ def distribution(
 
     In float32 or better.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     if temperature == 0:
         nothing = torch.full_like(logits, -torch.inf)
         best = logits.argmax(-1, keepdim=True)

@@ -162,11 +162,6 @@ def decode_step(model: Transformer, state: State, **sampling) -> None:
     state.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
-def is_stop(tokens: Tensor, stop: Tensor) -> Tensor:
-    """Return which tokens (...) are among the stop tokens (n,): (...) bool."""
-    return (tokens.unsqueeze(-1) == stop).any(-1)
-
-
 def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
     """Update state.alive; return the number of alive rows of each group (G,), on the host.
 
@@ -175,7 +170,7 @@ def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
     """
     newest = state.tokens[:, position - CHECK_EVERY : position]
     newest = newest[state.row_ids]  # (G, M, CHECK_EVERY)
-    state.alive &= ~is_stop(newest, stop).any(-1)
+    state.alive &= ~torch.isin(newest, stop).any(-1)
     return state.alive.sum(1).cpu()
 
 
@@ -207,7 +202,7 @@ def finish(state: State, stop: Tensor, prompts: list[Tensor]) -> Rollouts:
     tokens = state.tokens  # (P N, max_tokens)
     limit = tokens.shape[1]
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
-    stops = is_stop(tokens, stop)
+    stops = torch.isin(tokens, stop)
     finished = stops.any(1)
     # The stop token is part of the response.
     lengths = torch.where(finished, stops.int().argmax(1) + 1, limit)

@@ -230,20 +230,17 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
 class BoxedAnswers(Task):
     """Tasks whose `rows` {"problem", "answer", maybe "solution"} are answered within a box.
 
-    `verdict` is "boxed", judge() on the last box, or "published", that of the paper's code on the
-    whole response.
+    judge(responses, answers) returns the verdict on the last box of each response.
     """
 
-    verdict: str
-
-    def judge(self, responses: list[str], answers: list[str]) -> list[float]:
-        """Return the verdict on the last box of each response."""
-        raise NotImplementedError
+    judge: Callable[[list[str], list[str]], list[float]]
 
     def read(self, name: str | Path, split: str, verdict: str):
-        if verdict not in ("boxed", "published"):
+        """Read the rows; verdict is "boxed" or "published", the paper's code on whole responses."""
+        if verdict == "published":
+            self.judge = verifiers.verify_published_batch
+        elif verdict != "boxed":
             raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
-        self.verdict = verdict
         self.rows, self.digest = read_rows(
             str(name), split, {"problem": (str, list), "answer": (str,)}
         )
@@ -269,8 +266,7 @@ class BoxedAnswers(Task):
         return self.verify_all([response], [example])[0]
 
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
-        judge = verifiers.verify_published_batch if self.verdict == "published" else self.judge
-        return judge(responses, [example.columns["answer"] for example in examples])
+        return self.judge(responses, [example.columns["answer"] for example in examples])
 
     def final(self, response: str) -> str | None:
         r"""Return what a majority vote counts.

@@ -65,8 +65,7 @@ class Math(BoxedAnswers):
         row = self.rows[index]
         return Example(self.asked(row, f"\n{REQUEST}", self.system), self.demonstration(row), row)
 
-    def judge(self, responses: list[str], answers: list[str]) -> list[float]:
-        return verify_math_batch(responses, answers)
+    judge = staticmethod(verify_math_batch)
 
     def normal(self, response: str) -> str | None:
         r"""The text of the last box but for blanks, \left and \right, and the size of fractions.

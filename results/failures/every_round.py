@@ -23,9 +23,10 @@ from torch import Tensor
 import train
 from maxrl import rounds
 from maxrl.advantages import ADVANTAGES
+from maxrl.losses import at_least_float32
 from maxrl.registry import estimator
 from maxrl.rollouts import Rollouts, joined
-from maxrl.rounds import Sampled, in_rounds, numbers, unsolved
+from maxrl.rounds import Sampled, in_rounds, unsolved
 
 
 @estimator(takes="binary", group=True, rounds=True, registry={})
@@ -57,7 +58,7 @@ def every_round(sizes, rollout: Callable, judge: Callable[..., Tensor], *where) 
     last = []
 
     def judged(examples, rollouts) -> Tensor:
-        verdicts = numbers(judge(examples, rollouts))
+        verdicts = at_least_float32(judge(examples, rollouts))
         parts.append(rollouts)
         no_more = len(parts) == len(sizes)
         last.append(~unsolved(verdicts) | no_more)

@@ -93,7 +93,6 @@ math | \boxed{$.$} | None
 def test_final_answers(row):
     name, response, answer = row.split(" | ")
     task = TASKS[name].__new__(TASKS[name])
-    task.verdict = "boxed"
     assert str(task.final(response)) == answer
 
 

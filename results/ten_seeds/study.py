@@ -95,6 +95,22 @@ for base in BASES:
 # 3: is it the batch? Four times the prompts, from the weak bases of four seeds.
 LARGE = [(f"{arm}-64", ARMS[arm].replace("16", "64", 1)) for arm in ("maxrl", "grpo")]
 RUNS["batch"] = warm_ups("weak", range(10, 14)) | rl("weak", LARGE, ["1e-4"], range(10, 14))
+# 4: one change at a time of GRPO, 300 steps at a constant rate.
+CHANGES = {
+    "lr3e-5": "--lr 3e-5",
+    "not-clipped": "--lr 1e-4 --max-grad-norm 1e9",
+    "clipped": "--lr 1e-4 --max-grad-norm .1",
+    "sequence": "--lr 1e-4 --aggregation sequence",
+    "betas": "--lr 1e-4 --betas .9,.95",
+    "entropy": "--lr 1e-4 --entropy-bonus .003",
+}
+WORDS = (
+    f"train.py maze9_laptop {DATA} --steps 300 --schedule constant --eval-every 100 "
+    f"--init runs/ten_seeds/weak/seed{{seed}}/base --seed {{seed}} {ARMS['grpo']} {{change[1]}}"
+)
+RUNS["why"] = warm_ups("weak", (10, 13)) | product(
+    "weak/why/seed{seed}/{change[0]}", WORDS, seed=(10, 13), change=CHANGES.items()
+)
 
 
 def tested_models(base: str, number: int, how: str) -> list[str]:

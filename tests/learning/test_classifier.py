@@ -8,13 +8,11 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.classifier import ClassifierPolicy, Draws, noise
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.tasks.images import ImageBatch, Images
-from tests.helpers import tiny
 from tests.helpers.outcomes import any_options
 from tests.helpers.tensors import F64, close, seeded
 
@@ -84,54 +82,6 @@ def test_expected_logit_gradient_is_weight_times_grad_p(name, N, image, label):
     policy.backward(rollouts, advantages * probability[:, None] * len(drawn))
     # A loss goes down.
     close(-model.logits.grad, grad_p * weight(name, pi[label].item(), rollouts=N, **options))
-
-
-def test_supervised_is_cross_entropy():
-    examples = batch(7)
-    model = Plain()
-    policy = ClassifierPolicy(model, "abcde")
-    advantages = ADVANTAGES["supervised"](torch.ones(7, 1))
-    stats = policy.backward(policy.demonstrate(examples), advantages)
-    ours = tiny.grads(model)
-    model.zero_grad()
-    loss = F.cross_entropy(model(examples.images), examples.labels)
-    loss.backward()
-    assert tiny.distance(ours, tiny.grads(model)) < 1e-12
-    assert stats["loss"] == pytest.approx(loss.item())
-    assert stats["images"] == 7
-
-
-def expected_gradient(model, examples, coefficients):
-    """Gradient of -mean_i w_i p_i with the weights w_i held fixed: an estimator's expectation over
-    draws.
-    """
-    p = model(examples.images).softmax(1).gather(1, examples.labels[:, None])[:, 0]
-    model.zero_grad()
-    (-(coefficients(p.detach()) * p).mean()).backward()
-    return tiny.grads(model)
-
-
-def test_maxrl_becomes_cross_entropy():
-    """The gradient of a whole network over images of many pass rates: direction and length against
-    cross-entropy's.
-    """
-    model = Plain()
-    with torch.no_grad():  # pass rates from 4e-4 to .99, as in the middle of training
-        model[-1].weight *= 12
-    exact = expected_gradient(model, batch(40), lambda p: 1 / p)
-
-    def against_exact(name, **options):
-        g = expected_gradient(model, batch(40), lambda p: weight(name, p, **options))
-        return F.cosine_similarity(g, exact, dim=0).item(), (g.norm() / exact.norm()).item()
-
-    assert against_exact("maxrl", order=10**7) == pytest.approx((1, 1), abs=1e-3)
-    few, some, many = (against_exact("maxrl", rollouts=N) for N in (16, 128, 1024))
-    assert few < some < many < (1, 1)
-    grpo = against_exact("grpo", rollouts=1024, ddof=0)[0]
-    reinforce = against_exact("reinforce_mean", rollouts=1024)
-    assert many[0] > 0.9 > grpo > reinforce[0]
-    fewer = against_exact("reinforce_mean", rollouts=128)
-    assert reinforce == pytest.approx(fewer, rel=0.02), "rollouts do not help it"
 
 
 # ------------------------------------------------- draws

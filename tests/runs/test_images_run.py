@@ -50,8 +50,8 @@ def test_cross_entropy_equals_a_plain_loop(recipe, shell, set_of_glyphs):
 
 
 def test_two_objectives_through_the_front_doors(recipe, shell):
-    """The same initial weights and the same images for both; for what they learn see
-    test_maxrl_becomes_cross_entropy.
+    """The same initial weights and the same images for both; for their limit see
+    test_the_limit_of_many_rollouts.
     """
     for name in ("supervised", "maxrl"):
         passed(shell("train.py", "glyphs", "--estimator", name, "--steps", 2, "--out", name))

@@ -12,13 +12,11 @@ import torch.nn.functional as F
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
 from maxrl.losses import k3
-from maxrl.rollouts import joined
 from maxrl.rounds import way_of_sampling
-from maxrl.tasks import Example
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.outcomes import PASS_RATES, binomial, every_count
-from tests.helpers.tensors import F64, close, normal
+from tests.helpers.tensors import F64, close
 
 EXACT = ("maxrl_success", "maxrl_rare")
 LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
@@ -182,15 +180,6 @@ def test_one_number_is_no_round():
     assert result.rewards is result.first_rewards
 
 
-def test_demonstrations_are_one_round_of_right_rollouts():
-    examples = [Example("UP", f"{'LEFT ' * n}DONE") for n in range(3)]
-    cfg = Config(estimator="supervised", rollouts=(1,))
-    sample = way_of_sampling(cfg, tiny.policy().demonstrate, None, range(3))
-    result = sample(examples, 0)
-    assert result.rollouts.lengths.tolist() == [[1], [2], [3]]
-    assert result.rewards.tolist() == [[1], [1], [1]]
-
-
 def test_a_prompt_without_a_verdict_is_not_sampled_again():
     judge = Judge(lambda right: right * torch.nan)
     result = sampled(tiny.policy(), judge, (2, 2, 2))
@@ -236,12 +225,3 @@ def test_every_prompt_counts_once(aggregation, beta, bonus):
     policy.model.zero_grad()
     (loss / divisor).backward()
     assert tiny.distance(gradient, tiny.grads(policy.model)) < 1e-12
-
-
-def test_groups_of_one_size_have_todays_loss_to_the_bit():
-    policy = tiny.policy(tiny.model(torch.float32), micro_batch_tokens=50)
-    rollouts = tiny.rollouts(dtype=torch.float32)
-    advantages = normal(4, 4).float()
-    gradient = tiny.gradient(policy, rollouts, advantages)
-    assert (rollouts.group_scale() == 1).all()
-    assert torch.equal(gradient, tiny.gradient(policy, joined([rollouts], N=4), advantages))

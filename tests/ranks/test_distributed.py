@@ -98,21 +98,6 @@ def test_gradient_equals_the_single_process(ranks, alone, kind, setting, case):
         assert float((short - clipped).norm()) <= 1e-12
 
 
-@pytest.mark.parametrize("budget", [1, 30, 10**6])
-def test_the_order_of_groups_and_rows_changes_nothing(budget):
-    generator = torch.Generator().manual_seed(7)
-    groups = torch.randperm(worker.P, generator=generator)
-    rows = torch.randperm(worker.N, generator=generator)
-    ours = worker.policy("tied", False, micro_batch_tokens=budget)
-    advantages = worker.advantages("mixed")
-    expected = tiny.gradient(ours, worker.stored(list(range(worker.P))), advantages)
-    rollouts = worker.stored(groups.tolist())
-    for name in ("tokens", "lengths", "log_probs"):
-        setattr(rollouts, name, getattr(rollouts, name)[:, rows])
-    found = tiny.gradient(ours, rollouts, advantages[groups][:, rows])
-    assert tiny.distance(found, expected) < 1e-12
-
-
 def test_old_log_probs_are_the_single_process(ranks, alone):
     for case in TWO:
         expected = alone["second update"][case, "record"]

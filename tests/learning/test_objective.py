@@ -275,21 +275,6 @@ def test_estimators_with_options_of_their_own(run, options):
     assert len(run("own", f"--estimator {options}")) == 3
 
 
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        ("--minibatches 3", ["--minibatches 3 must divide the 8 prompts"]),
-        ("--clip 0,0.2", ["--clip 0.0 must be above 0"]),
-        ("--clip 1.5,0.2", ["--clip takes two numbers", "1.5,0.2"]),
-        ("--estimator supervised --passes 2", ["supervised takes no --minibatches"]),
-        ("--estimator pkpo", ["pkpo needs k"]),
-        ("--estimator pkpo --estimator.k 9", ["k=9", "N = 8"]),
-    ],
-)
-def test_refusals(dice, shell, options, said):
-    refused(shell("train.py", *words(dice), "--out", "no", *options.split()), *said)
-
-
 @pytest.mark.parametrize("options", ["", "--minibatches 2 --passes 2"])
 def test_the_sampler_is_compared_also_with_several_updates(run, options, monkeypatch):
     """The first pass's log-probs are those of one update: the same difference to the sampler's,

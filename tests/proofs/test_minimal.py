@@ -83,12 +83,6 @@ def test_the_seed_decides_what_is_printed(monkeypatch, capsys):
     assert said[1] != said[2]
 
 
-def test_another_method_is_refused(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        minimal.main(["ppo"])
-    assert "ppo" in capsys.readouterr().err
-
-
 def test_one_file(capsys):
     """At most 90 lines, which run wherever they are copied to and train nothing when imported."""
     text = Path(minimal.__file__).read_text()

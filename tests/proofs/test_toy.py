@@ -79,24 +79,9 @@ def test_the_users_own_estimator(capsys, monkeypatch, in_a_directory_of_its_own)
         assert len(sampled.get_ydata()) > 1
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        ("--estimator maxlr", "no estimator is called 'maxlr'"),
-        ("--estimator supervised", "supervised has no weight"),
-        ("--rollouts 3", "order=4"),
-        ("--rollouts -1", "--rollouts -1"),
-        ("--prompts 0", "--prompts 0"),
-        ("--prompts 10000000", "--prompts 10000000"),
-        ("--steps -3", "--steps -3"),
-        ("--lr nan", "--lr nan"),
-        ("--lr inf", "--lr inf"),
-        ("--out .", "toy.png exists"),
-    ],
-)
-def test_refusals(words, said, in_a_directory_of_its_own):
+def test_a_figure_is_not_overwritten(in_a_directory_of_its_own):
     pytest.importorskip("matplotlib")
     Path("toy.png").write_text("mine")
-    with pytest.raises(UsageError, match=said):
-        toy.main(words.split())
+    with pytest.raises(UsageError, match="toy.png exists"):
+        toy.main(["--out", "."])
     assert Path("toy.png").read_text() == "mine"

@@ -37,6 +37,9 @@ train.py tiny --lr -1 | --lr -1.0 must not be negative
 train.py tiny --lr nan | --lr nan must be finite
 train.py tiny --lr inf | --lr inf must be finite
 train.py tiny --clip nan,0.2 | --clip cannot be (nan, 0.2)
+train.py tiny --clip 0,0.2 | --clip 0.0 must be above 0
+train.py tiny --clip 1.5,0.2 | --clip takes two numbers | 1.5,0.2
+train.py tiny --minibatches 3 | --minibatches 3 must divide the 16 prompts
 train.py tiny --temperature 0.9 | --temperature is not an option
 train.py tiny --top-p=0.95 | --top-p is not an option
 train.py tiny --top-k 5 | --top-k is not an option
@@ -61,6 +64,9 @@ train.py tiny --estimator maxrl_order --estimator.order 99 | order=99 | order <=
 train.py tiny --estimator maxrl_order | maxrl_order needs order
 train.py tiny --estimator grpo --rollouts 1 | grpo | at least 2 rollouts
 train.py tiny --estimator maxrI | no estimator is called 'maxrI' | maxrl
+train.py tiny --estimator pkpo | pkpo needs k
+train.py tiny --estimator pkpo --estimator.k 99 | k=99 | N = 16
+train.py tiny --estimator supervised --rollouts 1 --passes 2 | supervised takes no --minibatches
 train.py tiny --estimator rloo --estimator.order 3 | rloo takes no option 'order'
 train.py tiny --estimator supervised --rollouts 4 | use --rollouts 1
 train.py tiny --estimator maxrl --rollouts 1,1,2 | maxrl_success or maxrl_rare
@@ -91,7 +97,7 @@ train.py glyphs --micro-batch-tokens 100 | --micro-batch-tokens 100 | a classifi
 train.py glyphs --max-response 10 | --max-response 10 | a classifier
 train.py glyphs --zero-reward-at-limit true | --zero-reward-at-limit
 train.py glyphs --eval-every 5 --eval-samples 4 | --eval-samples 4 | exact
-train.py glyphs --task.directory nowhere | nowhere | python -m data.
+train.py glyphs --task.directory glyphs/no | python -m data.glyphs.prepare | glyphs/no
 train.py glyphs --task.size 0 | at least 1
 train.py glyphs --optimizer lion | --optimizer lion | adamw, sgd
 train.py glyphs --workers -1 | --workers -1
@@ -130,6 +136,16 @@ maxrl/plots.py --weights maxrl_order --out w.png | maxrl_order: maxrl_order need
 maxrl/plots.py --weights rloo --rollouts 1 --out w.png | at least 2 rollouts
 maxrl/plots.py --weights maxrl --rollouts -2 --out w.png | --rollouts -2
 maxrl/plots.py --weights maxrl --rollouts 1000000 --out w.png | --rollouts 1000000
+maxrl/toy.py --estimator maxlr | no estimator is called 'maxlr'
+maxrl/toy.py --estimator supervised | supervised has no weight
+maxrl/toy.py --rollouts 3 | order=4
+maxrl/toy.py --rollouts -1 | --rollouts -1
+maxrl/toy.py --prompts 0 | --prompts 0
+maxrl/toy.py --prompts 10000000 | --prompts 10000000
+maxrl/toy.py --steps -3 | --steps -3
+maxrl/toy.py --lr nan | --lr nan
+maxrl/toy.py --lr inf | --lr inf
+maxrl/minimal.py ppo | ppo
 maxrl/report.py nowhere | nowhere is no run directory
 """
 ROWS = [line.split(" | ") for line in TABLE.strip().splitlines()]

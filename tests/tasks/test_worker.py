@@ -88,7 +88,7 @@ ANSWERED = {
 def test_answered(what, pool, monkeypatch):
     """A request whose process dies is repeated once, and a process that stands still counts as
     dead."""
-    monkeypatch.setattr(sandbox, "WAIT", 5.0 if what == "stopped once" else 60.0)
+    monkeypatch.setattr(sandbox, "WAIT", 2.0 if what == "stopped once" else 60.0)
     pool = pool()
     assert pool.ask(0.2 if what == "wait" else 20.0, what, 1) == [what, 1]
     assert pool.faults == ANSWERED[what]
@@ -109,7 +109,7 @@ UNANSWERED = {
 def test_unanswered(what, pool, monkeypatch):
     """The next request gets its own answer, not one that was owed before."""
     error, said, faults = UNANSWERED[what]
-    monkeypatch.setattr(sandbox, "WAIT", 5.0 if what == "half" else 60.0)
+    monkeypatch.setattr(sandbox, "WAIT", 2.0 if what == "half" else 60.0)
     pool = pool()
     with pytest.raises(error, match=said):
         pool.ask(0.2, what)
@@ -120,7 +120,7 @@ def test_unanswered(what, pool, monkeypatch):
 def test_a_worker_that_is_stopped_or_killed_while_idle(pool, monkeypatch):
     """A request of 500,000 characters is more than a socket holds: sending it does not wait for
     ever either."""
-    monkeypatch.setattr(sandbox, "WAIT", 5.0)
+    monkeypatch.setattr(sandbox, "WAIT", 2.0)
     pool = pool()
     for number in (signal.SIGSTOP, signal.SIGKILL):
         pool.ask(20.0, "first")

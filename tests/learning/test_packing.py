@@ -9,7 +9,6 @@ from maxrl.advantages import ADVANTAGES
 from maxrl.losses import normaliser, policy_gradient_loss
 from maxrl.models.lora import add_lora
 from maxrl.packing import LAUNCH, cuts, middle, rectangles
-from maxrl.recipes import RECIPES
 from tests.helpers import tiny
 from tests.helpers.outcomes import any_options, every_count
 from tests.helpers.tensors import close
@@ -73,66 +72,33 @@ def test_of_equally_cheap_cuts_the_middle_one(true, index):
 
 
 @pytest.mark.parametrize(
-    "prompt, mean, spread, cap", [(310, 45, 0.5, 180), (94, 14, 0.3, 48), (100, 200, 0.6, 1024)]
+    "prompt, mean, spread, cap, budget",
+    [
+        (310, 45, 0.5, 180, 32768),
+        (94, 14, 0.3, 48, 32768),
+        (100, 200, 0.6, 1024, 32768),
+        (150, 1400, 0.6, 4096, 8192),
+    ],
 )
-def test_the_cut_follows_the_counts(prompt, mean, spread, cap):
-    """64 groups with one row to run, 32 of them beside 32 with twenty: none is padded to twenty."""
+def test_the_cut_follows_the_counts(prompt, mean, spread, cap, budget):
+    """64 groups with one row to run, 32 of them beside 32 with twenty: none is padded to twenty.
+    Those with twenty take at most 1.5 times the tokens that they need, in few forwards."""
     rng = np.random.default_rng(0)
     rows = -np.sort(-lognormal(rng, (64, 64), mean, spread, cap), 1)
 
-    def lengths_of(counts):
-        return rows[: len(counts)] * (np.arange(64) < np.array(counts)[:, None])
-
     def computed(counts):
-        lengths = lengths_of(counts)
+        lengths = rows[: len(counts)] * (np.arange(64) < np.array(counts)[:, None])
         prompts = np.full(len(counts), prompt)
-        cut = rectangles(prompts, lengths, 32768)
-        return sum(size(prompts, lengths, *rectangle) for rectangle in cut)
+        cut = list(rectangles(prompts, lengths, budget))
+        tokens = sum(size(prompts, lengths, *rectangle) for rectangle in cut)
+        return tokens, tokens / (prompts.sum() + lengths.sum()), len(cut)
 
-    single = computed([1] * 64)
-    assert single <= 1.3 * (64 * prompt + lengths_of([1] * 64).sum())
-    assert computed([20] * 32 + [1] * 32) <= 1.1 * (computed([20] * 32) + single / 2)
-
-
-# Prompts of a rank, tokens of a prompt and their spread, mean, cv and cap of the responses.
-LENGTHS = {
-    "maze17": (32, 310, 0, 45, 0.5, 180),
-    "maze17_sft": (32, 310, 0, 31, 0.2, 180),
-    "maze9_laptop": (16, 94, 0, 14, 0.3, 48),
-    "maze9_laptop_sft": (32, 94, 0, 14, 0.3, 48),
-    "gsm8k_smollm2": (32, 100, 30, 200, 0.6, 2048),
-    "gsm8k_smollm2_135m": (8, 100, 30, 100, 0.5, 192),
-    "gsm8k_smollm2_135m_sft": (32, 100, 30, 100, 0.5, 192),
-    "gsm8k_laptop": (32, 40, 8, 25, 0.4, 48),
-    "gsm8k_laptop_sft": (64, 40, 8, 25, 0.4, 48),
-    "polaris_qwen3_1_7b": (8, 150, 60, 1400, 0.6, 4096),
-    "polaris_qwen3_4b": (8, 150, 60, 2300, 0.6, 4096),
-    "prompts": (32, 200, 100, 300, 0.6, 1024),
-}
-
-
-@pytest.mark.parametrize("name", LENGTHS)
-def test_a_recipe_pads_little(name):
-    """Padded tokens of a step over the needed ones, each prompt once, on lognormal lengths."""
-    prompts_of_a_rank, prompt, spread, *distribution = LENGTHS[name]
-    cfg = RECIPES[name]()
-    rng = np.random.default_rng(0)
-    shape = prompts_of_a_rank, max(cfg.rollouts)
-    computed = needed = forwards = 0
-    for _ in range(5):
-        lengths = -np.sort(-lognormal(rng, shape, *distribution), 1)
-        prompts = np.clip(prompt + spread * rng.standard_normal(len(lengths)), 1, None).astype(int)
-        needed += prompts.sum() + lengths.sum()
-        for rectangle in rectangles(prompts, lengths, cfg.micro_batch_tokens):
-            computed += size(prompts, lengths, *rectangle)
-            forwards += 1
-    assert computed <= 1.5 * needed
-    assert forwards <= 3 * computed / cfg.micro_batch_tokens + 5 * 8
-
-
-def test_every_language_model_recipe_is_simulated():
-    simulated = {*LENGTHS, "tiny", "tiny_sft"}
-    assert simulated == {name for name, recipe in RECIPES.items() if recipe().task != "images"}
+    single, share, _ = computed([1] * 64)
+    assert share <= 1.3
+    twenty, share, forwards = computed([20] * 32)
+    assert share <= 1.5
+    assert forwards <= 3 * twenty / budget + 8
+    assert computed([20] * 32 + [1] * 32)[0] <= 1.1 * (twenty + single / 2)
 
 
 # A group with one success, one with most, one with half of them, one without any.

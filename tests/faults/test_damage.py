@@ -167,18 +167,18 @@ def test_a_wrong_state_is_refused(spoil, given, shell, recorded):
 def test_the_run_resumes_from_the_checkpoint_before(recorded, shell):
     """Whatever file of the newest one is damaged, the run says so and ends with the same bits."""
     rng = random.Random(1)
-    for file in sorted((recorded.path / "step-000005").iterdir()):
+    for name in ("model.safetensors", "optimizer.safetensors", "checksums.json"):
         shutil.copytree(recorded.path, "run")
-        bad = Path("run/step-000005", file.name)
+        bad = Path("run/step-000005", name)
         what, left = rng.choice([*damages(bad.read_bytes(), rng, flips=20)])
         bad.write_bytes(left)
         # It was damaged before, too.
         Path("run/step-000005.damaged/old").mkdir(parents=True)
         said = passed(shell(*recorded.command))
-        assert "resuming from step-000004" in said, (file, what)
+        assert "resuming from step-000004" in said, (name, what)
         # Damaged checksums may name any file.
-        assert file.name in said or file.name == "checksums.json"
+        assert name in said or name == "checksums.json"
         shutil.rmtree("run/step-000005.damaged")
-        assert unsound(Path("run")) == [], (file, what)
+        assert unsound(Path("run")) == [], (name, what)
         same_runs("run", recorded.path)
         shutil.rmtree("run")

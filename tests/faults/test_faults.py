@@ -25,7 +25,6 @@ from maxrl.tasks import Task
 from tests import ROOT
 from tests.helpers.runs import at_call, metrics, passed, refused, same_runs
 from tests.helpers.started import ended, free_port, start, torchrun, until
-from tests.helpers.tables import put
 
 
 @pytest.fixture(autouse=True)
@@ -214,16 +213,6 @@ def test_a_log_on_a_full_disk_ends_nothing(run, shell, monkeypatch):
 def test_what_a_full_disk_is(error, full):
     """By number, or by the text of safetensors; another error keeps its traceback."""
     assert cli.disk_full(error) == full
-
-
-def test_a_prompt_that_does_not_fit_ends_the_run_in_a_sentence(run, shell):
-    """Before any work."""
-    rows = [{"prompt": "UP " * n + "UP", "answer": "DONE"} for n in (1, 2, 3, 120)]
-    put(Path("mine.jsonl"), rows)
-    Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
-    own = ("--task", "prompts", "--task.train", "mine.jsonl", "--reward", "rewards.py:one")
-    refused(shell(*run, *own, "--out", "run"), "a prompt of 121 tokens and a response of up to 20")
-    assert not Path("run").exists()
 
 
 @pytest.mark.parametrize(

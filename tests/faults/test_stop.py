@@ -1,15 +1,8 @@
 """How a run ends: at its pass rate, at its last step, or before it begins."""
 
-import json
-import shutil
 from pathlib import Path
 
-import pytest
-from safetensors.torch import load_file, save_file
-
-from maxrl import checkpoint
-from maxrl.io.files import read_json
-from tests.helpers.runs import metrics, passed, refused
+from tests.helpers.runs import metrics, passed
 
 EVALUATED = "--eval-k 1,4 --eval-samples 4 --eval-prompts 8 --out run --eval-every"
 
@@ -37,28 +30,3 @@ def test_a_pass_rate_that_was_not_reached(shell):
     assert "did not reach --stop-at-pass 0.999" in said
     passed(shell(*run, "--steps", 12, "--resume", "yes"))
     assert len(metrics("run")) == 12
-
-
-@pytest.mark.parametrize(
-    "name, words", [("run/metrics.jsonl", "already holds a run"), ("run", "File exists")]
-)
-def test_what_is_there_is_not_overwritten(shell, name, words):
-    """Metrics of another run, and a file in place of the directory."""
-    file = Path(name)
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("mine\n")
-    refused(shell("train.py", "tiny_sft", "--steps", 1, "--out", "run"), words)
-    assert file.read_text() == "mine\n"
-
-
-def test_foreign_weights(warm, shell):
-    """A model with fewer words than the tokenizer."""
-    small = shutil.copytree(checkpoint.find(warm), Path("small"))
-    (small / "checksums.json").unlink()
-    config = read_json(small / "config.json")
-    (small / "config.json").write_text(json.dumps(config | {"vocab_size": 20}))
-    weights = load_file(small / "model.safetensors")
-    weights["model.embed_tokens.weight"] = weights["model.embed_tokens.weight"][:20].contiguous()
-    save_file(weights, small / "model.safetensors")
-    words = "the tokenizer has ids up to 31, the model's vocab_size is 20"
-    refused(shell("train.py", "tiny", "--out", "run", "--init", "small"), words)

@@ -127,6 +127,7 @@ def test_transformers_reads_what_was_read_and_saved(case, directory, tmp_path):
     model, tokenizer, stop = checkpoint.load_model(directory(case))
     checkpoint.save(tmp_path / "a", model, tokenizer, stop)
     again = checkpoint.load_model(tmp_path / "a")[0]
+    assert again.config == model.config
     close(again.state_dict(), model.state_dict(), 0)
     tokens = torch.stack(tiny.prompts((100,)))
     close(logits(again, tokens), read_by_transformers(tmp_path / "a")(tokens).logits, 1e-4)

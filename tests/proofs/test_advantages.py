@@ -142,13 +142,7 @@ def test_large_groups_in_float32():
 
 
 # ------------------------------------------------- weights
-def test_limits():
-    p = torch.tensor([0.01, 0.5, 1.0], dtype=F64)
-    for name in ("reinforce", "reinforce_mean", "rloo", "dr_grpo"):
-        assert weight(name, p).tolist() == [1, 1, 1]
-    for name in ("maxrl", "maxrl_success", "maxrl_centered"):
-        assert weight(name, p).tolist() == [100, 2, 1]
-        close(weight(name, p, order=16), order_sum(p, 16))
+def test_numbers_and_lists():
     assert isinstance(weight("maxrl", 0.5), float)
     assert weight("maxrl", [0.5, 1]).tolist() == [2, 1]
 
@@ -160,6 +154,7 @@ def test_limits():
         ("maxrl", 1e-300, {}, 1e300),
         ("maxrl", 0, {}, math.inf),
         ("maxrl", 1, {"order": 1000}, 1),
+        ("maxrl", 1, {}, 1),
         # With endless rollouts GRPO weighs 1/sqrt(p(1-p)), from which 16 are far.
         ("grpo", 0.01, {}, 10.0504),
         ("grpo", 1, {}, math.inf),

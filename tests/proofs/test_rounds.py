@@ -5,6 +5,7 @@ together, by enumeration.
 import itertools
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from maxrl.advantages import ADVANTAGES, _c, weight
 from maxrl.config import Config
 from maxrl.losses import k3
+from maxrl.rollouts import joined
 from maxrl.rounds import way_of_sampling
 from tests import ROOT
 from tests.helpers import tiny
@@ -134,6 +136,15 @@ def sampled(policy, judge, sizes):
     cfg = Config(estimator="maxrl_rare", rollouts=sizes)
     sample = way_of_sampling(cfg, policy.rollout, judge.rewards, range(1, 21, 2))
     return sample(PROMPTS, 3)
+
+
+def test_joined_rollouts_keep_their_responses():
+    """Also where a part has shorter ones, and fewer of them, than the others."""
+    parts = [tiny.rollouts((3,), N=2, L=2), tiny.rollouts((4, 1), N=3, L=5)]
+    whole = joined(parts, N=3)
+    expected = [part.response(i, j) for part in parts for i, j in np.ndindex(*part.lengths.shape)]
+    found = [whole.response(i, j) for i, j in np.ndindex(*whole.lengths.shape)]
+    assert [response for response in found if response] == expected
 
 
 @pytest.mark.parametrize("wave_rows", [1, 7, 1000])

@@ -49,6 +49,7 @@ def runs(recipe, tmp_path_factory):
     options = "--steps 1 --lora-rank 3 --minibatches 2 --beta 0.1"
     lora = [*recipe, *options.split()]
     commands = [
+        [*recipe, "--steps", "4", "--out", str(out / "ddp")],
         [*recipe, "--steps", "2", "--out", str(out / "shard"), "--shard", "true"],
         [*recipe, "--steps", "4", "--out", str(out / "back"), "--shard", "true", "--resume"],
         [*lora, "--out", str(out / "adapter" / "ddp")],
@@ -58,9 +59,8 @@ def runs(recipe, tmp_path_factory):
         torchrun(ROOT / "tests/ranks/worker.py", out / "results", json.dumps(commands))
     )
     assert code == 0, said
-    code, said = ended(torchrun(ROOT / "train.py", *recipe, "--steps", 4, "--out", out / "ddp"))
-    assert code == 0, said
-    (out / "ddp.txt").write_text(said)
+    said_by_ddp = said.partition(str(out / "shard"))[0]
+    (out / "ddp.txt").write_text(said_by_ddp)
     return out
 
 

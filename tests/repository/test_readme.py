@@ -73,7 +73,6 @@ def test_the_models_are_those_of_the_code():
 # Runs that write, together, every metric.
 ONE_STEP = "tiny --prompts 4 --rollouts 4 --steps 1"
 RUNS = {
-    "rl": f"{ONE_STEP} --eval-every 1 --eval-prompts 4",
     "several": f"{ONE_STEP} --passes 2 --beta 0.1",
     "verifier": f"{ONE_STEP} --task gsm8k --task.directory words --task.verdict published",
     "rewards": "--reward rewards.py:half,rewards.py:correct --estimator rloo"
@@ -82,7 +81,7 @@ RUNS = {
 }
 
 
-def test_every_metric_is_defined(own, recipe, warm, shell, monkeypatch):  # noqa: F811
+def test_every_metric_is_defined(own, recipe, warm, recorded, shell, monkeypatch):  # noqa: F811
     """What runs of every kind write is what the table has, no more and no less. In a row of it the
     names after one with a slash share its first part."""
     pytest.importorskip("math_verify")
@@ -91,7 +90,7 @@ def test_every_metric_is_defined(own, recipe, warm, shell, monkeypatch):  # noqa
     Path("words").mkdir()
     Path("words/train.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 4)
     Path("words/info.json").write_text('{"test": "x"}')
-    written = set(metrics(warm)[0])
+    written = set(metrics(warm)[0]).union(*metrics(recorded.path))
     for name, options in RUNS.items():
         before = own if name == "rewards" else []
         init = ["--init", warm] if options.startswith("tiny") else []

@@ -9,6 +9,7 @@ from maxrl.advantages import weight
 from maxrl.rollouts import Rollouts
 from maxrl.rounds import in_rounds
 from results.failures.every_round import centered, every_round
+from tests.helpers import tiny
 from tests.helpers.tensors import F64
 
 LOGITS = torch.tensor([0.3, -1.2, 0.8], dtype=F64)
@@ -59,26 +60,17 @@ def test_the_order_is_that_of_all_rounds(sizes):
 
 
 def test_the_divisor_is_that_of_rounds():
-    """Three prompts have a success in the first round, in the second one and in none."""
-    verdicts = torch.tensor([[0, 1, 0, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=F64)
-
-    def rollout(examples, size, step, indices, earlier):
-        # A response's length is different for every prompt and place.
-        lengths = torch.arange(1, 1 + verdicts.numel()).view(verdicts.shape)
-        lengths = lengths[indices, earlier : earlier + size]
-        tokens = torch.zeros(*lengths.shape, int(lengths.max()), dtype=torch.long)
-        drawn = torch.full(lengths.shape, earlier)  # tells the judge which round it is
-        prompts = [torch.tensor([index]) for index in indices]
-        zeros = torch.zeros(tokens.shape)
-        return Rollouts(prompts, tokens, lengths, drawn, None, zeros, zeros)
+    """It counts the last round of each prompt, and no failed one before it."""
 
     def judge(examples, rollouts):
-        indices = [int(prompt) for prompt in rollouts.prompts]
-        start = int(rollouts.finished[0, 0])
-        return verdicts[indices, start : start + rollouts.lengths.shape[1]]
+        return (rollouts.tokens[..., 0] % 7 == 0).double()
 
-    where = [(2, 3), rollout, judge, [None] * 3, 0, [0, 1, 2]]
+    policy = tiny.policy(seed=5)
+    prompts = [tiny.Up("train")[i] for i in range(10)]
+    where = [(2, 4, 3), policy.rollout, judge, prompts, 3, range(10)]
     every = every_round(*where).rollouts
     last = in_rounds(*where).rollouts
-    assert len(every.lengths) == 5
-    assert every.counts(list(range(5))) == last.counts([0, 1, 2])
+    groups = len(every.lengths)
+    assert groups > len(last.lengths)
+    counts = last.counts(list(range(10)))
+    assert every.counts(list(range(groups))) == pytest.approx(counts)

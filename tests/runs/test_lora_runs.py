@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import peft
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 from maxrl import checkpoint
 from maxrl.io.files import read_json
 from maxrl.models import lora
-from tests.helpers.logits import TOKENS, close, logits
+from tests.helpers.logits import close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
 
 SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
@@ -45,9 +44,6 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
     assert all(tensor.any() for tensor in tensors.values())
     state = {name.rsplit(".", 1)[0] for name in load_file(found / "optimizer.safetensors")}
     assert state == {name.removeprefix(lora.PEFT_PREFIX) for name in tensors}
-    with torch.no_grad():
-        theirs = peft.AutoPeftModelForCausalLM.from_pretrained(found).eval()
-        close(logits(checkpoint.load_model("rl")[0]), theirs(TOKENS).logits)
     for command in ("eval.py rl --prompts 4 --samples 4 --k 1", "sample.py rl"):
         passed(shell(*command.split()))
 

@@ -136,12 +136,6 @@ def test_examples(folder, index):
     assert [[line[i : i + 2] == "##" for i in range(0, 18, 2)] for line in lines] == walls
 
 
-@pytest.mark.parametrize("size, place", [(7, "none"), (99, None)])
-def test_missing_sets(size, place):
-    with pytest.raises(FileNotFoundError, match=f"run python -m data.maze.prepare --size {size}$"):
-        Maze("test", size, place)
-
-
 def test_a_set_of_another_size(folder):
     with pytest.raises(ValueError, match="size 9"):
         Maze("test", 7, folder)

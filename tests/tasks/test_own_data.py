@@ -25,18 +25,6 @@ def train(own, shell):
     return run
 
 
-def test_train_on_ones_own_data(train):
-    """Training and evaluation in between, each with statistics of its own."""
-    reward = ("--reward", "rewards.py:correct")
-    said = train(*reward, *EVALUATED, "--eval-prompts", 8, "--out", "run")
-    assert "train: left out 1 of 25 prompts, longer than --max-prompt 80 tokens" in said
-    first, second = metrics("run")
-    assert first["rewards/groups_left_out"] == 0
-    assert "eval/pass@4" in second
-    for row in (first, second):
-        assert row["rewards/correct/mean"] == pytest.approx(row["reward"])
-
-
 @pytest.mark.parametrize("steps, warned", [(9, False), (10, True)])
 def test_a_run_without_a_success_says_so(train, steps, warned):
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
@@ -86,7 +74,9 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
     Path("rewards.py").write_text("def one(completions): return [1.0 for _ in completions]")
     reward = ("--reward", "rewards.py:one")
     ask = (*reward, "--init", dice, "--max-response", 3, *EVALUATED, "--eval-prompts", 6)
-    train(*ask, "--estimator", "rloo", "--out", "run", "--zero-reward-at-limit", "true")
+    words = ("--estimator", "rloo", "--out", "run", "--zero-reward-at-limit", "true")
+    left_out = "train: left out 1 of 25 prompts, longer than --max-prompt 80 tokens"
+    assert left_out in train(*ask, *words)
     row = metrics("run")[1]
     # DONE is what the vocabulary begins with.
     counts = (noise(0, 0, range(6), 4, 3) < 0.25).any(-1).sum(1)

@@ -133,8 +133,8 @@ def test_where_the_set_is_looked_for(folder, monkeypatch, tmp_path):
             Gsm8k("train", name)
 
 
-def test_from_scratch_to_samples(folder, shell, monkeypatch):
-    """The recipes on a smaller model: warm-up, MaxRL, eval.py and sample.py."""
+def test_from_scratch_to_reinforcement(folder, shell, monkeypatch):
+    """The recipes on a smaller model: warm-up and MaxRL."""
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
     own = {"task_options": {"directory": str(folder)}, "model": gsm8k_laptop_sft().model | sizes}
     monkeypatch.setitem(RECIPES, "small_sft", lambda: replace(gsm8k_laptop_sft(), **own))
@@ -153,11 +153,6 @@ def test_from_scratch_to_samples(folder, shell, monkeypatch):
     assert stop == [tokenizer.id("<eos>")]
     few = "--eval-every 2 --eval-prompts 2 --eval-samples 2 --eval-k 1,2 --steps 2 --prompts 2"
     said(f"train.py small --init sft {few} --rollouts 4 --out rl")
-    assert "rl minus each" in said("eval.py sft rl --prompts 4 --samples 4 --k 1,4")
-    shown = said("sample.py rl --prompts 1 --samples 4")
-    assert "of 4 rollouts are right" in shown
-    assert REQUEST in " ".join(shown.split())
-    assert re.search(r"read .+, answer \d+: (right|wrong)", shown), shown
 
 
 def test_transformers_reads_the_same_tokenizer(tokenizer, tmp_path):

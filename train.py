@@ -1,7 +1,8 @@
 """Train a recipe: `python train.py maze9_laptop`.
 On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
-The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts with rewards r_i of
+The loop in `train` is Algorithm 1 of the paper, with Appendix F's divisor unless a recipe has
+another one. Each prompt gets N rollouts with rewards r_i of
 0 or 1. The gradient is the sum of A_i grad log m(z_i) over all rollouts i, divided by a number that
 maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/advantages.py):
 
@@ -9,8 +10,8 @@ maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/adva
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.
 3. rloo             A_i = r_i - mean of the others. The same without this factor.
 4. grpo             A_i = (r_i - mean) / std. Prompts weigh about 1 / sqrt(p (1 - p)).
-5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p: this approximates
-                    the gradient of log p by the terms up to an order that grows with N.
+5. maxrl            A_i = (r_i - mean) / mean. A prompt weighs nearly 1 / p, at most N - 1: this
+                    approximates the gradient of log p by the terms up to order N - 1.
 """
 
 import math
@@ -144,7 +145,8 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
-    # the size of recent gradients. Clipping leaves the relative weights of prompts as they are.
+    # the size of recent gradients. Clipping leaves the relative weights of an update's prompts as
+    # they are.
     total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
     norm = float(sharding.unsharded(total))
 
@@ -152,7 +154,8 @@ def update(
     finite = math.isfinite(norm + stats["loss"])
     if not finite:
         policy.restore_buffers()
-    # Without any verdict the weights must stay, but weight decay and momentum would move them.
+    # If no rank has a verdict, this count is 0 and the weights must stay, but weight decay and
+    # momentum would move them.
     elif stats[policy.items]:
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.

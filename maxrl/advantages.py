@@ -42,7 +42,8 @@ group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it
 names an option that is an int from 1 to N, rounds=True admits rounds. Every estimator:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
-    raises   RewardError for a reward that the table does not allow;
+    raises   RewardError for a reward that the table does not allow. Under allow_missing=True NaN
+             stands for no reward, and gets 0 (registry.among_judged);
              ValueError or TypeError for a wrong shape or option, or for an N that it refuses
 """
 
@@ -141,7 +142,7 @@ def maxrl(rewards: Tensor) -> Tensor:
 
     Weight w_{N-1} for N >= 2.
     """
-    # One rollout has no group to compare with: its order is 1, which is REINFORCE.
+    # Algorithm 1 would give 0 to a single rollout. Here it is REINFORCE, of order 1.
     if rewards.shape[1] == 1:
         return rewards
     mean = _mean(rewards)  # (P, 1)

@@ -15,14 +15,15 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks. A prompt whose last round has n < N rollouts
-                  counts its tokens N / n times, as its advantages are (registry.among_judged)
+    tokens        response tokens over all ranks. If the last round of a prompt has n < N rollouts,
+                  where N is the largest round, its tokens count N / n times. registry.py scales
+                  its advantages likewise, so that prompts have equal weight
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, known before its first backward, since each micro-batch has a
     # backward of its own. A mean per micro-batch or per response would be another objective: it
     # changes the gradient's direction, not only its length. "token" depends on the sampled lengths,
-    # so that expectations are exact only up to this dependence (maxrl/README.md measures it).
+    # so the weights w(p) hold for it up to this dependence (maxrl/README.md measures it).
     divisors = {
         "sequence": num_rollouts,  # Algorithm 1: 1 / (P N)
         "token": tokens,  # Appendix F

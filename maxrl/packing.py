@@ -6,7 +6,7 @@ different numbers of rows to run; the cut follows these numbers.
 
 Rows of similar length share a micro-batch: those of a group are sorted by length, and groups of
 similar cost are neighbours. A rectangle is cut where that saves most, as long as it exceeds the
-budget or the cut saves more than the fixed cost of a micro-batch (LAUNCH).
+budget or the cut saves more than the fixed cost of a micro-batch, budget / LAUNCH.
 
 Letters: G groups, M rows of each, N rollouts of a prompt, L tokens.
 """
@@ -29,7 +29,7 @@ def rectangles(
 ) -> Iterator[tuple[np.ndarray, slice]]:
     """Cut the rows of G groups into rectangles, each of some groups and some columns.
 
-    prompts  (G,), an array of tokens
+    prompts  (G,), an array: the number of tokens of each prompt
     lengths  (G, M), an array; each group from its longest row to its shortest. A row of length 0
              is not run: it appears in a rectangle only as padding
     budget   the most tokens of a rectangle, padding included; a single row may exceed it
@@ -65,7 +65,8 @@ def rectangles(
 def cuts(
     prompts: np.ndarray, lengths: np.ndarray, budget: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the cost of a rectangle cut between groups (G - 1,), between columns (M - 1,), or not.
+    """Return the costs of a rectangle: for each cut between two groups (G - 1,), for each cut
+    between two columns (M - 1,), and uncut.
 
     Arguments as in `rectangles`, without empty groups and columns.
     """

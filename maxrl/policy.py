@@ -115,7 +115,7 @@ class SequencePolicy:
     seed: int = 0  # of the noise that tokens are drawn with
     aggregation: str = "token"  # what the loss is divided by, see losses.normaliser
     micro_batch_tokens: int = 32768  # the most tokens of a training forward, with padding
-    wave_rows: int = 4096  # the most rollouts sampled at once, rounded to whole groups
+    wave_rows: int = 4096  # the most rollouts sampled at once, but at least one whole group
     autocast: bool = False  # matrix products of forwards in bfloat16
     clip: tuple[float, float] = (0.2, 0.2)  # (low, high) distance of the importance ratio from 1
     entropy_bonus: float = 0.0  # weight of the entropy, aggregated as the loss is
@@ -191,7 +191,8 @@ class SequencePolicy:
         budget = self.kv_memory_gb * 2**30 or math.inf
 
         def sample(part: slice, columns: slice) -> Rollouts:
-            # Noise is drawn for the whole group, so that it is the same however a group is split.
+            # Noise is drawn for the whole group, so that it is the same if the memory has room for
+            # a part of the group alone.
             uniforms = noise(seed, step, indices[part], num_rollouts, self.max_tokens, earlier)
             uniforms = uniforms[:, columns]  # (G, M, max_tokens)
 
@@ -275,7 +276,7 @@ class SequencePolicy:
 
         Returns statistics over all ranks, which must all call this.
         """
-        # The copy for sampling is of weights that are about to change.
+        # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.

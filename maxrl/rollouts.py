@@ -114,7 +114,7 @@ class Rollouts:
         if self.entropies is not None:
             sums["entropy"] = float(self.entropies.double().sum())
         sums = distributed.all_reduce(sums)
-        # One collective finds both ends, since the shortest is the largest negative length.
+        # One collective finds both ends: the minimum is minus the maximum of the negated lengths.
         ends = {"longest": float(lengths.max()), "shortest": float(-lengths.min())}
         ends = distributed.all_reduce(ends, "max")
         result = {}
@@ -157,7 +157,7 @@ def with_verdict(rollouts: R, rewards: Tensor) -> tuple[R, Tensor]:
     rewards   (P_local, N), NaN where there is no verdict (rewards/functions.py)
     """
     # With --no-verdict group, one missing verdict has already made its whole group NaN. With
-    # --no-verdict rollout the others stay, and the estimator gives a rollout with NaN advantage 0.
+    # --no-verdict rollout the others stay, and the one without a verdict gets advantage 0.
     judged = rewards.isfinite().any(1)  # (P_local,)
     # The usual case, in which nothing is copied.
     if judged.all():

@@ -32,7 +32,8 @@ Responses = Rollouts | Draws  # of a language model or a classifier
 class Sampled:
     """What a step has sampled: `rollouts` to learn from, `first` to measure the model by.
 
-    Later rounds have only prompts that failed before, so pass rates are those of the first round.
+    Later rounds have only prompts without a success so far, so pass rates are computed from the
+    first round alone.
     """
 
     first: Responses  # the Rollouts of the first round, P_local prompts in their order

@@ -32,7 +32,7 @@ from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
 CHECK_EVERY = 4  # tokens between two searches for rows that have ended
-SHRINK_AT = 0.75  # ended rows are dropped once at most this share of all rows is alive
+SHRINK_AT = 0.75  # ended rows are dropped if what is kept is at most this share of all rows
 LOGIT_BYTES = 20  # a logit, its log-probability, probability, their product, running sum
 
 
@@ -175,7 +175,7 @@ def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
 
 
 def pack(state: State, alive: Tensor) -> None:
-    """Drop rows that have ended if at most the share SHRINK_AT of all is left.
+    """Drop rows that have ended if at most the share SHRINK_AT of the rows is kept.
 
     alive  (G,) the number of alive rows of each group, on the host; not all 0
     """

@@ -6,20 +6,15 @@ import numpy as np
 from maxrl.run.table import coverage
 from results.lab.data import by_seed, tested
 from results.lab.tables import leads
-from results.ten_seeds import study as ten_seeds
+from results.ten_seeds import found as ten_seeds
 
 KS = [1, 64]
 COLUMNS = [f"pass@{k}, 95 %" for k in KS]
 # A row's name, and the settings whose seeds it has; a seed that two of them have is averaged.
 MERGED = {
-    "9x9 mazes, weak base, merged by seed": (
-        "weak base, 1,000 steps",
-        "weak base, other mazes",
-        "weak base, fresh seeds",
-        "weak base, ten seeds",
-    ),
+    "9x9 mazes, weak base": ("weak base",),
     "9x9 mazes, strong base, merged by seed": (
-        "strong base, 1,000 steps",
+        "strong base",
         "strong base, fresh seeds, own rates",
     ),
     "128 mazes, 60 epochs": ("128 mazes, 60 epochs",),
@@ -34,10 +29,10 @@ def in_file(name: str, first: int = 0) -> dict[int, np.ndarray]:
     return dict(enumerate((found["maxrl"] - found["grpo"]).mean(1), first))
 
 
-def in_files(study: str, name: str, arm: str = "") -> dict[int, np.ndarray]:
+def in_files(study: str, name: str) -> dict[int, np.ndarray]:
     """The same of a file a seed, of the seeds that have both methods."""
     found = by_seed(study, name, KS)
-    ours, grpo = found[f"maxrl{arm}"], found[f"grpo{arm}"]
+    ours, grpo = found["maxrl"], found["grpo"]
     return {seed: (ours[seed] - grpo[seed]).mean(0) for seed in ours if seed in grpo}
 
 
@@ -50,18 +45,14 @@ def new_lead(seed: int) -> np.ndarray:
 def settings() -> dict[str, dict[int, np.ndarray]]:
     """The difference of every seed in every setting."""
     return {
-        "weak base, 1,000 steps": in_file("mazes/weak-test.json"),
-        "strong base, 1,000 steps": in_file("mazes/strong-test.json"),
-        "128 mazes, 60 epochs": in_file("fixed_set/test.json"),
-        "weak base, 400 steps": in_file("mazes/demo-test.json"),
-        "strong base, 160 steps, own rates": in_file("mazes/short-test.json"),
-        "weak base, other mazes": in_files("price", "test", "-16x32"),
-        "weak base, fresh seeds": in_file("mazes/fresh-weak-test.json", 4),
+        "weak base": {seed: new_lead(seed) for seed in ten_seeds.seeds_of("weak")},
+        "strong base": in_file("mazes/strong-test.json"),
         "strong base, fresh seeds, own rates": in_file("mazes/fresh-strong-test.json", 3),
+        "strong base, 160 steps, own rates": in_file("mazes/short-test.json"),
+        "128 mazes, 60 epochs": in_file("fixed_set/test.json"),
         "word problems": in_file("texts/words-test.json"),
         "subset sums": in_files("texts", "subset_sum-test"),
         "reversed texts": in_files("texts", "reverse_text-test"),
-        "weak base, ten seeds": {seed: new_lead(seed) for seed in ten_seeds.seeds_of("weak")},
     }
 
 

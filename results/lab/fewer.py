@@ -3,9 +3,8 @@
 import numpy as np
 
 from maxrl.metrics import samples_to_match
-from maxrl.run.table import coverage, powers
-from results.lab.data import paper, tested
-from results.lab.figures import MAZE9, coverage_curves, curve, pair, panel, seeds_said
+from results.lab.data import paper
+from results.lab.figures import MAZE9, curve, pair, panel, seed_curves, seeds_said
 
 # Several methods have the same bound: their triangles stand beside each other.
 BESIDE = {"base": 0.87, "rloo": 1, "grpo": 1.15}
@@ -53,20 +52,17 @@ def fewer_panels(curves: dict, ks: list[int]) -> list[dict]:
     return [left, panel(MAZE9, *labels, lines, **axes)]
 
 
-def figure5(file: str, what: str, title: str, together: str) -> dict:
-    """pass@k against k, and how many times fewer samples MaxRL needs."""
-    results = tested(file)
-    ks = powers(results)
-    curves = coverage(results, ks)
-    lines = coverage_curves(results)
+def figure5(curves: dict, ks: list[int], what: str, title: str, together: str) -> dict:
+    """pass@k against k of {method: pass@k (seeds, prompts, ks)}, and how many times fewer samples
+    MaxRL needs."""
+    lines = [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
     left = ("paper: Qwen3-4B-Base, BeyondAIME", "pass@k", paper(5)["Qwen3-4B-Base / BeyondAIME"])
     return {
         "title": title,
         "caption": "Figure 5: coverage, and how many times fewer samples MaxRL needs for another "
         "one's pass@k (triangles, side by side: one sample is enough). Ours: "
-        f"{what}, {results['prompts']} test mazes x {results['samples']} samples, above "
-        f"{seeds_said(len(curves['maxrl']))}, below of the mean over seeds, as far as MaxRL "
-        f"reaches the other. Lines that lie together: {together}. Dashed: the paper's",
+        f"{what}, above {seeds_said(len(curves['maxrl']))}, below of the mean over seeds, as far "
+        f"as MaxRL reaches the other. Lines that lie together: {together}. Dashed: the paper's",
         "panels": [
             *pair(left, (MAZE9, "pass@k", lines), "k", xscale="log"),
             *fewer_panels(curves, ks),

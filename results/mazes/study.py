@@ -1,4 +1,4 @@
-"""MaxRL, GRPO and RLOO on 9x9 mazes: 1,000 steps, fresh seeds, the demo, and 160 steps."""
+"""MaxRL, GRPO and RLOO on 9x9 mazes from strong bases: 1,000 steps, fresh seeds, 160 steps."""
 
 import itertools
 import statistics
@@ -10,23 +10,22 @@ from results.lab.data import evaluations, means, runs, tested
 from results.lab.intervals import crossing, side_by_side
 from results.lab.runs import evaluation, from_bases, seed_models
 from results.lab.tables import METHODS, differences, levels, over_blocks, table
-from results.mazes.curves import BASES, FIGURES, PANELS, STEPS, long_runs
+from results.mazes.curves import FIGURES, FRESH_SEEDS, PANELS, STEPS, fresh_runs, long_runs
 
 __all__ = ["FIGURES"]
 OTHERS = ("grpo", "rloo")
 ONE_RATE = dict.fromkeys(METHODS, ["1e-4"])
 THREE_RATES = dict.fromkeys(METHODS, ["3e-5", "1e-4", "3e-4"])
 # The rates that seed 100 chose, of three for each method.
-OWN = {"weak": ONE_RATE, "strong": {"maxrl": ["3e-4"], "grpo": ["1e-4"], "rloo": ["3e-5"]}}
+OWN = {"maxrl": ["3e-4"], "grpo": ["1e-4"], "rloo": ["3e-5"]}
 SHORT_OWN = ONE_RATE | {"maxrl": ["3e-4"]}
-SEEDS = {"weak": range(4, 8), "strong": range(3, 7)}  # fresh ones
 
 SFT = "train.py maze9_laptop_sft"
 RL = "train.py maze9_laptop"
 LONG = f"{RL} --steps 1000 --eval-every 100"
 SHORT = f"{RL} --steps 160 --schedule constant --eval-every 40"
 FRESH = "--task.directory data/maze/9x9-fresh"
-STRONG = "--stop-at-pass 0.08 --eval-every 20"
+STOP = "--stop-at-pass .08"
 
 
 def arms(folder: str, rl: str, rates: dict, seeds, sft: str, more: str = "") -> dict:
@@ -47,27 +46,16 @@ def mazes_test(folder: str, rates: dict, seeds, samples: int) -> list[str]:
 
 
 RUNS = {
-    "weak": arms("weak", LONG, ONE_RATE, range(4), "--stop-at-pass .015"),
-    "strong": arms("strong", LONG, ONE_RATE, range(3), "--stop-at-pass .08"),
-    "fresh-rates": {},
-    "fresh": {},
-    "demo": from_bases("mazes/demo", SFT, RL, {m: f"--estimator {m}" for m in METHODS}, range(3)),
-    "short": arms("short", SHORT, SHORT_OWN, range(3), STRONG),
+    # For results/gradients.
+    "weak": arms("weak", LONG, {}, [0], "--stop-at-pass .015"),
+    "strong": arms("strong", LONG, ONE_RATE, range(3), STOP),
+    "fresh-rates": arms("fresh/strong", LONG, THREE_RATES, [100], STOP, FRESH),
+    "fresh": arms("fresh/strong", LONG, OWN, FRESH_SEEDS, STOP, FRESH),
+    "short": arms("short", SHORT, SHORT_OWN, range(3), f"{STOP} --eval-every 20"),
 }
-for base, stop in BASES.items():
-    sft = f"--stop-at-pass {stop}"
-    RUNS["fresh-rates"] |= arms(f"fresh/{base}", LONG, THREE_RATES, [100], sft, FRESH)
-    RUNS["fresh"] |= arms(f"fresh/{base}", LONG, OWN[base], SEEDS[base], sft, FRESH)
 TESTS = {
-    "weak-test.json": mazes_test("weak", ONE_RATE, range(4), 512),
     "strong-test.json": mazes_test("strong", ONE_RATE, range(3), 512),
-    "fresh-weak-test.json": mazes_test("fresh/weak", OWN["weak"], SEEDS["weak"], 512),
-    "fresh-strong-test.json": mazes_test("fresh/strong", OWN["strong"], SEEDS["strong"], 512),
-    "demo-test.json": evaluation(
-        "--prompts 256 --samples 256",
-        seed_models("mazes/demo", ["base", *METHODS]),
-        seed=range(3),
-    ),
+    "fresh-strong-test.json": mazes_test("fresh/strong", OWN, FRESH_SEEDS, 512),
     "short-test.json": mazes_test("short", SHORT_OWN, range(3), 128),
 }
 
@@ -117,11 +105,11 @@ def equal_seconds(found: dict, seeds):
     table(["in the seconds of", "minutes", "its pass@1 / pass@32", *ours], rows)
 
 
-def training(base: str):
-    """The blocks of all runs of a base over seeds, and who leads when."""
-    found = long_runs(base)
+def training():
+    """The blocks of all runs over seeds, and who leads when."""
+    found = long_runs()
     seeds = list(found["maxrl"])
-    print(f"\n## {base} base, seeds {', '.join(map(str, seeds))}")
+    print(f"\n## One rate, seeds {', '.join(map(str, seeds))}")
     curves = {}
     for name, key in PANELS.items():
         curves[name] = {
@@ -133,37 +121,27 @@ def training(base: str):
     equal_seconds(found, seeds)
 
 
-def chosen_rates(base: str):
+def chosen_rates():
     """Validation at every rate on seed 100: the mean of the last two evaluations."""
     rows = []
     for method, rates in THREE_RATES.items():
         cells = []
         for rate in rates:
-            run = runs("mazes", f"fresh/{base}/", f"-lr{rate}")[method][100]
+            run = runs("mazes", "fresh/strong/", f"-lr{rate}")[method][100]
             cells.append(f"{statistics.mean(evaluations(run, 1)[-2:]):.3f}")
         rows.append([METHODS[method], *cells])
-    table([f"{base} base, seed 100: pass@1 on validation by learning rate", *rates], rows)
-
-
-def fresh_tables(base: str):
-    chosen_rates(base)
-    results = tested(f"mazes/fresh-{base}-test.json")
-    found = coverage(results, KS)
-    print(
-        f"\n## {base} base: {results['prompts']} test mazes x {results['samples']} samples, "
-        f"torch {results['torch']}"
-    )
-    first = SEEDS[base][0]
-    levels(found, KS, runs("mazes", f"fresh/{base}/", "(-lr.*)?"), first)
-    differences(found, KS, f"{base} base, fresh seeds: ", first)
-    equal_seconds(runs("mazes", f"fresh/{base}/", "-lr.*", STEPS), SEEDS[base])
+    table(["seed 100: pass@1 on validation by learning rate", *rates], rows)
 
 
 def tables():
-    for base in BASES:
-        training(base)
-        found = coverage(tested(f"mazes/{base}-test.json"), KS)
-        levels(found, KS, runs("mazes", f"{base}/", "(-lr1e-4)?"))
-        differences(found, KS, f"{base} base, ")
-    for base in BASES:
-        fresh_tables(base)
+    training()
+    found = coverage(tested("mazes/strong-test.json"), KS)
+    levels(found, KS, runs("mazes", "strong/", "(-lr1e-4)?"))
+    differences(found, KS, "one rate, ")
+    print("\n## Fresh seeds, own rates")
+    chosen_rates()
+    found = coverage(tested("mazes/fresh-strong-test.json"), KS)
+    first = FRESH_SEEDS[0]
+    levels(found, KS, runs("mazes", "fresh/strong/", "(-lr.*)?"), first)
+    differences(found, KS, "fresh seeds: ", first)
+    equal_seconds(fresh_runs(), FRESH_SEEDS)

@@ -1,49 +1,35 @@
 """Ten seeds of 9x9 mazes: five methods from two bases, each at a rate of its own."""
 
-from functools import cache
-
 import numpy as np
 
 from maxrl.plots import called
-from maxrl.run.table import coverage
-from results.lab.data import RESULTS, means, paired, runs, tested
-from results.lab.figures import MAZE9, SOLVED, block_curves, level, panel, seed_curves, seeds_said
+from results.lab.data import evaluations, means, runs
 from results.lab.intervals import interval
 from results.lab.runs import evaluation, product
 from results.lab.tables import leads, pass_columns, table
+from results.ten_seeds.curves import FIGURES
+from results.ten_seeds.found import (
+    ARMS,
+    BASES,
+    BLOCK,
+    EQUAL,
+    KS,
+    ONE_WALK,
+    OWN,
+    PAIRS,
+    RATES,
+    SEEDS,
+    STEPS,
+    TIMED,
+    at,
+    finished,
+    same,
+    seeds_of,
+    test_rates,
+)
 
+__all__ = ["FIGURES"]
 DATA = "--task.directory data/maze/9x9-ten"
-# Bases by where their warm-up stops: pass@1 on 64 validation mazes.
-BASES = {"weak": ".015", "strong": ".08"}
-# The name of an arm, and its options.
-ARMS = {
-    "maxrl": "--estimator maxrl --prompts 16 --rollouts 32",
-    "rare": "--estimator maxrl_rare --prompts 16 --rollouts 32",
-    "rounds": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
-    "grpo": "--estimator grpo --prompts 16 --rollouts 32",
-    "rloo": "--estimator rloo --prompts 16 --rollouts 32",
-}
-RATES = ("3e-5", "1e-4", "3e-4")
-# The best of RATES on seed 100: of three arms from results/mazes, of two from the stage `rates`.
-OWN = {
-    "weak": dict.fromkeys(ARMS, "1e-4"),
-    "strong": dict.fromkeys(ARMS, "3e-4") | {"grpo": "1e-4", "rloo": "3e-5"},
-}
-# What is compared with what.
-PAIRS = [
-    ("maxrl", "grpo"),
-    ("maxrl", "rloo"),
-    ("rare", "maxrl"),
-    ("rounds", "maxrl"),
-    ("rare", "grpo"),
-    ("rounds", "grpo"),
-]
-STEPS, BLOCK = 1000, 100
-KS = (1, 8, 64)
-# In 64 tries a model that has one walk for every maze solves hardly more than at the first one.
-ONE_WALK = 0.01
-# None of them is a seed of another study.
-SEEDS = range(10, 20)
 KEPT_STEPS = 20
 
 
@@ -80,8 +66,7 @@ for base in BASES:
 for number in SEEDS:
     for base in BASES:
         RUNS[f"{base}{number}"] = seed(base, number)
-# The seconds of a step, of twenty from these steps of seed 10 on a quiet machine.
-TIMED = (0, 300, 600, 900)
+# The seconds of a step.
 RUNS["seconds"] = {}
 for base in BASES:
     for arm, rate in OWN[base].items():
@@ -108,8 +93,17 @@ WORDS = (
     f"train.py maze9_laptop {DATA} --steps 300 --schedule constant --eval-every 100 "
     f"--init runs/ten_seeds/weak/seed{{seed}}/base --seed {{seed}} {ARMS['grpo']} {{change[1]}}"
 )
-RUNS["why"] = warm_ups("weak", (10, 13)) | product(
-    "weak/why/seed{seed}/{change[0]}", WORDS, seed=(10, 13), change=CHANGES.items()
+CHANGED_SEEDS = (10, 13)
+RUNS["why"] = warm_ups("weak", CHANGED_SEEDS) | product(
+    "weak/why/seed{seed}/{change[0]}", WORDS, seed=CHANGED_SEEDS, change=CHANGES.items()
+)
+SLOW = [(arm, ARMS[arm]) for arm in ("grpo", "maxrl")]
+WORDS = (
+    f"train.py maze9_laptop {DATA} --steps 1000 --eval-every 100 --lr 3e-5 "
+    "--init runs/ten_seeds/weak/seed{seed}/base --seed {seed} {arm[1]}"
+)
+RUNS["slow"] = warm_ups("weak", CHANGED_SEEDS) | product(
+    "weak/slow/seed{seed}/{arm[0]}", WORDS, seed=CHANGED_SEEDS, arm=SLOW
 )
 
 
@@ -119,41 +113,6 @@ def tested_models(base: str, number: int, how: str) -> list[str]:
     for arm, rate in OWN[base].items():
         models[arm] = f"ten_seeds/{base}/seed{{seed}}/{arm}-lr{rate}"
     return evaluation(how, models, seed=[number])
-
-
-@cache
-def finished(base: str) -> dict[str, dict[int, list[dict]]]:
-    """{arm: {seed: rows}} of the seeds with all of their arms."""
-    if not (RESULTS / "ten_seeds/runs.json").exists():
-        return {arm: {} for arm in OWN[base]}
-    return paired(runs("ten_seeds", f"{base}/", "-lr.*", STEPS), OWN[base])
-
-
-def spent(base: str, arm: str, rows: list[dict], what: str) -> np.ndarray:
-    """Steps, rollouts or seconds after each block of steps of a run."""
-    ends = np.arange(BLOCK, STEPS + 1, BLOCK)
-    if what == "rollouts":
-        return BLOCK * means(rows, what, BLOCK).cumsum()
-    if what == "seconds":
-        timed = runs("ten_seeds", f"{base}/seconds/")
-        seconds = [timed[f"{arm}-from{step}"][10][0]["seconds"] for step in TIMED]
-        return BLOCK * np.interp(ends - BLOCK / 2, TIMED, seconds).cumsum()
-    return ends
-
-
-def same(base: str, pair: tuple[str, str], seed: int, what: str) -> list[tuple[str, int]]:
-    """(arm, step) of the checkpoints of a pair that are equal in steps, rollouts or seconds.
-
-    They are the last one of the arm that has used less, and of the other one the last of which this
-    is still so.
-    """
-    found = finished(base)
-    used = [spent(base, arm, found[arm][seed], what) for arm in pair]
-    most = min(each[-1] for each in used)
-    return [(arm, BLOCK * int((each <= most).sum())) for arm, each in zip(pair, used)]
-
-
-EQUAL = ("rollouts", "seconds")
 
 
 def earlier_models(base: str, number: int) -> dict[str, str]:
@@ -177,27 +136,6 @@ for base in BASES:
     for number in finished(base)["maxrl"]:
         words = evaluation("--prompts 512 --samples 64", earlier_models(base, number))
         TESTS[f"{base}{number}-equal.json"] = words
-
-
-@cache
-def test_rates(base: str, seed: int, kind: str, ks: tuple) -> dict[str, np.ndarray]:
-    """{row: pass@k (ks,)} of a test file, nothing if it is not there."""
-    name = f"ten_seeds/{base}{seed}-{kind}.json"
-    if not (RESULTS / name).exists():
-        return {}
-    return {row: found[0].mean(0) for row, found in coverage(tested(name), ks).items()}
-
-
-def seeds_of(base: str) -> list[int]:
-    """The seeds that are finished and tested."""
-    return [seed for seed in finished(base)["maxrl"] if test_rates(base, seed, "test", (1,))]
-
-
-def at(base: str, seed: int, arm: str, step: int, ks: tuple) -> np.ndarray:
-    """pass@k (ks,) of an arm at a checkpoint."""
-    if step == STEPS:
-        return test_rates(base, seed, "test", ks)[arm]
-    return test_rates(base, seed, "equal", ks)[f"{arm}@{step}"]
 
 
 def collapsed(rows: list[dict]) -> bool:
@@ -236,6 +174,44 @@ def gaps(base: str, seeds: list[int], what: str) -> dict[str, np.ndarray]:
     return found
 
 
+def losses(title: str, found: dict):
+    """What GRPO loses: {row: {seed: rows}}, means of 40 steps, and validation at the end."""
+    lines = []
+    for name, seeds in found.items():
+        columns = []
+        for key in ("solved", "entropy"):
+            blocks = [means(rows, key, 2 * KEPT_STEPS) for rows in seeds.values()]
+            columns.append([f"{each[0]:.2f} → {each[-1]:.2f}" for each in blocks])
+        for k in (1, 64):
+            ends = [evaluations(rows, k)[-1] for rows in seeds.values()]
+            columns.append([f"{end:.2f}" for end in ends])
+        lines.append([name, ", ".join(map(str, seeds)), *map(", ".join, columns)])
+    kinds = ("prompts with a success", "entropy", "pass@1", "pass@64")
+    table([title, "seeds", *kinds], lines)
+
+
+def of_grpo():
+    """Is it the batch? And what else, by one change at a time."""
+    own = runs("ten_seeds", "weak/", "-lr1e-4", STEPS)
+    rows = {}
+    for arm in ("grpo", "maxrl"):
+        large = own.get(f"{arm}-64", {})
+        rows[f"{called(arm)}, 16 prompts"] = {seed: own[arm][seed] for seed in large}
+        rows[f"{called(arm)}, 64 prompts"] = large
+    rows = {name: seeds for name, seeds in rows.items() if seeds}
+    if rows:
+        losses("weak base, first → last 40 of 1,000 steps", rows)
+    changed = runs("ten_seeds", "weak/why/")
+    if changed:
+        before = 300 // KEPT_STEPS
+        usual = {seed: own["grpo"][seed][:before] for seed in CHANGED_SEEDS}
+        losses("GRPO with one change, first → last 40 of 300 steps", {"none": usual} | changed)
+    slow = runs("ten_seeds", "weak/slow/", "", STEPS)
+    if slow:
+        rows = {called(arm): seeds for arm, seeds in slow.items()}
+        losses("rate 3e-5, first → last 40 of 1,000 steps", rows)
+
+
 def tables():
     for base in BASES:
         if seeds := seeds_of(base):
@@ -244,37 +220,4 @@ def tables():
                 if all(test_rates(base, seed, "equal", KS) for seed in seeds) or what == "steps":
                     title = f"{base} base, equal {what}, paired by seed"
                     leads(title, pass_columns(KS), gaps(base, seeds, what))
-
-
-def test_curves(base: str, seeds: list[int]) -> list[dict]:
-    """pass@k of the test against k."""
-    ks = tuple(2**i for i in range(7))
-    lines = []
-    for arm in ("base", *OWN[base]):
-        lines.append(
-            seed_curves(arm, ks, [test_rates(base, seed, "test", ks)[arm] for seed in seeds])
-        )
-    return lines
-
-
-def of_base(base: str, title: str) -> dict:
-    """Figures 12 and 5: prompts with a success in training, and the test."""
-    seeds = seeds_of(base)
-    found = {arm: {seed: rows[seed] for seed in seeds} for arm, rows in finished(base).items()}
-    training = panel(MAZE9, "step", SOLVED, block_curves(found, "solved", BLOCK))
-    axes = {"xscale": "log", "xticks": [1, 4, 16, 64]}
-    tested_panel = panel(MAZE9, "k", "pass@k, test mazes", test_curves(base, seeds), **axes)
-    return {
-        "title": title,
-        "caption": f"9x9 mazes from {base} bases (pass@1 {BASES[base]}), 1,000 steps, every arm at "
-        "its own rate. Left: Figure 12, blocks of 100 steps, of rounds in any of them. Right: "
-        f"Figure 5, 512 test mazes x 64 samples. {seeds_said(len(seeds)).capitalize()}",
-        "panels": level(training, tested_panel),
-    }
-
-
-def weak() -> dict:
-    return of_base("weak", "From weak bases GRPO loses its prompts, MaxRL does not")
-
-
-FIGURES = {"weak": weak}
+    of_grpo()

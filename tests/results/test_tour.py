@@ -37,3 +37,12 @@ def test_the_cells_run(monkeypatch, capsys):
         assert bool(printed) == bool(kept)
         if code == source:
             assert printed == kept
+
+
+def test_its_links_lead_somewhere():
+    """From results/, where it lies."""
+    texts_of_cells = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "markdown"]
+    links = re.findall(r"\]\(([^)\s#]+)", "\n".join(texts_of_cells))
+    assert links
+    for link in links:
+        assert link.startswith("https://") or (ROOT / "results" / link).exists(), link

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from maxrl.errors import UsageError
 from maxrl.io.arguments import Parser, check_least
-from maxrl.io.files import DataError, read_info, write_checksums, write_json
+from maxrl.io.files import CHECKSUMS, DataError, read_info, read_json, write_checksums, write_json
 
 # Generated sets draw the held-out splits first, so that these do not depend on --train.
 SPLITS = ("test", "validation", "train")
@@ -105,12 +105,16 @@ def parallel(function: Callable, jobs: Iterable, workers: int) -> Iterator:
         signal.signal(signal.SIGINT, before)
 
 
-def holds(folder: Path, request: dict) -> bool:
+def holds(folder: Path, request: dict, sums: Mapping[str, str]) -> bool:
     """Whether a folder holds the very set that is asked for; exits if it holds another one."""
     if not set_files(folder):
         return False
     info = read_info(folder, ("",), "--overwrite") if (folder / "info.json").exists() else {}
-    if info != request:
+    # Earlier versions have put the checksums into info.json.
+    file = folder / CHECKSUMS
+    known = read_json(file) if file.exists() else info.get("sha256", {})
+    found = {name: info.get(name) for name in request}, {name: known.get(name) for name in sums}
+    if found != (request, sums):
         raise UsageError(
             f"{folder} holds another set, or part of one: --overwrite replaces it, "
             "--out DIR writes elsewhere"
@@ -129,15 +133,17 @@ def make_set(
     info: dict,
     args: argparse.Namespace,
     write: Callable[[Path], None],
+    sums: Mapping[str, str] | None = None,
 ) -> bool:
     """Make a data set and return True, unless the folder holds it already.
 
     info   says which set it is
     args   the command line
     write  puts the files into the folder that it is given
+    sums   checksums of files that the very set has, by name
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not args.overwrite and holds(folder, info):
+    if not args.overwrite and holds(folder, info, sums or {}):
         return False
     with TemporaryDirectory(prefix="incomplete-", dir=folder) as temporary:
         new = Path(temporary)

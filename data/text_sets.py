@@ -107,6 +107,5 @@ def write_texts(args: argparse.Namespace, name: str, info: dict, texts: dict[str
             (new / file).write_text(text, encoding="utf-8")
 
     folder = args.out or HERE / name
-    # The rows depend on --source as well, which info does not name.
-    if make_set(folder, info | {"sha256": sums}, args, write):
+    if make_set(folder, info, args, write, sums):
         print(f"wrote {', '.join(texts)} to {folder}")

@@ -34,8 +34,8 @@ c_i is an unbiased estimate of w_T(p) from the failures among the other rollouts
 is such an estimate of (1-p)^(k-1). l_i is the mean log-probability of the rollout's tokens.
 * [0, 1] with allow_fractional=True, for partial credit; no order is then guaranteed.
 
-No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1. An
-epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
+No MaxRL form needs an epsilon: K = 0 is handled separately, and otherwise K is at least 1 (of
+rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 by 9.3 %.
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=

@@ -153,7 +153,7 @@ class SequencePolicy:
         """Return the model for what needs no gradient; all ranks must call this.
 
         Ranks sample to different lengths, so they could not join in the collectives of a sharded
-        model's forwards. Each has a whole copy, in bfloat16 under autocast.
+        model's forwards. Each has a whole copy, whose linear layers are in bfloat16 under autocast.
         """
         if self.gathered is None:
             return self.model

@@ -86,7 +86,7 @@ class Rollouts:
             if isinstance(value, Tensor):
                 chosen[name] = value[keep.to(value.device)]
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
-        return Rollouts(**chosen)
+        return type(self)(**chosen)
 
     def group_scale(self) -> Tensor:
         """(P_local, 1): N / n for groups with n responses, so that prompts have equal weight."""

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 
-from maxrl.io.sandbox import Died, Pool, SandboxError, TooSlow
+from maxrl.io.sandbox import Pool, SandboxError, TooSlow
 
 LONGEST_BOX = 10_000  # characters: no answer is longer, and it bounds the work on a box
 MOST_DIGITS = 500  # of a number, below every limit that Python may have for reading integers
@@ -238,12 +238,13 @@ def _found(verdict: str, asked: Sequence[tuple[str, ...]]) -> dict[tuple[str, ..
 
 
 def take_counts() -> dict[str, float]:
-    """Return how many comparisons took too long and how many processes died since the last call."""
+    """Return how many comparisons took too long or failed otherwise since the last call."""
     faults = POOL.faults
     POOL.faults = []
+    slow = faults.count(TooSlow)
     return {
-        "rewards/verifier_timeouts": float(faults.count(TooSlow)),
-        "rewards/verifier_deaths": float(faults.count(Died)),
+        "rewards/verifier_timeouts": float(slow),
+        "rewards/verifier_failures": float(len(faults) - slow),
     }
 
 

@@ -140,11 +140,11 @@ def print_faults(results: dict):
     """Print how often verifier processes failed, and so counted an answer as wrong, if they did."""
     for row in results["checkpoints"]:
         slow = row.get("rewards/verifier_timeouts", 0)
-        died = row.get("rewards/verifier_deaths", 0)
-        if slow or died:
+        failed = row.get("rewards/verifier_failures", 0)
+        if slow or failed:
             print(
                 f"{row['name']}: {slow:g} comparisons of math-verify took too long and count as "
-                f"wrong, {died:g} of its processes died"
+                f"wrong, {failed:g} failed otherwise"
             )
 
 

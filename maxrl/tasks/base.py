@@ -230,7 +230,7 @@ def open_set(directory: str | Path, command: str, starts: tuple[str, ...]) -> tu
 class BoxedAnswers(Task):
     """Tasks whose `rows` {"problem", "answer", maybe "solution"} are answered within a box.
 
-    judge(responses, answers) returns the verdict on the last box of each response.
+    judge(responses, answers) returns a verdict on each response, usually on its last box.
     """
 
     judge: Callable[[list[str], list[str]], list[float]]

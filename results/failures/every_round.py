@@ -47,6 +47,7 @@ class EveryRound(Rollouts):
     def counts(self, group_ids: list[int]) -> dict[str, float]:
         """Count the rollouts and tokens of last rounds alone, as those of in_rounds."""
         assert self.last is not None
+        assert self.last[group_ids].any(), "an update without a last round: use --minibatches 1"
         return super().counts([i for i in group_ids if self.last[i]])
 
 

@@ -18,6 +18,7 @@ from maxrl.errors import UsageError
 from maxrl.run import command_line
 from results.lab import __main__ as lab
 from tests import ROOT
+from tests.repository import machines
 from tests.repository.pages import FOLDERS, PAGES, TARGETS, commands
 
 # What one can start, and the words with which it is run here or the test that runs it. A new
@@ -116,6 +117,21 @@ def test_a_program_runs(program, warm, monkeypatch, in_a_directory_of_its_own):
         runpy.run_path(str(file), run_name="__main__")
     except SystemExit as end:
         assert not end.code
+
+
+def test_the_rows_of_machines(monkeypatch, tmp_path):
+    """Every row starts the suite in its environment; the worst exit code is that of all."""
+    told = []
+
+    def suite(words, env, stdout, stderr):
+        stdout.write("1 passed\n")
+        told.append(env.get("ATEN_CPU_CAPABILITY"))
+        return subprocess.CompletedProcess(words, len(told) == 2)
+
+    monkeypatch.setattr(machines, "OUT", tmp_path)
+    monkeypatch.setattr(subprocess, "run", suite)
+    assert machines.main(["native", "smallest", "avx2"]) == 1
+    assert told[1:] == ["default", "avx2"]
 
 
 @pytest.fixture(scope="module")

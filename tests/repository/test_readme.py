@@ -85,7 +85,7 @@ def test_every_metric_is_defined(own, recipe, warm, recorded, shell, monkeypatch
     """What runs of every kind write is what the table has, no more and no less. In a row of it the
     names after one with a slash share its first part."""
     pytest.importorskip("math_verify")
-    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
+    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_failures": 1.0}
     monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
     Path("words").mkdir()
     Path("words/train.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maxrl.advantages import weight
-from maxrl.rollouts import Rollouts
+from maxrl.rollouts import Rollouts, with_verdict
 from maxrl.rounds import in_rounds
 from results.failures.every_round import centered, every_round
 from tests.helpers import tiny
@@ -74,3 +74,17 @@ def test_the_divisor_is_that_of_rounds():
     assert groups > len(last.lengths)
     counts = last.counts(list(range(10)))
     assert every.counts(list(range(groups))) == pytest.approx(counts)
+
+
+def test_a_prompt_without_a_verdict_is_left_out():
+    def judge(examples, rollouts):
+        verdicts = (rollouts.tokens[..., 0] % 7 == 0).double()
+        verdicts[0] = torch.nan
+        return verdicts
+
+    policy = tiny.policy(seed=5)
+    prompts = [tiny.Up("train")[i] for i in range(10)]
+    sampled = every_round((2, 4), policy.rollout, judge, prompts, 3, range(10))
+    rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
+    assert len(rollouts.lengths) == len(rollouts.last) == len(rewards)
+    assert len(rewards) < len(sampled.rewards)

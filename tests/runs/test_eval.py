@@ -260,12 +260,12 @@ def test_which_test_set_and_what_its_verifier_lost(warm, evaluate, monkeypatch):
     Path("words").mkdir()
     Path("words/test.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 3)
     Path("words/info.json").write_text('{"test": "GSM8K-Platinum"}')
-    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_deaths": 1.0}
+    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_failures": 1.0}
     monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
     task = ("--task", "gsm8k", "--task.directory", "words", "--max-response", 5)
     said, results = evaluate(f"a={warm}", f"b={warm}", *FEW, *task, "--prompts", 2)
     assert "test (GSM8K-Platinum): the first 2 of 3 prompts x 8 samples, temperature 1 (" in said
-    assert len(re.findall(r"2 comparisons .* took too long .*, 1 of its processes died", said)) == 2
+    assert len(re.findall(r"2 comparisons .* took too long .*, 1 failed otherwise", said)) == 2
     assert results["source"] == "GSM8K-Platinum"
     assert counts.items() <= results["checkpoints"][0].items()
 

@@ -115,10 +115,21 @@ def test_a_worker_that_is_killed(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("module, options", [(prepare, ARGS), (problems, WORDS)])
-def test_a_set_without_checksums(tmp_path, capsys, module, options):
-    """It may have been put together by hand, and is taken as it is."""
-    passed(run(capsys, *options, tmp_path, main=module.main))
+def test_a_set_of_an_earlier_version(tmp_path, capsys, module, options):
+    """It has its checksums in info.json, is taken as it is, and is known to be the same."""
+
+    def make():
+        return run(capsys, *options, tmp_path, main=module.main)
+
+    passed(make())
     info = files.read_json(tmp_path / "info.json")
+    sums = files.read_json(tmp_path / "checksums.json")
+    del sums["info.json"]
     (tmp_path / "checksums.json").unlink()
+    files.write_json(tmp_path / "info.json", info | {"sha256": sums, "seal": "0"})
+    assert make() == (0, f"{tmp_path} holds this set already\n")
     task = Maze("train", 7, tmp_path) if module is prepare else Gsm8k("train", tmp_path)
     assert len(task) == info["counts"]["train"]
+    if module is problems:
+        files.write_json(tmp_path / "info.json", info | {"sha256": {}})
+        refused(make(), "another set")

@@ -89,7 +89,7 @@ def test_a_process_that_dies_is_counted_and_said(installed):
     with pytest.warns(UserWarning, match="the process died") as said:
         assert verify_math_batch([boxed("7"), boxed("8")], ["6", "6"]) == [0, 1]
     assert len(said) == 1
-    assert verifiers.take_counts()["rewards/verifier_deaths"] == 2
+    assert verifiers.take_counts()["rewards/verifier_failures"] == 2
 
 
 def test_the_published_verdict_is_math_verify_s(math_verify):

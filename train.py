@@ -2,9 +2,9 @@
 On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
 The loop in `train` is Algorithm 1 of the paper, with Appendix F's divisor unless a recipe has
-another one. Each prompt gets N rollouts with rewards r_i of
-0 or 1. The gradient is the sum of A_i grad log m(z_i) over all rollouts i, divided by a number that
-maxrl/losses.py explains. Methods differ in the formula of A_i alone (maxrl/advantages.py):
+another one. Each prompt gets N rollouts with rewards r_i of 0 or 1. The gradient is the sum of A_i
+grad log m(z_i) over all rollouts i, divided by a number that maxrl/losses.py explains. Methods
+differ in the formula of A_i alone (maxrl/advantages.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.

@@ -9,7 +9,7 @@ import numpy as np
 from maxrl import plots
 from maxrl.io.files import write_text
 from maxrl.run.table import coverage, powers
-from results.lab.data import in_blocks
+from results.lab.data import in_blocks, paper
 
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
@@ -65,6 +65,20 @@ def pair(paper: tuple, ours: tuple, xlabel: str, **axes) -> list[dict]:
     left = panel(title, xlabel, ylabel, theirs(curves), **axes)
     title, ylabel, lines = ours
     return level(left, panel(title, xlabel, ylabel, lines, **axes))
+
+
+def figure17_panels(ours: dict[str, list[dict]], before: str) -> list[dict]:
+    """The paper's Figure 17 beside our lines {"pass@1": lines, "pass@32": lines} over training.
+
+    before  pass@32 of our bases on test mazes
+    """
+    panels = []
+    for k, lines in ours.items():
+        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
+        left = (MAZE17, f"{k}, held-out mazes", curves)
+        panels += pair(left, (MAZE9, f"{k}, training mazes", lines), "step")
+    panels[-1]["levels"] = {before: "before RL, test mazes"}
+    return panels
 
 
 def block_curves(found: dict, key: str, size: int) -> list[dict]:

@@ -1,15 +1,9 @@
 """The figures of the study: its runs over their steps, beside the paper's, and Figure 5."""
 
 from maxrl.run.table import coverage, powers
-from results.lab.data import paired, paper, runs, tested
+from results.lab.data import paired, runs, tested
 from results.lab.fewer import figure5
-from results.lab.figures import (
-    MAZE9,
-    MAZE17,
-    pair,
-    seeds_said,
-    smoothed,
-)
+from results.lab.figures import figure17_panels, seeds_said, smoothed
 from results.lab.tables import METHODS
 
 STEPS = 1000
@@ -31,19 +25,14 @@ def fresh_runs() -> dict[str, dict[int, list[dict]]]:
 def strong_training() -> dict:
     """pass@1 and pass@32 over training."""
     ours = long_runs()
-    panels = []
-    for k, key in PANELS.items():
-        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
-        left = (MAZE17, f"{k}, held-out mazes", curves)
-        panels += pair(left, (MAZE9, f"{k}, training mazes", smoothed(ours, key)), "step")
-    panels[-1]["levels"] = {".700": "before RL, test mazes"}
+    lines = {k: smoothed(ours, key) for k, key in PANELS.items()}
     return {
         "title": "From the strong base MaxRL leads in 32 tries; at one try no lead shows",
         "caption": "Figure 17. Ours: strong base, a warm-up stopped at pass@1 .08; 16 "
         "prompts x 32 rollouts a step; no maze comes twice in RL, 4 to 14 % were seen in the "
         f"warm-up; means of 45 steps, in blocks of 100 the title; {seeds_said(len(ours['maxrl']))}"
         ". Dashed: the paper's 9,000 steps, from a base of .012",
-        "panels": panels,
+        "panels": figure17_panels(lines, ".700"),
     }
 
 

@@ -10,6 +10,7 @@ from results.lab.figures import (
     MAZE17,
     SOLVED,
     block_curves,
+    figure17_panels,
     level,
     pair,
     panel,
@@ -52,19 +53,14 @@ def figure12(base: str, title: str) -> dict:
 
 def figure17(base: str, title: str) -> dict:
     """pass@1 and pass@32 over training."""
-    panels = []
-    for k, key in PANELS.items():
-        curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
-        left = (MAZE17, f"{k}, held-out mazes", curves)
-        lines = block_curves(tested_runs(base, METHODS), key, BLOCK)
-        panels += pair(left, (MAZE9, f"{k}, training mazes", lines), "step")
+    found = tested_runs(base, METHODS)
+    lines = {k: block_curves(found, key, BLOCK) for k, key in PANELS.items()}
     before = np.mean([test_rates(base, seed, "test", (32,))["base"] for seed in seeds_of(base)])
-    panels[-1]["levels"] = {f"{before:.3f}": "before RL, test mazes"}
     return {
         "title": title,
         "caption": f"Figure 17. {said(base)}; no maze comes twice in RL. Dashed: the paper's 9,000 "
         "steps, from a base of .012",
-        "panels": panels,
+        "panels": figure17_panels(lines, f"{before:.3f}"),
     }
 
 
@@ -90,8 +86,7 @@ def all_arms(base: str, title: str) -> dict:
         "title": title,
         "caption": f"9x9 mazes from {base} bases (pass@1 {BASES[base]}), 1,000 steps, every arm at "
         "its own rate. Left: as Figure 12, blocks of 100 steps; in rounds, a success in any round "
-        "counts. Right: "
-        f"as Figure 5, 512 test mazes x 64 samples. {count}",
+        f"counts. Right: as Figure 5, 512 test mazes x 64 samples. {count}",
         "panels": level(
             panel(MAZE9, "step", SOLVED, training),
             panel(MAZE9, "k", "pass@k, test mazes", lines, **axes),

@@ -66,7 +66,7 @@ for base in BASES:
 for number in SEEDS:
     for base in BASES:
         RUNS[f"{base}{number}"] = seed(base, number)
-# The seconds of a step.
+# The seconds of a step, of twenty on a quiet machine.
 RUNS["seconds"] = {}
 for base in BASES:
     for arm, rate in OWN[base].items():
@@ -89,21 +89,21 @@ CHANGES = {
     "betas": "--lr 1e-4 --betas .9,.95",
     "entropy": "--lr 1e-4 --entropy-bonus .003",
 }
-WORDS = (
+CHANGED = (
     f"train.py maze9_laptop {DATA} --steps 300 --schedule constant --eval-every 100 "
     f"--init runs/ten_seeds/weak/seed{{seed}}/base --seed {{seed}} {ARMS['grpo']} {{change[1]}}"
 )
 CHANGED_SEEDS = (10, 13)
 RUNS["why"] = warm_ups("weak", CHANGED_SEEDS) | product(
-    "weak/why/seed{seed}/{change[0]}", WORDS, seed=CHANGED_SEEDS, change=CHANGES.items()
+    "weak/why/seed{seed}/{change[0]}", CHANGED, seed=CHANGED_SEEDS, change=CHANGES.items()
 )
 SLOW = [(arm, ARMS[arm]) for arm in ("grpo", "maxrl")]
-WORDS = (
+SLOWED = (
     f"train.py maze9_laptop {DATA} --steps 1000 --eval-every 100 --lr 3e-5 "
     "--init runs/ten_seeds/weak/seed{seed}/base --seed {seed} {arm[1]}"
 )
 RUNS["slow"] = warm_ups("weak", CHANGED_SEEDS) | product(
-    "weak/slow/seed{seed}/{arm[0]}", WORDS, seed=CHANGED_SEEDS, arm=SLOW
+    "weak/slow/seed{seed}/{arm[0]}", SLOWED, seed=CHANGED_SEEDS, arm=SLOW
 )
 
 

@@ -1,10 +1,10 @@
 """Train a recipe: `python train.py maze9_laptop`.
 On several GPUs: `torchrun --nproc-per-node 8 train.py maze17 --estimator grpo`.
 
-The loop in `train` is Algorithm 1 of the paper, with Appendix F's divisor unless a recipe has
-another one. Each prompt gets N rollouts with rewards r_i of 0 or 1. The gradient is the sum of A_i
-grad log m(z_i) over all rollouts i, divided by a number that maxrl/losses.py explains. Methods
-differ in the formula of A_i alone (maxrl/advantages.py):
+The loop in `train` is Algorithm 1 of the paper. Each prompt gets N rollouts, with rewards r_i of 0
+or 1. The gradient is the sum of A_i grad log m(z_i) over all rollouts i, divided by the number of
+response tokens as in Appendix F, or by what the recipe names instead (maxrl/losses.py). These
+methods differ in the formula of A_i alone (maxrl/advantages.py):
 
 1. reinforce        A_i = r_i. On average this is the gradient of the pass rate p.
 2. reinforce_mean   A_i = r_i - mean. The baseline removes noise, and a factor (N - 1) / N comes in.
@@ -121,7 +121,7 @@ def learn(
 
 def estimate(cfg: Config, rollouts: Responses, rewards: Tensor) -> Tensor:
     """Return the advantages (P_local, N) of rewards (P_local, N)."""
-    # If no prompt of this rank has a verdict, it still joins the update, with 0 groups.
+    # A rank without any verdict still joins the update, with 0 groups.
     if len(rewards) == 0:
         return rewards
     return ADVANTAGES[cfg.estimator](rewards, **setup.estimator_options(cfg, rollouts))

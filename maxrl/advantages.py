@@ -40,10 +40,10 @@ rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
 names an option that is an int from 1 to N, rounds=True admits rounds. Every estimator:
-    rewards  (P, N) tensor, the N rollouts of each prompt in a row
+    rewards  (P, N) tensor, the N rollouts of each prompt in a row. With allow_missing=True a NaN
+             marks a rollout without a reward, whose advantage is 0 (registry.among_judged)
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
-    raises   RewardError for a reward that the table does not allow. Under allow_missing=True NaN
-             stands for no reward, and gets 0 (registry.among_judged);
+    raises   RewardError for a reward that the table does not allow,
              ValueError or TypeError for a wrong shape or option, or for an N that it refuses
 """
 

@@ -16,8 +16,8 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
     tokens        response tokens over all ranks. If the last round of a prompt has n < N rollouts,
-                  where N is the largest round, its tokens count N / n times. registry.py scales
-                  its advantages likewise (by its verdicts), so that prompts have equal weight
+                  where N is the largest round, its tokens count N / n times. registry.py multiplies
+                  its advantages by N / n as well, so that prompts have equal weight
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, known before its first backward, since each micro-batch has a

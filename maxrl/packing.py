@@ -131,7 +131,7 @@ def micro_batches(
     device     where the micro-batches go
     trained    (P_local, N) bool, the rows to run (default: all)
 
-    Yields MicroBatches that together hold every row to run once.
+    Yields MicroBatches that together contain each row to run exactly once.
     """
     # A row that is not run has length 0, so that the cut is a matter of lengths alone.
     lengths = rollouts.lengths

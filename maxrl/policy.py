@@ -150,7 +150,9 @@ class SequencePolicy:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def unsharded_model(self) -> Transformer:
-        """Return the model for what needs no gradient; all ranks must call this.
+        """Return the model for what needs no gradient.
+
+        If it is sharded, the first call after an update is a collective of all ranks.
 
         Ranks sample to different lengths, so they could not join in the collectives of a sharded
         model's forwards. Each has a whole copy, whose linear layers are in bfloat16 under autocast.

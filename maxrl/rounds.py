@@ -86,7 +86,8 @@ def in_rounds(
 ) -> Sampled:
     """Sample every prompt in rounds of `sizes` rollouts, (n_1, ..., n_R), until one has a success.
 
-    The other arguments are those of `way_of_sampling` and of what it returns.
+    `rollout`, `judge` and `indices` are those of `way_of_sampling`; `examples` and `step` those of
+    the function that it returns.
 
     No rank waits for another one, and a prompt without a verdict is not sampled again.
     """
@@ -99,8 +100,8 @@ def in_rounds(
     for size in sizes:
         some = [examples[i] for i in waiting]
         positions = [indices[i] for i in waiting]
-        # Rounds continue each prompt's stream of noise: together they draw the same rollouts as a
-        # single group of sum(sizes) would.
+        # Rounds continue each prompt's stream of noise: together they draw the same rollouts, up to
+        # rounding, as a single group of sum(sizes) would.
         rollouts = rollout(some, size, step=step, indices=positions, earlier=drawn)
         # In a dtype that has NaN.
         verdicts = at_least_float32(judge(some, rollouts))  # (waiting, size)

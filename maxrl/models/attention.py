@@ -1,7 +1,7 @@
 """What attends to what: a row to its group's prefix and to itself.
 
-This is attention in training, where all tokens of a row are known. In sampling they come one at a
-time: cache.py.
+This is attention where all tokens of a row are known: in training, and for the prompts in sampling.
+The tokens of responses are sampled one at a time: cache.py.
 
 Letters of this file:
     G  groups, one for each prompt         H   query heads
@@ -64,7 +64,7 @@ def attend(
     prefix_kv: KV | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention of rows to [their group's prefix | themselves], in training.
+    """Causal attention of rows to [their group's prefix | themselves].
 
     q          (B, H, L, D)
     k, v       (B, Hk, L, D)

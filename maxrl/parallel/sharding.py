@@ -65,7 +65,7 @@ class Gathered:
         self.skeleton = copy.deepcopy(model, empty)
 
     def get(self, linear: torch.dtype | None) -> Any:
-        """Return the copy, as `gather` makes it; all ranks must call this."""
+        """Return the copy, as `gather` makes it; the first call after an update is a collective."""
         if self.copy is None:
             self.copy = self.gather(linear=linear)
         return self.copy

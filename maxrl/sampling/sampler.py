@@ -65,7 +65,7 @@ def noise(
 
     prompt_indices  P positions of the prompts in the batch of all ranks
     num_rollouts    N per prompt
-    length          the longest response, which decides where the noise of the next rollout begins
+    length          the most tokens that a response may have: each rollout takes as many numbers
     earlier         how many rollouts were drawn before: their noise is skipped
     """
     draws = []

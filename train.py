@@ -80,7 +80,7 @@ def train(
         examples = take()  # P_local prompts of this rank
         # All N rollouts of a prompt are on one rank, so advantages need no communication.
         sampled = sample(examples, step)
-        # A verdict is a finite reward: a reward function may have none on a rollout.
+        # A reward function may give no verdict on a rollout. Prompts without any are left out.
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)  # (P_local, N)
         advantages = estimate(cfg, rollouts, rewards)  # (P_local, N)
         stats = learn_from(cfg, policy, optimizer, rollouts, advantages, step)

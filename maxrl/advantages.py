@@ -11,8 +11,8 @@ w(p) says which prompts an estimator cares about.
 N rollouts give at most order T = N (Theorem 2), which Eq. (9) and Eq. (10) reach (maxrl_success and
 maxrl_centered below). In a group without a success (K = 0) Eq. (10) gives all rollouts the
 advantage -1, and Algorithm 1 gives them 0. The contribution of such groups, which Algorithm 1
-drops, has the expectation (1-p)^(N-1) grad p, since the mean score of a failure is -grad p / (1-p).
-This is the last term of w_N, so Algorithm 1 has order N - 1.
+drops, has the expectation (1-p)^(N-1) grad p: their probability is (1-p)^N, and the mean score of a
+failure is -grad p / (1-p). This is the last term of w_N, so Algorithm 1 has order N - 1.
 
   name            A_i                             w(p) with N rollouts          rewards   N = 1
   reinforce       r_i                             1                             any       r
@@ -39,7 +39,8 @@ rewards 0 or 1). An epsilon of 1e-4 would shrink a group with 1 success in 1024 
 
 A new estimator is one function under one `@estimator` line: takes= says which rewards it allows,
 group=True refuses N = 1, limit= is its weight w(p) for many rollouts (False: it has none), count=
-names an option that is an int from 1 to N, rounds=True admits rounds. Every estimator:
+names an option that is an int from 1 to N, rounds=True lets prompts be sampled in rounds
+(maxrl/rounds.py), if a group without a success has advantages of 0. Every estimator:
     rewards  (P, N) tensor, the N rollouts of each prompt in a row. With allow_missing=True a NaN
              marks a rollout without a reward, whose advantage is 0 (registry.among_judged)
     returns  advantages A_i (P, N), in float32, or in float64 if the rewards are
@@ -268,7 +269,7 @@ def pkpo(rewards: Tensor, k: int) -> Tensor:
 
 @estimator(takes="any", limit=False, group=True)
 def differential_smoothing(rewards: Tensor, mean_log_probs: Tensor, gamma: float = 0.05) -> Tensor:
-    """GRPO's A_i, minus gamma l_i for a success and plus gamma l_i for the others.
+    """GRPO's A_i (divisor N), minus gamma l_i for a success and plus gamma l_i for the others.
 
     Gai et al. 2025; gamma: App. E.2.
 

@@ -15,9 +15,10 @@ def normaliser(aggregation: str, num_rollouts: float, tokens: float, max_tokens:
 
     aggregation   sequence, token or constant
     num_rollouts  P N of the update, over all ranks
-    tokens        response tokens over all ranks. If the last round of a prompt has n < N rollouts,
-                  where N is the largest round, its tokens count N / n times. registry.py multiplies
-                  its advantages by N / n as well, so that prompts have equal weight
+    tokens        response tokens over all ranks. A prompt that was sampled in rounds is trained on
+                  its last round alone, of n rollouts; N is the largest round. If n < N, its tokens
+                  count N / n times, and registry.py multiplies its advantages by N / n as well, so
+                  that prompts have equal weight
     max_tokens    the longest response that is allowed
     """
     # One number for the whole update, known before its first backward, since each micro-batch has a
@@ -124,8 +125,8 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # The mask comes before exp, which could overflow: a row that is not run has log_probs 0, but
-    # its old ones are not 0.
+    # The mask comes before exp, which could overflow: a row whose advantage is 0 is not run and has
+    # log_probs 0, but its old ones are not 0.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

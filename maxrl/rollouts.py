@@ -2,7 +2,7 @@
 
 Tokens and lengths of Rollouts are on the host, so that texts, verdicts and the sizes of
 micro-batches are known without waiting for a GPU. Their log-probabilities and a MicroBatch are on
-the device.
+the device, but for its prefix_lengths.
 
 Letters: P_local prompts of this rank, N rollouts of each, L tokens of the longest response. A
 micro-batch has M rows of each of G groups; Lp is the longest prompt without its last token.

@@ -15,22 +15,26 @@ from results.lab.tables import METHODS, differences, levels, over_blocks, table
 KS = (1, 8, 64)
 EVERY = 5  # epochs between evaluations
 SEEDS = range(3)
+SFT = "train.py maze9_laptop_sft --stop-at-pass .08 --seed {seed}"
 VALIDATION = "--eval-every 40 --eval-prompts 128 --eval-samples 64"
 RL = (
     "train.py maze9_laptop --estimator {method} --lr 1e-4 --schedule constant --seed {seed} "
-    f"--init runs/mazes/strong/seed{{seed}}/base {VALIDATION}"
+    f"--init runs/fixed_set/seed{{seed}}/base {VALIDATION}"
 )
+WARM_UPS = product("seed{seed}/base", SFT, seed=SEEDS)
 RUNS = {
-    "fixed": product(
+    "fixed": WARM_UPS
+    | product(
         "seed{seed}/{method}",
         f"{RL} --task.directory runs/fixed_set/mazes --epochs 60",
         seed=SEEDS,
         method=METHODS,
     ),
-    "fresh": product("fresh/seed{seed}/{method}", f"{RL} --steps 480", seed=SEEDS, method=METHODS),
+    "fresh": WARM_UPS
+    | product("fresh/seed{seed}/{method}", f"{RL} --steps 480", seed=SEEDS, method=METHODS),
 }
 PLANNED = {"fresh": "the same on mazes that never repeat: 1.8"}
-BASES = seed_models("mazes/strong", ["base"])
+BASES = seed_models("fixed_set", ["base"])
 MODELS = BASES | seed_models("fixed_set", METHODS)
 TESTS = {
     "bases.json": evaluation("--split validation --prompts 128 --samples 64", BASES, seed=SEEDS),

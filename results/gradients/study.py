@@ -3,18 +3,20 @@
 from results.gradients.curves import FIGURES, NAMES, gradient
 from results.lab.data import read_json
 from results.lab.intervals import interval
+from results.lab.runs import product
 from results.lab.tables import table
 
 __all__ = ["FIGURES"]
 SHOWN = (2, 8, 32, 128, 512, 2048)
-RUNS: dict[str, dict] = {}
+# The strong base is that of fixed_set.
+RUNS = {"base": product("weak/base", "train.py maze9_laptop_sft --stop-at-pass .015 --seed 0")}
 MEASURE = "results/gradients/norms.py"
 MAZES = "--split validation --samples 128 --prompts 256"
 SMOLLM2 = "--split train --prompts 32 --samples 64 --precision bfloat16 --micro-batch-tokens 2048"
 TESTS = {
     "oracle.json": ["results/gradients/oracle.py"],
-    "maze_weak.json": f"{MEASURE} weak=runs/mazes/weak/seed0/base {MAZES}".split(),
-    "maze_strong.json": f"{MEASURE} strong=runs/mazes/strong/seed0/base {MAZES}".split(),
+    "maze_weak.json": f"{MEASURE} weak=runs/gradients/weak/base {MAZES}".split(),
+    "maze_strong.json": f"{MEASURE} strong=runs/fixed_set/seed0/base {MAZES}".split(),
     "smollm2.json": f"{MEASURE} runs/smollm2/base {SMOLLM2}".split(),
 }
 

@@ -91,16 +91,6 @@ def block_curves(found: dict, key: str, size: int) -> list[dict]:
     return lines
 
 
-def smoothed(found: dict, key: str) -> list[dict]:
-    """Running means over nine rows of the runs {method: {seed: rows}}."""
-    lines = []
-    for name, seeds in found.items():
-        steps, values = plots.over_steps(list(seeds.values()), key)
-        # A mean of nine points has all nine there.
-        lines.append(seed_curves(name, steps[4:-4], plots.smooth(values, 9)[:, 4:-4]))
-    return lines
-
-
 def coverage_curves(results: dict) -> list[dict]:
     """pass@k of a test against k."""
     ks = powers(results)

@@ -46,11 +46,3 @@ def with_error(values, sign: str = "") -> str:
 def ahead(gaps) -> str:
     """On how many seeds a difference is above 0; where both solve everything it is not."""
     return f"{sum(gap > 1e-6 for gap in gaps)} of {len(gaps)}"
-
-
-def crossing(lead: np.ndarray, size: int = 100) -> int | None:
-    """The step from which on every block's lead (blocks,) is above 0; None if the last one is
-    not."""
-    behind = np.flatnonzero(lead <= 0)
-    first = behind[-1] + 1 if behind.size else 0
-    return int(first * size) if first < len(lead) else None

@@ -31,17 +31,13 @@ def summary(title: str, columns: Iterable, rows: dict, sign: str = "", cell=inte
     table([title, *columns], lines)
 
 
-def leads(title: str, columns: Iterable, rows: dict, numbered: bool = False):
+def leads(title: str, columns: Iterable, rows: dict):
     """Differences {name: (columns, seeds)}, and on how many seeds they are above 0."""
     heads = [head for column in columns for head in (column, "ahead on")]
     lines = []
     for name, gaps in rows.items():
         cells = [cell for gap in gaps for cell in (interval(gap, "+"), ahead(gap))]
         lines.append([name, *cells])
-    if numbered:
-        heads = [title, *heads]
-        title = "row"
-        lines = [[number, *line] for number, line in enumerate(lines, 1)]
     table([title, *heads], lines)
 
 
@@ -49,10 +45,10 @@ def pass_columns(ks) -> list[str]:
     return [f"pass@{k}" for k in ks]
 
 
-def levels(found: dict, ks: list[int], kept: dict, first: int = 0, prompts: str = "mazes"):
+def levels(found: dict, ks: list[int], kept: dict, prompts: str = "mazes"):
     """The means over seeds, where there are several; then every run with its error over prompts.
 
-    found   {name: pass@k, (seeds, prompts, ks)}, the seeds count from `first`
+    found   {name: pass@k, (seeds, prompts, ks)}
     kept    {name: {seed: rows of metrics}} of the runs that were kept
     """
     columns = pass_columns(ks)
@@ -61,23 +57,23 @@ def levels(found: dict, ks: list[int], kept: dict, first: int = 0, prompts: str 
         summary("mean over seeds, 95 %", columns, means)
     rows = []
     for name, seeds in found.items():
-        for seed, values in enumerate(seeds, first):
+        for seed, values in enumerate(seeds):
             title = f"seed {seed} {name}" if len(seeds) > 1 else name
             run = kept.get(name, {}).get(seed, [])
             rows.append([title, *map(with_error, values.T), clipped(run)])
     table([f"run, standard error over {prompts}", *columns, "steps clipped"], rows)
 
 
-def differences(found: dict, ks: list[int], name: str = "", first: int = 0, prompts: str = "mazes"):
-    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes before, and
-    the seeds count from `first`."""
+def differences(found: dict, ks: list[int], name: str = "", prompts: str = "mazes"):
+    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes
+    before."""
     gaps = {other: found["maxrl"] - found[other] for other in found if other != "maxrl"}
     columns = pass_columns(ks)
     over_all = {other: seeds.mean(1).T for other, seeds in gaps.items()}
     leads(f"{name}MaxRL minus, 95 % over seeds", columns, over_all)
     each = {}
     for other, seeds in gaps.items():
-        for seed, gap in enumerate(seeds, first):
+        for seed, gap in enumerate(seeds):
             each[f"{other}, seed {seed}"] = gap.T
     title = f"{name}MaxRL minus, standard error over {prompts}"
     summary(title, columns, each, "+", with_error)

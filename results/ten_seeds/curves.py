@@ -99,16 +99,32 @@ FIGURES = {
         "weak",
         "On eight of ten seeds GRPO solves hardly more within 64 tries than at the first",
     ),
+    "strong": lambda: all_arms(
+        "strong",
+        "From strong bases GRPO solves less within 64 tries than its base, MaxRL solves more",
+    ),
     "figure5_weak": lambda: covered(
         "weak",
         "On each of ten seeds one sample of MaxRL solves more than 64 samples of GRPO",
         "seeds of GRPO and RLOO, at .06 to .12",
     ),
+    "figure5_strong": lambda: covered(
+        "strong",
+        "From strong bases, too, one sample of MaxRL solves more than 64 samples of GRPO",
+        "none",
+    ),
     "figure12_weak": lambda: figure12(
         "weak", "MaxRL solves ever more prompts; our GRPO loses them early, the paper's does not"
+    ),
+    "figure12_strong": lambda: figure12(
+        "strong",
+        "From strong bases MaxRL solves more and more prompts, GRPO and RLOO fewer than at first",
     ),
     "figure17_weak": lambda: figure17(
         "weak",
         "Ours: MaxRL leads in 32 tries at once, at one try on nine of ten seeds from step 300 on",
+    ),
+    "figure17_strong": lambda: figure17(
+        "strong", "Ours: from strong bases MaxRL leads at one try on every seed from step 500 on"
     ),
 }

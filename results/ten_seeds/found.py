@@ -19,7 +19,7 @@ ARMS = {
 }
 RATES = ("3e-5", "1e-4", "3e-4")
 # The best of RATES on seed 100: of two arms from the stage `rates`, of the others from an earlier
-# study of three rates (results/mazes; the weak base's in 5bb7515).
+# study (results/mazes in 5bb7515).
 OWN = {
     "weak": dict.fromkeys(ARMS, "1e-4"),
     "strong": dict.fromkeys(ARMS, "3e-4") | {"grpo": "1e-4", "rloo": "3e-5"},

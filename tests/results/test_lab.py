@@ -144,13 +144,6 @@ def test_the_interval():
     assert {count: intervals.t_quantile(count) for count in tabled} == tabled
 
 
-def test_the_crossing():
-    """The first block from which the lead stays; a lead that is lost again does not count."""
-    assert intervals.crossing(np.array([1.0, -2, 3, 4]), 250) == 500
-    assert intervals.crossing(np.array([1.0, 2])) == 0
-    assert intervals.crossing(np.array([1.0, 0])) is None
-
-
 def test_times_fewer():
     """Theirs needs half of the samples; out of reach is 0, at once is k, and means count."""
     ks = [1, 2, 4, 8]

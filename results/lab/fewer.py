@@ -54,7 +54,7 @@ def fewer_panels(curves: dict, ks: list[int]) -> list[dict]:
 
 def figure5(curves: dict, ks: list[int], what: str, title: str, together: str) -> dict:
     """pass@k against k of {method: pass@k (seeds, prompts, ks)}, and how many times fewer samples
-    MaxRL needs."""
+    MaxRL needs; `together` names lines that lie together."""
     lines = [seed_curves(name, ks, values.mean(1)) for name, values in curves.items()]
     left = ("paper: Qwen3-4B-Base, BeyondAIME", "pass@k", paper(5)["Qwen3-4B-Base / BeyondAIME"])
     return {
@@ -62,7 +62,7 @@ def figure5(curves: dict, ks: list[int], what: str, title: str, together: str) -
         "caption": "Figure 5: coverage, and how many times fewer samples MaxRL needs for another "
         "one's pass@k (triangles, side by side: one sample is enough). Ours: "
         f"{what}, above {seeds_said(len(curves['maxrl']))}, below of the mean over seeds, as far "
-        f"as MaxRL reaches the other. Lines that lie together: {together}. Dashed: the paper's",
+        f"as MaxRL reaches the other.{together} Dashed: the paper's",
         "panels": [
             *pair(left, (MAZE9, "pass@k", lines), "k", xscale="log"),
             *fewer_panels(curves, ks),

@@ -34,7 +34,7 @@ help:  ## print this list
 DEMO ?= runs/demo$(SEED)
 demo: export OMP_NUM_THREADS ?= 1
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
-# Each method has the learning rate that was best for it on another seed (results/ten_seeds).
+# Each method has the learning rate that was best for it on another seed (results/mazes in 5bb7515).
 demo_run = $(py) train.py maze9_laptop --seed $(SEED) --init $(DEMO)/base --steps 700 --resume auto
 
 demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes with MaxRL and with GRPO; table and figures

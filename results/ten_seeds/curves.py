@@ -117,7 +117,7 @@ FIGURES = {
     ),
     "figure12_strong": lambda: figure12(
         "strong",
-        "MaxRL solves more and more prompts; our GRPO and RLOO do not, the paper's do",
+        "From strong bases MaxRL solves more and more prompts, GRPO and RLOO first lose some",
     ),
     "figure17_weak": lambda: figure17(
         "weak",

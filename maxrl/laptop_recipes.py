@@ -54,7 +54,7 @@ def maze9_laptop_sft() -> Config:
             num_hidden_layers=3,
             max_position_embeddings=256,
             rope_theta=1e6,
-            # 1/sqrt(96); with the .02 of wide models RL hardly learns (5bb7515).
+            # 1/sqrt(96); with the .02 of wide models RL hardly learns (0cdf633).
             initializer_range=0.1,
         ),
         estimator="supervised",

@@ -125,8 +125,8 @@ def policy_gradient_loss(
     advantages = advantages[..., None]  # (..., N, 1)
     if old_log_probs is None:
         return -(advantages * log_probs * mask).sum() / divisor
-    # The mask comes before exp, which could overflow: a row whose advantage is 0 is not run and has
-    # log_probs 0, but its old ones are not 0.
+    # The mask comes before exp, which could overflow: a row that is not run, since its advantage is
+    # 0, has log_probs 0, but its old ones are not 0.
     ratio = ((log_probs - old_log_probs) * mask).exp()  # (..., N, L)
     low, high = clip
     clipped = ratio.clamp(1 - low, 1 + high)  # (..., N, L)

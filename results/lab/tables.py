@@ -65,8 +65,7 @@ def levels(found: dict, ks: list[int], kept: dict, prompts: str = "mazes"):
 
 
 def differences(found: dict, ks: list[int], name: str = "", prompts: str = "mazes"):
-    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes
-    before."""
+    """MaxRL minus each, over seeds, and of each seed paired over prompts; `name` goes before."""
     gaps = {other: found["maxrl"] - found[other] for other in found if other != "maxrl"}
     columns = pass_columns(ks)
     over_all = {other: seeds.mean(1).T for other, seeds in gaps.items()}

@@ -1,5 +1,7 @@
-"""MaxRL minus GRPO on the test prompts of the studies of sequences: the table of results/README.md,
-whose rows but one are on the front page."""
+"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md.
+
+All rows but one are on the front page.
+"""
 
 import numpy as np
 
@@ -7,9 +9,11 @@ from maxrl.run.table import coverage
 from results.lab.data import by_seed, tested
 from results.lab.tables import leads
 from results.ten_seeds import found as ten_seeds
+from results.ten_seeds.study import gaps
 
 KS = [1, 64]
 COLUMNS = [f"pass@{k}, 95 %" for k in KS]
+FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
 
 def of_ten_seeds(base: str) -> np.ndarray:
@@ -31,6 +35,15 @@ def in_files(study: str, name: str) -> np.ndarray:
     return np.transpose([(ours[i] - grpo[i]).mean(0) for i in ours if i in grpo])
 
 
+def at_one_try(form: str, equal: str) -> list[np.ndarray]:
+    """A form of MaxRL minus GRPO of the ten seeds, (seeds,) for each base."""
+    found = []
+    for base in ten_seeds.BASES:
+        pairs = gaps(base, ten_seeds.seeds_of(base), equal)
+        found.append(pairs[f"{form} minus GRPO"][0])
+    return found
+
+
 def tables():
     rows = {
         "9x9 mazes, weak base": of_ten_seeds("weak"),
@@ -41,3 +54,8 @@ def tables():
         "reversed texts": in_files("texts", "reverse_text-test"),
     }
     leads("MaxRL minus GRPO", COLUMNS, rows)
+    at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
+    for form in FORMS:
+        at_once[f"{form}, equal time"] = at_one_try(form, "seconds")
+    bases = [f"{base} base, 95 %" for base in ten_seeds.BASES]
+    leads("pass@1 minus GRPO's, 9x9 mazes", bases, at_once)

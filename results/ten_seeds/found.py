@@ -52,15 +52,22 @@ def finished(base: str) -> dict[str, dict[int, list[dict]]]:
     return paired(runs("ten_seeds", f"{base}/", "-lr.*", STEPS), OWN[base])
 
 
+@cache
+def step_seconds(base: str) -> dict[str, list[float]]:
+    """{arm: the seconds of a step} at each of TIMED."""
+    found = runs("ten_seeds", f"{base}/seconds/")
+    return {
+        arm: [found[f"{arm}-from{step}"][10][0]["seconds"] for step in TIMED] for arm in OWN[base]
+    }
+
+
 def spent(base: str, arm: str, rows: list[dict], what: str) -> np.ndarray:
     """Steps, rollouts or seconds after each block of steps of a run."""
     ends = np.arange(BLOCK, STEPS + 1, BLOCK)
     if what == "rollouts":
         return BLOCK * means(rows, what, BLOCK).cumsum()
     if what == "seconds":
-        timed = runs("ten_seeds", f"{base}/seconds/")
-        seconds = [timed[f"{arm}-from{step}"][10][0]["seconds"] for step in TIMED]
-        return BLOCK * np.interp(ends - BLOCK / 2, TIMED, seconds).cumsum()
+        return BLOCK * np.interp(ends - BLOCK / 2, TIMED, step_seconds(base)[arm]).cumsum()
     return ends
 
 

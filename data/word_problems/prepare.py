@@ -2,8 +2,8 @@
 
 Writes test.jsonl, validation.jsonl, train.jsonl and info.json into data/word_problems, {"problem",
 "answer", "solution", "source"} a line as data/gsm8k/prepare.py does, and beside them tokenizer.json
-for a model trained from scratch. The problems have one or two steps and whole numbers from 1 to 20;
-`--task gsm8k --task.directory word_problems` trains on them.
+for a model trained from scratch. The problems have one or two steps and whole numbers from 1 to
+--largest; `--task gsm8k --task.directory word_problems` trains on them.
 
 The seed alone decides a stream of problems without repetitions; the first ones are the test set,
 then come validation and training, so that the held-out problems are the same whatever --train is.
@@ -24,17 +24,18 @@ from data.text_sets import to_jsonl, write_texts
 from maxrl.io.tokenizer import CONFIG, SPECIAL, Tokenizer, byte_level
 from maxrl.tasks.gsm8k import REQUEST
 
+USUAL = 20
 OPTIONS = {
     "train": (20_000, 1, "training problems"),
     "validation": (256, 1, "validation problems"),
     "test": (256, 1, "test problems"),
     "seed": (0, 0, "decides the problems"),
+    "largest": (USUAL, USUAL, "largest result"),
 }
 VERSION = 1  # of the generator: another stream is another version
 VOCABULARY = 512  # tokens: two special ones, 256 bytes, merges
-LARGEST = 20  # result
-LARGEST_DRAWN = 10  # number that is drawn
-LARGEST_SMALL = 5  # number that multiplies or divides
+DRAWN = 2  # numbers are drawn up to --largest over this,
+SMALL = 4  # and those that multiply or divide up to --largest over this
 
 # "names", "things" and "boxes" are the words of the problems, and each of "templates" is a kind of
 # problem. The numbers a, b and c are drawn, those in "small" from a smaller range; x is the result
@@ -43,10 +44,10 @@ LARGEST_SMALL = 5  # number that multiplies or divides
 WORDS = json.loads((Path(__file__).parent / "templates.json").read_text())
 
 
-def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
+def compute(step: str, values: dict[str, int], largest: int) -> tuple[int, str] | None:
     """The result of a step such as "x-c", and its text "19-4=15".
 
-    None unless the result is a whole number from 1 to LARGEST.
+    None unless the result is a whole number from 1 to `largest`.
     """
     left, operator, right = tuple(step)
     p = values[left]
@@ -54,10 +55,10 @@ def compute(step: str, values: dict[str, int]) -> tuple[int, str] | None:
     if operator == "/" and p % q:
         return None
     result = {"+": p + q, "-": p - q, "*": p * q, "/": p // q}[operator]
-    return (result, f"{p}{operator}{q}={result}") if 1 <= result <= LARGEST else None
+    return (result, f"{p}{operator}{q}={result}") if 1 <= result <= largest else None
 
 
-def draw(rng: random.Random) -> dict:
+def draw(rng: random.Random, largest: int) -> dict:
     """A problem: a template and words, then numbers until every step works out."""
     template = rng.choice(WORDS["templates"])
     steps = template["steps"].split()
@@ -65,12 +66,12 @@ def draw(rng: random.Random) -> dict:
     words = {"n": n, "m": m, "t": rng.choice(WORDS["things"]), "g": rng.choice(WORDS["boxes"])}
     while True:
         values = {
-            letter: rng.randint(2, LARGEST_SMALL if letter in template["small"] else LARGEST_DRAWN)
+            letter: rng.randint(2, largest // (SMALL if letter in template["small"] else DRAWN))
             for letter in "abc"
         }
         equations: dict[str, str] = {}
         for step, result, equation in zip(steps, "xy", "ef"):
-            done = compute(step, values)
+            done = compute(step, values, largest)
             if done is None:
                 break
             values[result], equations[equation] = done
@@ -85,12 +86,12 @@ def draw(rng: random.Random) -> dict:
     }
 
 
-def stream(seed: int) -> Iterator[dict]:
+def stream(seed: int, largest: int) -> Iterator[dict]:
     """Distinct problems without end."""
     rng = random.Random(seed)
     seen = set()
     while True:
-        row = draw(rng)
+        row = draw(rng, largest)
         if row["problem"] not in seen:
             seen.add(row["problem"])
             yield row
@@ -119,14 +120,16 @@ def main(words: list[str] | None = None) -> None:
     parser = make_parser("word_problems", __doc__, "data/word_problems")
     args = parsed(parser, words, OPTIONS)
     counts = {split: getattr(args, split) for split in SPLITS}
-    problems = stream(args.seed)
+    problems = stream(args.seed, args.largest)
     splits = {split: list(itertools.islice(problems, count)) for split, count in counts.items()}
     tokenizer = make_tokenizer(splits["train"])
     texts = {f"{split}.jsonl": to_jsonl(rows) for split, rows in splits.items()}
     texts["tokenizer.json"] = tokenizer.backend.to_str(pretty=True)
     texts["tokenizer_config.json"] = json.dumps(tokenizer.config, indent=2) + "\n"
+    # Sets of the usual size have had this name before there were others.
+    larger = f", results up to {args.largest}" if args.largest > USUAL else ""
     info = {
-        "test": "generated word problems",
+        "test": f"generated word problems{larger}",
         "seed": args.seed,
         "generator": VERSION,
         "counts": counts,

@@ -71,7 +71,17 @@ def test_no_problem_occurs_twice(splits):
 @pytest.mark.parametrize("split", COUNTS)
 def test_every_solution_is_right(splits, split):
     """Its equations hold, use numbers that are known by then, and end in the answer."""
-    task = splits[split]
+    assert largest_result(splits[split]) == 20
+
+
+def test_larger_numbers(tmp_path):
+    make(tmp_path, "--train", "300", "--largest", "100")
+    assert 90 < largest_result(load_task("gsm8k", "train", directory=str(tmp_path))) <= 100
+
+
+def largest_result(task) -> int:
+    """The largest number of the solutions, after a check of each."""
+    largest = 0
     for i, row in enumerate(task.rows):
         equations = re.findall(r"(\d+)([-+*/])(\d+)=(\d+)", row["solution"])
         assert len(equations) == int(row["source"].removeprefix("word-problems-"))
@@ -81,13 +91,15 @@ def test_every_solution_is_right(splits, split):
             q = int(right)
             result = int(written)
             assert {p, q} <= known
-            assert 1 <= result <= prepare.LARGEST
+            assert result >= 1
+            largest = max(largest, result)
             assert result == {"+": p + q, "-": p - q, "*": p * q, "/": p / q}[operator]
             known.add(result)
         assert row["answer"] == equations[-1][-1]
         assert "{" not in row["problem"] + row["solution"]
         responses = [task[i].answer, row["solution"], f"\\boxed{{{row['answer']}0}}"]
         assert task.verify_all(responses, [task[i]] * 3) == [1, 0, 0]
+    return largest
 
 
 @pytest.mark.parametrize("split", COUNTS)

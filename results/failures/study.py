@@ -1,6 +1,16 @@
 """When do runs of MaxRL fail on 9x9 mazes? Ten weak bases, four arms, two rates; and one cure."""
 
+from functools import cache
+
+import numpy as np
+
+from maxrl import plots
+from results.lab.data import evaluations, means, runs
+from results.lab.figures import SOLVED, block_curves, level, panel, seeds_said
+from results.lab.intervals import interval
 from results.lab.runs import from_bases
+from results.lab.tables import leads, table
+from results.ten_seeds.found import finished
 
 DATA = "--task.directory data/maze/9x9-ten"
 SFT = f"train.py maze9_laptop_sft {DATA} --stop-at-pass .015"
@@ -12,11 +22,28 @@ ARMS = {
     "rounds-16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds-32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
 }
-# What ten_seeds does not have at 1e-4.
+# At 1e-4 ten_seeds has the same first steps of two arms, by these names, and not of the others.
+ELSEWHERE = {"maxrl-16x32": "maxrl", "rounds-32": "rounds"}
 SMALL = ("maxrl-32x16", "rounds-16")
 EVERY = "results/failures/every_round.py"
 CURE = f"--estimator {EVERY}:centered --prompts 16 --rollouts 8,8,16"
 KEPT_STEPS = 10
+# What tables and figures call them.
+SAID = {
+    "maxrl-16x32": "Algorithm 1, 16 x 32",
+    "maxrl-32x16": "Algorithm 1, 32 x 16",
+    "rounds-16": "rounds of 16 prompts",
+    "rounds-32": "rounds of 32 prompts",
+    "every-16": "every round, 16 prompts",
+}
+plots.STYLE |= {
+    "rate 1e-4": ("rate 1e-4", "#7f7f7f"),
+    "rate 2e-4": ("rate 2e-4", "#c0392b"),
+    "rate 3e-4": ("rate 3e-4", "#7b241c"),
+}
+# Steps of a run, those at its ends that are compared, and those of a mean length of walks.
+STEPS, ENDS, BLOCK = 300, 40, 20
+LONGEST = 16  # tokens of a right walk
 
 
 def at_rates(program: str, arms: dict[str, str], rates, seeds) -> dict:
@@ -36,3 +63,148 @@ RUNS = {
     "cure": at_rates("train.py", {"rounds-16": ARMS["rounds-16"]}, ["2e-4", "3e-4"], range(10, 14))
     | at_rates(EVERY, {"every-16": CURE}, ["2e-4", "3e-4"], range(10, 14)),
 }
+
+
+def until(rows: list[dict]) -> list[dict]:
+    """The rows of a longer run up to step 300."""
+    return [row for row in rows if row["step"] < STEPS]
+
+
+def counted() -> dict[tuple[str, str], dict[int, list[dict]]]:
+    """{(arm, rate): {seed: rows}} of all runs of 300 steps, those of ten_seeds among them."""
+    found = {}
+    for arm, name in ELSEWHERE.items():
+        whole = finished("weak")[name]
+        found[arm, "1e-4"] = {seed: until(rows) for seed, rows in whole.items()}
+    for name, seeds in runs("failures", steps=STEPS).items():
+        arm, _, rate = name.partition("-lr")
+        found[arm, rate] = seeds
+    return {key: found[key] for key in sorted(found, key=order)}
+
+
+def order(key: tuple[str, str]) -> tuple[str, int]:
+    """Rates before arms."""
+    arm, rate = key
+    return rate, list(SAID).index(arm)
+
+
+def before(arm: str, rate: str, seed: int) -> float:
+    """pass@64 of the base that a run started from."""
+    elsewhere = rate == "1e-4" and arm in ELSEWHERE
+    study, folder = ("ten_seeds", "weak/") if elsewhere else ("failures", "")
+    return evaluations(bases(study, folder)[seed], 64)[-1]
+
+
+@cache
+def bases(study: str, folder: str) -> dict[int, list[dict]]:
+    return runs(study, folder)["base"]
+
+
+def ends(rows: list[dict]) -> tuple[float, float]:
+    """The share of prompts with a success in the first and in the last 40 steps."""
+    count = ENDS // (rows[0]["step"] + 1)
+    solved = [row["solved"] for row in rows]
+    return np.mean(solved[:count]), np.mean(solved[-count:])
+
+
+def failed(rows: list[dict]) -> bool:
+    """Whether fewer than half as many prompts have a success in the end as in the beginning."""
+    first, last = ends(rows)
+    return last < first / 2
+
+
+def has_long_walks(rows: list[dict]) -> bool:
+    """Whether walks are longer than any right one on average, in some block of 20 steps."""
+    return means(rows, "completions/mean_length", BLOCK).max() > LONGEST
+
+
+def share(values) -> str:
+    """How many of them are true."""
+    values = list(values)
+    return f"{sum(values)} of {len(values)}"
+
+
+def gains(arm: str, rate: str, seeds: dict[int, list[dict]]) -> np.ndarray:
+    """pass@64 of each run less its base's, (seeds,)."""
+    return np.array([evaluations(seeds[i], 64)[-1] - before(arm, rate, i) for i in seeds])
+
+
+def arms(found: dict):
+    """How many runs of each arm fail, and where they end."""
+    lines = []
+    for (arm, rate), seeds in found.items():
+        every = list(seeds.values())
+        first, last = np.transpose([ends(rows) for rows in every])
+        gained = gains(arm, rate, seeds)
+        counts = [map(failed, every), gained < 0, map(has_long_walks, every)]
+        cells = [interval(first, digits=2), interval(last, digits=2)]
+        cells += [interval([evaluations(rows, 1)[-1] for rows in every]), interval(gained, "+")]
+        lines.append([f"{rate}, {SAID[arm]}", *map(share, counts), *cells])
+    heads = ("failed", "below the base in 64 tries", f"walks above {LONGEST} tokens")
+    ends_ = ("first 40 steps", "last 40 steps", "pass@1", "pass@64 minus the base's")
+    table(["rate, arm: 300 steps from weak bases", *heads, *ends_], lines)
+
+
+def long_walks(found: dict):
+    """Do runs with walks that do not end lose more?"""
+    lines = []
+    for rate in dict.fromkeys(rate for _, rate in found):
+        for long in (False, True):
+            ends_ = []
+            for (arm, other), seeds in found.items():
+                gained = gains(arm, other, seeds)
+                some = [has_long_walks(rows) == long for rows in seeds.values()]
+                ends_ += list(gained[some]) if other == rate else []
+            if ends_:
+                what = "some" if long else "none"
+                below = share(gain < 0 for gain in ends_)
+                lines.append([rate, what, len(ends_), below, f"{np.mean(ends_):+.3f}"])
+    heads = ("runs", "below the base in 64 tries", "pass@64 minus the base's")
+    table(["rate", f"blocks with walks above {LONGEST} tokens", *heads], lines)
+
+
+def cured(found: dict):
+    """Every round minus failed rounds left out, paired by seed."""
+    rows = {}
+    for (arm, rate), seeds in found.items():
+        if arm == "every-16":
+            usual = found["rounds-16", rate]
+            gaps = []
+            for k in (1, 64):
+                ours, theirs = (
+                    np.array([evaluations(some[i], k)[-1] for i in seeds])
+                    for some in (seeds, usual)
+                )
+                gaps.append(ours - theirs)
+            rows[f"rate {rate}"] = gaps
+    if rows:
+        leads("every round minus rounds, 16 prompts", ["pass@1", "pass@64"], rows)
+
+
+def tables():
+    found = counted()
+    arms(found)
+    long_walks(found)
+    cured(found)
+
+
+def solved() -> dict:
+    """Prompts with a success over training, a panel for each arm."""
+    found = counted()
+    panels = []
+    for arm in ARMS:
+        lines = []
+        for (name, rate), seeds in found.items():
+            if name == arm:
+                lines += block_curves({f"rate {rate}": seeds}, "solved", BLOCK)
+        panels.append(panel(f"ours: {SAID[arm]} (reduced scale)", "step", SOLVED, lines))
+    return {
+        "title": "Title",
+        "caption": "9x9 mazes from weak bases, constant rates, means of 20 steps; in rounds, a "
+        f"success in any round counts. {seeds_said(10).capitalize()}. Runs at 1e-4 of two arms "
+        "are the first steps of ten_seeds, from bases of other machines",
+        "panels": level(*panels),
+    }
+
+
+FIGURES = {"solved": solved}

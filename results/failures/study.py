@@ -92,11 +92,11 @@ def before(arm: str, rate: str, seed: int) -> float:
     """pass@64 of the base that a run started from."""
     elsewhere = rate == "1e-4" and arm in ELSEWHERE
     study, folder = ("ten_seeds", "weak/") if elsewhere else ("failures", "")
-    return evaluations(starts(study, folder)[seed], 64)[-1]
+    return evaluations(warmed_up(study, folder)[seed], 64)[-1]
 
 
 @cache
-def starts(study: str, folder: str) -> dict[int, list[dict]]:
+def warmed_up(study: str, folder: str) -> dict[int, list[dict]]:
     return runs(study, folder)["base"]
 
 

@@ -39,8 +39,9 @@ RUNS = {
     # 3: the paper's warm-up in images a class at its rate, and a tenth of it.
     "paper": glyphs(["supervised", "maxrl-1024"], [0.1], SEEDS, steps=10000, warm_up=5000),
     "tenth": glyphs(["maxrl-1024"], [0.3, 3.0], SEEDS, steps=2500, warm_up=500),
-    # As many steps as the tenth has, after the usual warm-up.
-    "as-long": glyphs(["maxrl-1024"], [0.3], SEEDS, steps=2500),
+    # As many steps at the same rates, after the usual warm-up.
+    "as-long": glyphs(["maxrl-1024"], [0.3], SEEDS, steps=2500)
+    | glyphs(["maxrl-1024"], [0.1], SEEDS, steps=10000),
 }
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)

@@ -10,7 +10,7 @@ from results.lab.figures import level, panel, seed_curves, seeds_said
 from results.lab.intervals import interval
 from results.lab.runs import from_bases
 from results.lab.tables import leads, table
-from results.ten_seeds.found import ONE_WALK, finished
+from results.ten_seeds.found import finished
 
 DATA = "--task.directory data/maze/9x9-ten"
 SFT = f"train.py maze9_laptop_sft {DATA} --stop-at-pass .015"
@@ -22,7 +22,7 @@ ARMS = {
     "rounds-16": "--estimator maxrl_rare --prompts 16 --rollouts 8,8,16",
     "rounds-32": "--estimator maxrl_rare --prompts 32 --rollouts 8,8,16",
 }
-# At 1e-4 ten_seeds has the same first steps of two arms, by these names, and not of the others.
+# At 1e-4 ten_seeds has the same first steps of two arms, by these names.
 ELSEWHERE = {"maxrl-16x32": "maxrl", "rounds-32": "rounds"}
 SMALL = ("maxrl-32x16", "rounds-16")
 EVERY = "results/failures/every_round.py"
@@ -41,9 +41,11 @@ plots.STYLE |= {
     "rate 2e-4": ("rate 2e-4", "#c0392b"),
     "rate 3e-4": ("rate 3e-4", "#7b241c"),
 }
+LOSE = "lose more than .1 in 64 tries"
 # Steps of a run, those at its ends that are compared, and those of a mean length of walks.
 STEPS, ENDS, BLOCK = 300, 40, 20
 LONGEST = 16  # tokens of a right walk
+LOST = 0.1  # of pass@64: twice the standard error of 64 mazes
 
 
 def at_rates(program: str, arms: dict[str, str], rates, seeds) -> dict:
@@ -118,10 +120,9 @@ def has_long_walks(rows: list[dict]) -> bool:
     return means(rows, "completions/mean_length", BLOCK).max() > LONGEST
 
 
-def has_one_walk(rows: list[dict]) -> bool:
-    """Whether 64 tries solve hardly more than one."""
-    first, many = (evaluations(rows, k)[-1] for k in (1, 64))
-    return many - first < ONE_WALK
+def solves_nothing(rows: list[dict]) -> bool:
+    """Whether no validation maze is solved within 64 tries in the end."""
+    return evaluations(rows, 64)[-1] == 0
 
 
 def share(values) -> str:
@@ -142,11 +143,11 @@ def arms(found: dict):
         every = list(seeds.values())
         first, last = np.transpose([ends(rows) for rows in every])
         gained = from_base(arm, rate, seeds)
-        counts = [map(failed, every), gained < 0, map(has_one_walk, every)]
+        counts = [map(failed, every), gained < -LOST, map(solves_nothing, every)]
         cells = [interval(first, digits=2), interval(last, digits=2)]
         cells += [interval([evaluations(rows, 1)[-1] for rows in every]), interval(gained, "+")]
         lines.append([f"{rate}, {SAID[arm]}", *map(share, counts), *cells])
-    heads = ("failed", "below the base in 64 tries", "one walk")
+    heads = ("failed", LOSE, "solve nothing")
     ends_ = ("first 40 steps", "last 40 steps", "pass@1", "pass@64 minus the base's")
     table(["rate, arm: 300 steps from weak bases", *heads, *ends_], lines)
 
@@ -165,35 +166,42 @@ def long_walks(found: dict):
                 ends_ += list(gained[some]) if other == rate else []
             if ends_:
                 what = "some" if long else "none"
-                below = share(gain < 0 for gain in ends_)
-                lines.append([rate, what, len(ends_), below, f"{np.mean(ends_):+.3f}"])
-    heads = ("runs", "below the base in 64 tries", "pass@64 minus the base's")
+                lost = share(gain < -LOST for gain in ends_)
+                lines.append([rate, what, len(ends_), lost, f"{np.mean(ends_):+.3f}"])
+    heads = ("runs", LOSE, "pass@64 minus the base's")
     table(["rate", f"blocks with walks above {LONGEST} tokens", *heads], lines)
 
 
-def cured(found: dict):
-    """Every round minus failed rounds left out, paired by seed."""
-    rows = {}
+def minus(ours: dict[int, list[dict]], theirs: dict[int, list[dict]]) -> list[np.ndarray]:
+    """Differences of pass@1 and pass@64 in the end, on the seeds that both have."""
+    both = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    gaps = []
+    for k in (1, 64):
+        gaps.append(np.array([evaluations(a, k)[-1] - evaluations(b, k)[-1] for a, b in both]))
+    return gaps
+
+
+def compared(found: dict):
+    """What the rate, the arm and a gradient in every round change, paired by seed."""
+    by_rate, by_arm, cures = {}, {}, {}
     for (arm, rate), seeds in found.items():
         if arm == "every-16":
-            usual = found["rounds-16", rate]
-            gaps = []
-            for k in (1, 64):
-                ours, theirs = (
-                    np.array([evaluations(some[i], k)[-1] for i in seeds])
-                    for some in (seeds, usual)
-                )
-                gaps.append(ours - theirs)
-            rows[f"rate {rate}"] = gaps
-    if rows:
-        leads("every round minus rounds, 16 prompts", ["pass@1", "pass@64"], rows)
+            cures[f"rate {rate}"] = minus(seeds, found["rounds-16", rate])
+        elif rate == "2e-4" and (arm, "1e-4") in found:
+            by_rate[SAID[arm]] = minus(seeds, found[arm, "1e-4"])
+        if arm in ARMS and arm != "rounds-32" and ("rounds-32", rate) in found:
+            by_arm[f"{rate}, {SAID[arm]}"] = minus(found["rounds-32", rate], seeds)
+    columns = ["pass@1", "pass@64"]
+    leads("2e-4 minus 1e-4", columns, by_rate)
+    leads("rounds of 32 prompts minus", columns, by_arm)
+    leads("every round minus rounds, 16 prompts", columns, cures)
 
 
 def tables():
     found = counted()
     arms(found)
     long_walks(found)
-    cured(found)
+    compared(found)
 
 
 def within_64() -> dict:
@@ -212,10 +220,11 @@ def within_64() -> dict:
                 lines.append(seed_curves(f"rate {rate}", steps, values))
         panels.append(panel(f"ours: {SAID[arm]} (reduced scale)", "step", "pass@64", lines))
     return {
-        "title": "At 2e-4 MaxRL loses prompts in the first 50 steps, least in rounds of 32 prompts",
+        "title": "At 2e-4 MaxRL loses mazes that its base solves, least in rounds of 32 prompts",
         "caption": "64 validation mazes of 9x9 from weak bases, constant rates. "
-        f"{seeds_said(10).capitalize()}. Grey lines are the first steps of ten_seeds, of the same "
-        "seeds on another processor",
+        f"{seeds_said(10).capitalize()}, at 3e-4 of four. At 1e-4 the lines of Algorithm 1 with 16 "
+        "x 32 and of rounds of 32 prompts are the first steps of ten_seeds, of the same seeds on "
+        "another processor",
         "panels": level(*panels),
     }
 

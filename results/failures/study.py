@@ -154,20 +154,15 @@ def arms(found: dict):
 
 def long_walks(found: dict):
     """Do runs with walks that do not end lose more?"""
+    gains: dict[tuple[str, bool], list[float]] = {}
+    for (arm, rate), seeds in found.items():
+        for gain, rows in zip(from_base(arm, rate, seeds), seeds.values()):
+            if arm in ARMS:
+                gains.setdefault((rate, has_long_walks(rows)), []).append(gain)
     lines = []
-    for rate in dict.fromkeys(rate for _, rate in found):
-        for long in (False, True):
-            ends_ = []
-            for (arm, other), seeds in found.items():
-                if arm not in ARMS:
-                    continue
-                gained = from_base(arm, other, seeds)
-                some = [has_long_walks(rows) == long for rows in seeds.values()]
-                ends_ += list(gained[some]) if other == rate else []
-            if ends_:
-                what = "some" if long else "none"
-                lost = share(gain < -LOST for gain in ends_)
-                lines.append([rate, what, len(ends_), lost, f"{np.mean(ends_):+.3f}"])
+    for (rate, long), some in sorted(gains.items()):
+        lost = share(gain < -LOST for gain in some)
+        lines.append([rate, "some" if long else "none", len(some), lost, f"{np.mean(some):+.3f}"])
     heads = ("runs", LOSE, "pass@64 minus the base's")
     table(["rate", f"blocks with walks above {LONGEST} tokens", *heads], lines)
 
@@ -212,10 +207,9 @@ def within_64() -> dict:
         lines = []
         for (name, rate), seeds in found.items():
             if name == arm:
-                values = [
-                    [before(arm, rate, seed), *evaluations(rows, 64)]
-                    for seed, rows in seeds.items()
-                ]
+                values = []
+                for seed, rows in seeds.items():
+                    values.append([before(arm, rate, seed), *evaluations(rows, 64)])
                 steps = np.linspace(0, STEPS, len(values[0]))
                 lines.append(seed_curves(f"rate {rate}", steps, values))
         panels.append(panel(f"ours: {SAID[arm]} (reduced scale)", "step", "pass@64", lines))

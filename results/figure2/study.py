@@ -120,7 +120,7 @@ def tables():
     where_met(file, {name: WARM_NAMES[name] for name in others[:2]})
 
 
-def lines(names: dict[str, str], key: str) -> list[dict]:
+def validation_curves(names: dict[str, str], key: str) -> list[dict]:
     """Validation over training of {method: run without its seed}."""
     kept = class_runs("figure2")
     found = []
@@ -130,12 +130,12 @@ def lines(names: dict[str, str], key: str) -> list[dict]:
     return found
 
 
-def own_rates() -> dict:
+def own_rates_figure() -> dict:
     """Each method at its rate."""
     names = {name: f"{name}-lr{rate}" for name, rate in OWN.items()}
     panels = []
     for key in ("pass@1", "pass@128"):
-        panels.append(panel(CLASSES1000, "step", key, lines(names, key), ylim=(0.6, 1)))
+        panels.append(panel(CLASSES1000, "step", key, validation_curves(names, key), ylim=(0.6, 1)))
     return {
         "title": "At own rates one draw a class stays .10 behind cross-entropy, four draws .02",
         "caption": "Figure 2, validation images; numbers are draws an image. Rates, each the best "
@@ -145,13 +145,15 @@ def own_rates() -> dict:
     }
 
 
-def warm_up() -> dict:
-    """The paper's rate, which rises over as many images of a class as the paper's."""
+def warm_up_figure() -> dict:
+    """The paper's rate, reached after as many images of a class as the paper's."""
     names = {name: WARMED[name] for name in ("supervised", "maxrl-1024")}
     panels = []
     for key in ("pass@1", "pass@128"):
         theirs = {name: paper(2)[key][name] for name in names}
-        panels += pair((IMAGENET, key, theirs), (CLASSES1000, key, lines(names, key)), "step")
+        panels += pair(
+            (IMAGENET, key, theirs), (CLASSES1000, key, validation_curves(names, key)), "step"
+        )
     return {
         "title": "At the paper's rate and warm-up one draw a class ends .01 behind cross-entropy",
         "caption": "Figure 2, validation images; 1,024 draws an image. Both have rate .1, which is "
@@ -161,4 +163,4 @@ def warm_up() -> dict:
     }
 
 
-FIGURES = {"own_rates": own_rates, "warm_up": warm_up}
+FIGURES = {"own_rates": own_rates_figure, "warm_up": warm_up_figure}

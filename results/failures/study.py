@@ -214,7 +214,7 @@ def within_64() -> dict:
                 lines.append(seed_curves(f"rate {rate}", steps, values))
         panels.append(panel(f"ours: {SAID[arm]} (reduced scale)", "step", "pass@64", lines))
     return {
-        "title": "At 2e-4 MaxRL loses mazes that its base solves, least in rounds of 32 prompts",
+        "title": "At 2e-4 runs of MaxRL lose what their base solves, fewest in rounds of 32",
         "caption": "64 validation mazes of 9x9 from weak bases, constant rates. "
         f"{seeds_said(10).capitalize()}, at 3e-4 of four. At 1e-4 the lines of Algorithm 1 with 16 "
         "x 32 and of rounds of 32 prompts are the first steps of ten_seeds, of the same seeds on "

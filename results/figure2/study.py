@@ -137,10 +137,10 @@ def own_rates_figure() -> dict:
     for key in ("pass@1", "pass@128"):
         panels.append(panel(CLASSES1000, "step", key, validation_curves(names, key), ylim=(0.6, 1)))
     return {
-        "title": "At own rates one draw a class stays .10 behind cross-entropy, four draws .02",
+        "title": "At own rates one draw a class stays .10 behind cross-entropy, four draws .01",
         "caption": "Figure 2, validation images; numbers are draws an image. Rates, each the best "
-        "of four on another seed: cross-entropy 3, MaxRL 4,096 1, MaxRL 1,024 and its expected "
-        f"gradient .3; .14M parameters. {seeds_said(3).capitalize()}; axis from .6",
+        "of four on another seed: 3 (cross-entropy), 1 (4,096 draws), .3 (1,024 draws and their "
+        f"expected gradient); .14M parameters. {seeds_said(3).capitalize()}; axis from .6",
         "panels": panels,
     }
 
@@ -157,8 +157,9 @@ def warm_up_figure() -> dict:
     return {
         "title": "At the paper's rate and warm-up one draw a class ends .01 behind cross-entropy",
         "caption": "Figure 2, validation images; 1,024 draws an image. Both have rate .1, which is "
-        "reached after 1,280 images of each class: the paper's at step 5,000 of 100,000, ours at "
-        f"5,000 of 10,000; ours .14M parameters. Solid: ours, {seeds_said(3)}; dashed: the paper's",
+        "reached when 1,280 images of a class have been shown, at step 5,000 of 100,000 (the "
+        "paper's) and of 10,000 (ours); ours .14M parameters. Solid: ours, "
+        f"{seeds_said(3)}; dashed: the paper's",
         "panels": panels,
     }
 

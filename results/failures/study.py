@@ -45,7 +45,7 @@ LOSE = "lose more than .1 in 64 tries"
 # Steps of a run, those at its ends that are compared, and those of a mean length of walks.
 STEPS, ENDS, BLOCK = 300, 40, 20
 LONGEST = 16  # tokens of a right walk
-LOST = 0.1  # of pass@64: twice the standard error of 64 mazes
+LOST = 0.1  # of pass@64: more than six of 64 mazes
 
 
 def at_rates(program: str, arms: dict[str, str], rates, seeds) -> dict:

@@ -1,4 +1,4 @@
-"""Figure 2 on 1,000 drawn classes, every method at a learning rate of its own."""
+"""Figure 2 on 1,000 drawn classes: every method at a rate of its own, and the paper's warm-up."""
 
 from results.images.study import CLASSES1000, IMAGENET
 from results.lab.data import class_means, class_runs, image_rates, paper
@@ -47,20 +47,21 @@ RUNS = {
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)
 
-# Longer warm-ups: what tables call a run, and its name without the seed.
+# Longer warm-ups: a run without its seed, and what tables call it.
 WARMED = {
-    "supervised": "supervised-lr0.1-5000of10000",
-    "maxrl-1024": "maxrl-1024-lr0.1-5000of10000",
-    "as-long-0.1": "maxrl-1024-lr0.1-100of10000",
-    "tenth-0.3": "maxrl-1024-lr0.3-500of2500",
-    "as-long-0.3": "maxrl-1024-lr0.3-100of2500",
-    "tenth-3": "maxrl-1024-lr3.0-500of2500",
+    "supervised": ("supervised-lr0.1-5000of10000", "cross-entropy, rate .1, 5,000 of 10,000 steps"),
+    "maxrl-1024": ("maxrl-1024-lr0.1-5000of10000", "MaxRL 1,024, rate .1, 5,000 of 10,000 steps"),
+    "as-long-0.1": ("maxrl-1024-lr0.1-100of10000", "MaxRL 1,024, rate .1, 100 of 10,000 steps"),
+    "tenth-0.3": ("maxrl-1024-lr0.3-500of2500", "MaxRL 1,024, rate .3, 500 of 2,500 steps"),
+    "as-long-0.3": ("maxrl-1024-lr0.3-100of2500", "MaxRL 1,024, rate .3, 100 of 2,500 steps"),
+    "tenth-3": ("maxrl-1024-lr3.0-500of2500", "MaxRL 1,024, rate 3, 500 of 2,500 steps"),
 }
+WARM_NAMES = {name: said for name, (_, said) in WARMED.items()}
 HOW_TESTED = "--split test --k 1,128"
 TESTED = {name: f"figure2/seed{{seed}}/{name}-lr{rate}" for name, rate in OWN.items()}
 # Cross-entropy has this rate of its own.
 EQUAL = seed_models("figure2", ("maxrl-1024", "expected-1023"), "-lr3.0")
-WARM = {name: f"figure2/seed{{seed}}/{run}" for name, run in WARMED.items()}
+WARM = {name: f"figure2/seed{{seed}}/{run}" for name, (run, _) in WARMED.items()}
 TESTS = {
     "own-test.json": evaluation(HOW_TESTED, TESTED, seed=SEEDS),
     "same-test.json": evaluation(HOW_TESTED, EQUAL, seed=SEEDS),
@@ -73,14 +74,6 @@ NAMES = {
     "maxrl-1024": "MaxRL 1,024, rate .3",
 }
 OTHERS = list(NAMES)[1:]
-WARM_NAMES = {
-    "supervised": "cross-entropy, rate .1, 5,000 of 10,000 steps",
-    "maxrl-1024": "MaxRL 1,024, rate .1, 5,000 of 10,000 steps",
-    "as-long-0.1": "MaxRL 1,024, rate .1, 100 of 10,000 steps",
-    "tenth-0.3": "MaxRL 1,024, rate .3, 500 of 2,500 steps",
-    "as-long-0.3": "MaxRL 1,024, rate .3, 100 of 2,500 steps",
-    "tenth-3": "MaxRL 1,024, rate 3, 500 of 2,500 steps",
-}
 
 
 def where_met(file: str, names: dict[str, str]):
@@ -147,7 +140,7 @@ def own_rates_figure() -> dict:
 
 def warm_up_figure() -> dict:
     """The paper's rate, reached after as many images of a class as the paper's."""
-    names = {name: WARMED[name] for name in ("supervised", "maxrl-1024")}
+    names = {name: WARMED[name][0] for name in ("supervised", "maxrl-1024")}
     panels = []
     for key in ("pass@1", "pass@128"):
         theirs = {name: paper(2)[key][name] for name in names}

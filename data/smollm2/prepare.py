@@ -30,11 +30,12 @@ OUT = Path(__file__).parent / "135m-instruct"
 def convert(file: Path, out: Path) -> None:
     """Write the model in a GGUF file as a Hugging Face directory."""
     try:
+        import accelerate  # noqa: F401
         import gguf  # noqa: F401
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError:
         raise UsageError(
-            "reading a GGUF file needs gguf and transformers: pip install -e '.[gguf]'"
+            "reading a GGUF file needs accelerate, gguf and transformers: pip install -e '.[gguf]'"
         ) from None
     theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
     config = theirs.config.to_diff_dict() | {"architectures": [type(theirs).__name__]}

@@ -42,7 +42,7 @@ RUNS = {
     "tenth": glyphs(["maxrl-1024"], [0.3, 3.0], SEEDS, steps=2500, warm_up=500),
     # As many steps at the same rates, after the usual warm-up.
     "as-long": glyphs(["maxrl-1024"], [0.3], SEEDS, steps=2500)
-    | glyphs(["maxrl-1024"], [0.1], SEEDS, steps=10000),
+    | glyphs(["supervised", "maxrl-1024"], [0.1], SEEDS, steps=10000),
 }
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)

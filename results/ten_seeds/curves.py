@@ -101,7 +101,7 @@ FIGURES = {
     ),
     "strong": lambda: all_arms(
         "strong",
-        "On each of six strong seeds GRPO solves less than its base within 64 tries, MaxRL more",
+        "On each strong seed GRPO solves less than its base within 64 tries, MaxRL more",
     ),
     "figure5_weak": lambda: covered(
         "weak",
@@ -110,7 +110,7 @@ FIGURES = {
     ),
     "figure5_strong": lambda: covered(
         "strong",
-        "On each of six strong seeds one sample of MaxRL solves more than 64 samples of GRPO",
+        "On each strong seed one sample of MaxRL solves more than 64 samples of GRPO",
     ),
     "figure12_weak": lambda: figure12(
         "weak", "MaxRL solves ever more prompts; our GRPO loses them early, the paper's does not"

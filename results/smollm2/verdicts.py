@@ -78,6 +78,8 @@ def main():
         autocast=use_bfloat16("auto", torch.device("cpu")),
     )
     policy.model.eval()
+    # A missing package is said here, before the first samples are drawn.
+    verify_published_batch(["1"], ["1"])
     at_once = AT_ONCE // args.samples
     bar = tqdm(total=args.prompts, initial=done, unit=" prompts")
     while done < args.prompts:

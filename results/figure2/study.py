@@ -62,10 +62,13 @@ TESTED = {name: f"figure2/seed{{seed}}/{name}-lr{rate}" for name, rate in OWN.it
 # Cross-entropy has this rate of its own.
 EQUAL = seed_models("figure2", ("maxrl-1024", "expected-1023"), "-lr3.0")
 WARM = {name: f"figure2/seed{{seed}}/{run}" for name, (run, _) in WARMED.items()}
+# Cross-entropy of the control, tested after those.
+SHORT = {"as-long": "figure2/seed{seed}/supervised-lr0.1-100of10000"}
 TESTS = {
     "own-test.json": evaluation(HOW_TESTED, TESTED, seed=SEEDS),
     "same-test.json": evaluation(HOW_TESTED, EQUAL, seed=SEEDS),
     "warm-up-test.json": evaluation(HOW_TESTED, WARM, seed=SEEDS),
+    "short-test.json": evaluation(HOW_TESTED, SHORT, seed=SEEDS),
 }
 NAMES = {
     "supervised": "cross-entropy, rate 3",
@@ -99,16 +102,25 @@ def tables():
     title = "cross-entropy minus, all at rate 3, 95 % over seeds"
     behind(title, same, EQUAL, 128, lambda name: NAMES[name].partition(", rate")[0])
     file = "figure2/warm-up-test.json"
-    warm = class_means(file, (1, 128))
-    class_levels("1,000 classes, steps of warm-up, test", warm, WARM_NAMES, 128, WARM_NAMES.get)
+    warm = class_means(file, (1, 128)) | class_means("figure2/short-test.json", (1, 128))
+    both = {"supervised": WARM_NAMES["supervised"]}
+    both |= {"as-long": "cross-entropy, rate .1, 100 of 10,000 steps"}
+    names = both | WARM_NAMES
+    class_levels("1,000 classes, steps of warm-up, test", warm, names, 128, names.get)
     others = list(WARM_NAMES)[1:]
     title = "cross-entropy, rate .1, 5,000 of 10,000 steps, minus, 95 % over seeds"
     behind(title, warm, others[:2], 128, WARM_NAMES.get)
+    title = "cross-entropy, rate .1, 100 of 10,000 steps, minus, 95 % over seeds"
+    behind(title, warm | {"supervised": warm["as-long"]}, ["as-long-0.1"], 128, WARM_NAMES.get)
     title = "cross-entropy, rate 3, 100 of 2,000 steps, minus, 95 % over seeds"
     behind(title, warm | at_three, others[2:], 128, WARM_NAMES.get)
-    pairs = {"rate .1": ("maxrl-1024", "as-long-0.1"), "rate .3": ("tenth-0.3", "as-long-0.3")}
-    gaps = {rate: warm[long] - warm[short] for rate, (long, short) in pairs.items()}
-    leads("MaxRL 1,024: long warm-up minus 100 steps", ("pass@1", "pass@128", "top-1"), gaps)
+    pairs = {
+        "MaxRL 1,024, rate .1": ("maxrl-1024", "as-long-0.1"),
+        "MaxRL 1,024, rate .3": ("tenth-0.3", "as-long-0.3"),
+        "cross-entropy, rate .1": ("supervised", "as-long"),
+    }
+    gaps = {said: warm[slow] - warm[fast] for said, (slow, fast) in pairs.items()}
+    leads("long warm-up minus 100 steps", ("pass@1", "pass@128", "top-1"), gaps)
     lost(file, WARM_NAMES, WARM_NAMES.get)
     where_met(file, {name: WARM_NAMES[name] for name in others[:2]})
 

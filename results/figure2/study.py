@@ -47,7 +47,7 @@ RUNS = {
 for method, rate in OWN.items():
     RUNS["own"] |= glyphs([method], [rate], SEEDS)
 
-# Longer warm-ups: a run without its seed, and what tables call it.
+# Longer warm-ups, or more steps after the usual one: a run without its seed, and its name.
 WARMED = {
     "supervised": ("supervised-lr0.1-5000of10000", "cross-entropy, rate .1, 5,000 of 10,000 steps"),
     "maxrl-1024": ("maxrl-1024-lr0.1-5000of10000", "MaxRL 1,024, rate .1, 5,000 of 10,000 steps"),

@@ -11,7 +11,7 @@ from maxrl.plots import called
 from results.lab.data import RESULTS, passed, read_lines, runs
 from results.lab.figures import block_curves, level, panel, seed_curves
 from results.lab.intervals import with_error
-from results.lab.runs import from_bases
+from results.lab.runs import from_bases, product
 from results.lab.tables import pass_columns, summary, table
 
 WORDS = "--task.directory word_problems --max-response 64 --eval-every 0"
@@ -24,16 +24,36 @@ ARMS = {
     "rloo": "--estimator rloo --rollouts 16",
 }
 MODELS = ("base", *ARMS)
-TEST = "--directory word_problems --prompts 96 --samples 64 --max-response 64"
+TEST = "--prompts 96 --samples 64 --max-response 64"
 KS = (1, 8, 16, 64)
 KEPT_STEPS = 1
 RUNS = {}
 TESTS = {}
+
+
+def test(file: str, model: str, data: str = "word_problems") -> None:
+    words = f"results/smollm2/verdicts.py runs/smollm2_words/{model} --directory {data} {TEST}"
+    TESTS[f"{file}.jsonl"] = words.split()
+
+
 for seed in (0, 1, 2):
-    RUNS[f"seed{seed}"] = from_bases("smollm2_words", SFT, RL, ARMS, [seed])
+    # The checkpoints between are for the test at equal seconds.
+    rl = RL if seed < 2 else f"{RL} --save-every 2"
+    RUNS[f"seed{seed}"] = from_bases("smollm2_words", SFT, rl, ARMS, [seed])
     for model in MODELS:
-        words = f"results/smollm2/verdicts.py runs/smollm2_words/seed{seed}/{model} {TEST}"
-        TESTS[f"seed{seed}-{model}.jsonl"] = words.split()
+        test(f"seed{seed}-{model}", f"seed{seed}/{model}")
+
+# Results up to 100 in place of 20, from the bases of the first set.
+HARD = "word_problems_100"
+for seed in (2, 3):
+    base = product("seed{seed}/base", f"{SFT} --seed {{seed}}", seed=[seed])
+    words = f"{RL.replace('word_problems', HARD)} --save-every 2 --seed {{seed}}"
+    words = f"{words} --init runs/smollm2_words/seed{{seed}}/base {{arm[1]}}"
+    arms = product("hard/seed{seed}/{arm[0]}", words, seed=[seed], arm=ARMS.items())
+    RUNS[f"hard{seed}"] = base | arms
+    test(f"hard-seed{seed}-base", f"seed{seed}/base", HARD)
+    for arm in ARMS:
+        test(f"hard-seed{seed}-{arm}", f"hard/seed{seed}/{arm}", HARD)
 
 
 def samples_by_model() -> dict[tuple[int, str], list[dict]]:

@@ -51,9 +51,9 @@ for seed in (2, 3):
     words = f"{words} --init runs/smollm2_words/seed{{seed}}/base {{arm[1]}}"
     arms = product("hard/seed{seed}/{arm[0]}", words, seed=[seed], arm=ARMS.items())
     RUNS[f"hard{seed}"] = base | arms
-    test(f"hard-seed{seed}-base", f"seed{seed}/base", HARD)
+    test(f"hard{seed}-base", f"seed{seed}/base", HARD)
     for arm in ARMS:
-        test(f"hard-seed{seed}-{arm}", f"hard/seed{seed}/{arm}", HARD)
+        test(f"hard{seed}-{arm}", f"hard/seed{seed}/{arm}", HARD)
 
 
 def samples_by_model() -> dict[tuple[int, str], list[dict]]:

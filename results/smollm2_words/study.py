@@ -40,7 +40,7 @@ def test(file: str, model: str, data: str = "word_problems") -> None:
 
 
 for seed in (0, 1, 2):
-    # These checkpoints were meant for the test at equal seconds, but the recipe keeps the last alone.
+    # For the test at equal seconds, but the recipe keeps the last checkpoint alone: see EQUAL.
     rl = RL if seed < 2 else f"{RL} --save-every 2"
     RUNS[f"seed{seed}"] = from_bases("smollm2_words", SFT, rl, ARMS, [seed])
     for model in MODELS:

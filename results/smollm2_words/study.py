@@ -10,7 +10,7 @@ import numpy as np
 from maxrl.plots import called
 from results.lab.data import RESULTS, passed, read_lines, runs
 from results.lab.figures import block_curves, level, panel, seed_curves
-from results.lab.intervals import with_error
+from results.lab.intervals import side_by_side, with_error
 from results.lab.runs import from_bases, product
 from results.lab.tables import leads, pass_columns, summary, table
 
@@ -92,6 +92,17 @@ def named(model: str) -> str:
     return f"{called(model)} steps" if "-" in model else called(model)
 
 
+def side_by_side_rows(found: dict, title: str) -> list[list]:
+    """A row a model, its seeds side by side."""
+    rows = []
+    for model in dict.fromkeys(model for _, model in found):
+        tested = {seed: lines for (seed, name), lines in found.items() if name == model}
+        values = [passed(lines, 64, KS).mean(1) for lines in tested.values()]
+        seeds = ", ".join(map(str, tested))
+        rows.append([f"{title}, {named(model)}", seeds, *map(side_by_side, np.transpose(values))])
+    return rows
+
+
 def over_problems(found: dict, title: str):
     """A row a model, with errors over problems."""
     levels = []
@@ -141,6 +152,10 @@ def costs(kept: dict, title: str):
 
 
 def tables():
+    rows = []
+    for where, title in SETS.items():
+        rows += side_by_side_rows(samples_by_model(where), title)
+    table(["model", "seeds", *pass_columns(KS)], rows)
     for where, title in SETS.items():
         found = samples_by_model(where)
         over_problems(found, title)

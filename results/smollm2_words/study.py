@@ -60,7 +60,7 @@ for seed in (2, 3):
 
 # The whole steps within the seconds of the 40 of rounds. At a constant rate they are the first of
 # the 40.
-EQUAL = {"seed2/grpo": 12, "seed2/maxrl": 12, "hard/seed2/grpo": 22}
+EQUAL = {"seed2/grpo": 12, "seed2/maxrl": 12, "seed2/rloo": 14, "hard/seed2/grpo": 22}
 RUNS["equal"] = {}
 every = {name: words for some in RUNS.values() for name, words in some.items()}
 for name, steps in EQUAL.items():

@@ -1,6 +1,7 @@
 """SmolLM2-135M on generated word problems: a real language model that learns in 40 steps.
 
-seedSEED-MODEL.jsonl is what results/smollm2/verdicts.py wrote, a line a problem.
+seedSEED-MODEL.jsonl, of the harder set hardSEED-MODEL.jsonl, is what results/smollm2/verdicts.py
+wrote, a line a problem; MODEL-STEPS is a shorter run.
 """
 
 from collections import Counter
@@ -28,8 +29,6 @@ TEST = "--prompts 96 --samples 64 --max-response 64"
 KS = (1, 8, 16, 64)
 KEPT_STEPS = 1
 SETS = {"seed": "first set", "hard": "harder set"}
-PAIRS = [("rounds", "grpo"), ("maxrl", "grpo"), ("rloo", "grpo"), ("maxrl", "rounds")]
-PAIRS += [(arm, "base") for arm in ARMS]
 RUNS = {}
 TESTS = {}
 
@@ -70,6 +69,12 @@ for name, steps in EQUAL.items():
     RUNS["equal"][shorter] = words.split()
     file = shorter.replace("hard/seed", "hard").replace("/", "-")
     add_test(file, shorter, HARD if name.startswith("hard") else "word_problems")
+
+# What is compared: a model minus another.
+PAIRS = [("rounds", "grpo"), ("maxrl", "grpo"), ("rloo", "grpo"), ("maxrl", "rounds")]
+PAIRS += [(arm, "base") for arm in ARMS]
+PAIRS += [("rounds", f"{name.rpartition('/')[2]}-{steps}") for name, steps in EQUAL.items()]
+PAIRS += [("maxrl-12", "grpo-12")]
 
 
 def trained(where: str) -> dict[str, dict]:
@@ -117,10 +122,8 @@ def over_problems(found: dict, title: str):
         boxes = np.sum([line["with_box"] for line in lines]) / 64
         tokens = np.mean([line["tokens"] for line in lines])
         form.append([name, published, f"{boxes / len(lines):.3f}", f"{tokens:.0f}"])
-        for other in ("rounds",) if "-" in model else ("base", "grpo"):
-            if model not in ("base", other) and (seed, other) in found:
-                gap = right - passed(found[seed, other], 64, KS)
-                gaps[f"{name} minus {called(other)}"] = gap
+        for other in [other for one, other in PAIRS if one == model and (seed, other) in found]:
+            gaps[f"{name} minus {named(other)}"] = right - passed(found[seed, other], 64, KS)
     head = "model, standard error over problems"
     table([head, *pass_columns(KS), "majority of 64"], levels)
     table([head, "published verdict, pass@1", "with a box", "tokens"], form)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from maxrl.run.table import over_seeds
-from results.lab.data import class_means, class_runs, paper, read_json
+from results.lab.data import class_means, class_runs, image_rates, paper, read_json
 from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
 from results.lab.runs import evaluation, product, seed_models, sized
 from results.lab.tables import behind, class_levels, lost
@@ -101,11 +101,11 @@ def tables():
     found = class_means("images/1000-test.json", (1, 128))
     class_levels("1,000 classes, test", found, METHODS, 128)
     behind(minus, found, METHODS[1:], 128)
-    lost("images/1000-test.json", METHODS)
+    lost(image_rates("images/1000-test.json"), METHODS)
     longer = class_means("images/longer-test.json", (1, 128))
     class_levels("8,000 steps, test", longer, longer, 128)
     behind(f"8,000 steps: {minus}", longer, ["maxrl"], 128)
-    lost("images/longer-test.json", longer)
+    lost(image_rates("images/longer-test.json"), longer)
     for title, file in (
         ("200 classes, test", "200-ratio-test.json"),
         ("200 classes, rate 1.0, test", "200-test.json"),

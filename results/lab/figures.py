@@ -16,11 +16,12 @@ MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
 SOLVED = "share of prompts with a success"
 OWN_KEYS = ("lines", "levels", "said")
 SMALL = {"textcoords": "offset points", "fontsize": 7}
-# Rows of the studies that are variants of a method, in paler colours.
+# Rows of the studies that are variants of a method, in colours of their own.
 plots.STYLE |= {
     "maxrl-128": ("MaxRL", "#e67e22"),
     "maxrl-16": ("MaxRL", "#f5b041"),
     "maxrl-4096": ("MaxRL", "#7b241c"),
+    "maxrl-16384": ("MaxRL", "#e67e22"),
     "expected": ("MaxRL in expectation, order", "#d4ac0d"),
     "grpo-128": ("GRPO", "#7fb3d5"),
     "maxrl-32x16": ("MaxRL", "#f1948a"),

@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Iterable
 
 from maxrl.plots import called
-from results.lab.data import image_rates
 from results.lab.intervals import ahead, interval, side_by_side, with_error
 
 METHODS = {"maxrl": "MaxRL", "grpo": "GRPO", "rloo": "RLOO"}
@@ -103,9 +102,8 @@ def behind(title: str, found: dict, names, k: int, naming=called):
     summary(title, ("pass@1", f"pass@{k}", "top-1"), gaps, "+")
 
 
-def lost(file: str, names, naming=called):
-    """Images that 1,024 rollouts seldom meet, and those that one rollout does."""
-    rates = image_rates(file)
+def lost(rates: dict, names, naming=called):
+    """Images that 1,024 rollouts seldom meet, and those that one rollout does, of image_rates()."""
     rows = {}
     for name in names:
         p = rates[name]  # (seeds, images)

@@ -154,8 +154,9 @@ def own_rates_figure() -> dict:
     return {
         "title": "At own rates one draw a class stays .10 behind cross-entropy, sixteen are level",
         "caption": "Figure 2, validation images; numbers are draws an image. Rates, each the best "
-        "of four on another seed: 3 (cross-entropy and 16,384 draws), 1 (4,096), .3 (1,024 and their "
-        f"expected gradient); .14M parameters. {seeds_said(3).capitalize()}; axis from .6",
+        "of four on another seed: 3 (cross-entropy and 16,384 draws), 1 (4,096), .3 (1,024 and "
+        "their expected gradient); .14M parameters. "
+        f"{seeds_said(3).capitalize()}; axis from .6",
         "panels": panels,
     }
 

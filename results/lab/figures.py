@@ -22,7 +22,7 @@ plots.STYLE |= {
     "maxrl-16": ("MaxRL", "#f5b041"),
     "maxrl-4096": ("MaxRL", "#7b241c"),
     "maxrl-16384": ("MaxRL", "#e67e22"),
-    "expected": ("MaxRL in expectation, order", "#d4ac0d"),
+    "expected": ("MaxRL in expectation", "#d4ac0d"),
     "grpo-128": ("GRPO", "#7fb3d5"),
     "maxrl-32x16": ("MaxRL", "#f1948a"),
     "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),

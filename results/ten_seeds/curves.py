@@ -117,13 +117,13 @@ FIGURES = {
     ),
     "figure12_strong": lambda: figure12(
         "strong",
-        "From strong bases MaxRL solves more and more prompts, GRPO and RLOO first lose some",
+        "From strong bases MaxRL solves more and more prompts, GRPO and RLOO lose some early",
     ),
     "figure17_weak": lambda: figure17(
         "weak",
         "Ours: MaxRL leads in 32 tries at once, at one try on nine of ten seeds from step 300 on",
     ),
     "figure17_strong": lambda: figure17(
-        "strong", "Ours: from strong bases MaxRL leads at one try on every seed from step 500 on"
+        "strong", "In training MaxRL leads at one try on every strong seed from step 500 on"
     ),
 }

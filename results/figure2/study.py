@@ -147,7 +147,7 @@ def validation_curves(names: dict[str, str], key: str) -> list[dict]:
 
 def own_rates_figure() -> dict:
     """Each method at its rate."""
-    names = {name: f"{name}-lr{OWN[name]}" for name in NAMES}
+    names = {name: f"{name}-lr{rate}" for name, rate in OWN.items()}
     panels = []
     for key in ("pass@1", "pass@128"):
         panels.append(panel(CLASSES1000, "step", key, validation_curves(names, key), ylim=(0.6, 1)))

@@ -124,6 +124,6 @@ FIGURES = {
         "Ours: MaxRL leads in 32 tries at once, at one try on nine of ten seeds from step 300 on",
     ),
     "figure17_strong": lambda: figure17(
-        "strong", "In training MaxRL leads at one try on every strong seed from step 500 on"
+        "strong", "Ours: in training MaxRL leads at one try on every strong seed from step 500 on"
     ),
 }

@@ -1,0 +1,40 @@
+"""GRPO and MaxRL from weak bases of 9x9 mazes, each with the best settings of one search."""
+
+from results.lab.runs import product
+
+DATA = "--task.directory data/maze/9x9-ten"
+# Neither is a seed of another study.
+SEARCHED = (101, 102)
+METHODS = ("grpo", "maxrl")
+RATES = ("1e-5", "3e-5", "1e-4", "3e-4")
+# What is added to a method's loss at the rate 1e-4: a KL penalty to the base, an entropy bonus, both.
+ADDED = {
+    "kl.01": "--beta .01",
+    "kl.04": "--beta .04",
+    "kl.1": "--beta .1",
+    "entropy.003": "--entropy-bonus .003",
+    "entropy.01": "--entropy-bonus .01",
+    "kl.04-entropy.003": "--beta .04 --entropy-bonus .003",
+    "kl.04-entropy.01": "--beta .04 --entropy-bonus .01",
+}
+RL = (
+    f"train.py maze9_laptop {DATA} --estimator {{method}} --prompts 16 --rollouts 32 "
+    "--steps 500 --eval-every 250 --eval-prompts 256 --eval-samples 32 --eval-k 1,8 "
+    "--init runs/opponent/seed{seed}/base --seed {seed} --lr {rate} {added[1]}"
+)
+
+
+def searched(rates, added: dict) -> dict:
+    """Both methods on both seeds, at these rates and with these additions."""
+    name = "seed{seed}/{method}-{added[0]}-lr{rate}"
+    values = {"seed": SEARCHED, "method": METHODS, "rate": rates, "added": added.items()}
+    return product(name, RL, **values)
+
+
+WARM_UP = f"train.py maze9_laptop_sft {DATA} --stop-at-pass .015 --seed {{seed}}"
+BASES = product("seed{seed}/base", WARM_UP, seed=SEARCHED)
+RUNS = {
+    "rates": BASES | searched(RATES, {"plain": ""}),
+    "additions": BASES | searched(["1e-4"], ADDED),
+}
+KEPT_STEPS = 20

@@ -133,6 +133,7 @@ def main(words: list[str] | None = None) -> None:
         "seed": args.seed,
         "generator": VERSION,
         "counts": counts,
+        "answers": args.largest,
     }
     write_texts(args, "word_problems", info, texts)
 

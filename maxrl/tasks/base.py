@@ -106,6 +106,10 @@ class Task:
         """Return 1.0 or 0.0, for any text at all."""
         raise NotImplementedError
 
+    def guess(self, example: Example) -> float | None:
+        """Return the pass rate of a guess that is blind to the prompt; None if nobody knows it."""
+        return None
+
     def verify_all(self, responses: list[str], examples: list[Example]) -> list[float]:
         """Return the verdict on each response, for a verifier that is faster in batches."""
         return [self.verify(response, example) for response, example in zip(responses, examples)]

@@ -29,6 +29,8 @@ class Gsm8k(BoxedAnswers):
         name = "word_problems" if Path(directory).name == "word_problems" else "gsm8k"
         compared = (f"{split}.", "test.", "tokenizer")
         folder, info = open_set(directory, f"data.{name}.prepare", compared)
+        # Of generated problems: the answers are the whole numbers from 1 to this one.
+        self.answers = info.get("answers")
         if (folder / "tokenizer.json").exists():
             self.tokenizer = folder
         if split == "validation" and not (folder / "validation.jsonl").exists():
@@ -40,6 +42,9 @@ class Gsm8k(BoxedAnswers):
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
         return Example(self.asked(row, f" {REQUEST}"), self.demonstration(row), row)
+
+    def guess(self, example: Example) -> float | None:
+        return 1 / self.answers if self.answers else None
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]

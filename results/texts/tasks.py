@@ -7,10 +7,13 @@ Runs from when these were tasks of the package are evaluated with
 `--task results/texts/tasks.py:SubsetSum` or `ReverseText`.
 """
 
+import itertools
 import random
 import zlib
 from collections import Counter
 from dataclasses import replace
+
+import numpy as np
 
 from maxrl.config import Config
 from maxrl.laptop_recipes import LAPTOP_RL, after, maze9_laptop_sft
@@ -74,6 +77,12 @@ class SubsetSum(Generated):
         chosen = list(map(int, words))
         listed = Counter(example.columns["numbers"])
         return float(Counter(chosen) <= listed and sum(chosen) == example.columns["target"])
+
+    def guess(self, example: Example) -> float:
+        """One of the 31 subsets at random, blind to the target."""
+        subsets = itertools.product((0, 1), repeat=NUMBERS)
+        sums = [np.dot(taken, example.columns["numbers"]) for taken in subsets]
+        return sums.count(example.columns["target"]) / (len(sums) - 1)
 
 
 class ReverseText(Generated):

@@ -1,0 +1,81 @@
+"""What guesses blind to the prompt solve of each test set: `python -m results.lab.guessing`.
+
+guessing.json has {test set: {pass rate of a guess: problems}}. The sets are made again from their
+seeds: mazes and subset sums by their tasks (Task.guess), word problems by the range of answers.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from data.maze import prepare as mazes
+from maxrl.io.files import write_text
+from maxrl.metrics import exact_pass_at_k
+from maxrl.tasks import Task
+from maxrl.tasks.maze import Maze
+from results.lab.data import read_json
+from results.texts.tasks import SubsetSum
+
+FILE = Path(__file__).with_name("guessing.json")
+
+
+def maze_set(size: int, seed: int, count: int) -> Task:
+    """The first mazes of a seed's stream, which are its test set."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--size", size, "--seed", seed, "--test", count, "--train", 1, "--validation", 1]
+        mazes.main([*map(str, words), "--workers", "1", "--out", folder])
+        return Maze("test", size, folder)
+
+
+def numbers(largest: int, count: int) -> list[float]:
+    """Word problems, whose answers are the whole numbers from 1 to `largest`."""
+    return [1 / largest] * count
+
+
+# Rates of a guess at each problem, or a task that knows them.
+SETS = {
+    "9x9 mazes of ten seeds": partial(maze_set, 9, 3, 512),
+    "9x9 mazes": partial(maze_set, 9, 0, 256),
+    "17x17 mazes": partial(maze_set, 17, 1, 256),
+    "word problems": partial(numbers, 20, 256),
+    "word problems up to 100": partial(numbers, 100, 96),
+    "subset sums": partial(SubsetSum, "test", 256),
+    "reversed texts": partial(numbers, 70**4, 256),
+}
+
+
+def rates(name: str) -> list[float]:
+    """The pass rate of a guess at each problem of a test set."""
+    found = SETS[name]()
+    if isinstance(found, list):
+        return found
+    count = SETS[name].args[-1]
+    return [found.guess(found[i]) or 0.0 for i in range(count)]
+
+
+def counted(name: str) -> dict[str, int]:
+    """{pass rate of a guess: problems} of a test set."""
+    return dict(sorted(Counter(f"{rate:.6g}" for rate in rates(name)).items()))
+
+
+@cache
+def kept() -> dict[str, dict[str, int]]:
+    return read_json("lab/guessing.json")
+
+
+def guessing(name: str, ks) -> np.ndarray:
+    """pass@k (ks,) of guesses at a test set."""
+    p = np.array(list(map(float, kept()[name])))
+    problems = np.array(list(kept()[name].values()))
+    return exact_pass_at_k(p[:, None], ks).T @ problems / problems.sum()
+
+
+if __name__ == "__main__":
+    write_text(FILE, json.dumps({name: counted(name) for name in SETS}, indent=1) + "\n")
+    for name in SETS:
+        shown = ", ".join(f"{value:.3f}" for value in guessing(name, (1, 8, 32, 64)))
+        print(f"{name}: {shown} within 1, 8, 32 and 64 tries")

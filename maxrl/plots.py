@@ -19,22 +19,24 @@ from maxrl.errors import UsageError, refusing
 from maxrl.io.arguments import check_least, check_output, named
 from maxrl.io.files import json_lines, write_bytes
 
-# The name of a method in figures, and its colour in every one of them.
+# The name of a method in figures, its colour and its marker in every one of them. Without red and
+# green vision, too, methods that are compared are apart in colour or marker.
 STYLE = {
-    "maxrl": ("MaxRL", "#c0392b"),
-    "grpo": ("GRPO", "#2471a3"),
-    "rloo": ("RLOO", "#7d8c3a"),
-    "dr_grpo": ("Dr. GRPO", "#16a085"),
-    "reinforce": ("REINFORCE", "#8e5ea2"),
-    "reinforce_mean": ("REINFORCE", "#8e5ea2"),
-    "maxrl_order": ("MaxRL of order T", "#e67e22"),
-    "maxrl_rare": ("MaxRL, rare side", "#7b241c"),
-    "rounds": ("MaxRL in rounds", "#d68910"),
-    "supervised": ("cross-entropy", "#1b1b1b"),
-    "maximum likelihood": ("maximum likelihood", "#1b1b1b"),
-    "base": ("before RL", "#7f7f7f"),
-    "pkpo": ("PKPO", "#d4a017"),
-    "differential_smoothing": ("differential smoothing", "#c2558f"),
+    "maxrl": ("MaxRL", "#c0392b", "o"),
+    "grpo": ("GRPO", "#2471a3", "s"),
+    "rloo": ("RLOO", "#9ccb86", "^"),
+    "dr_grpo": ("Dr. GRPO", "#86cde6", "v"),
+    "reinforce": ("REINFORCE", "#4b2bd6", "v"),
+    "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
+    "maxrl_order": ("MaxRL of order T", "#f2a27a", "D"),
+    "maxrl_rare": ("MaxRL, rare side", "#7d1f54", "D"),
+    "rounds": ("MaxRL in rounds", "#e0b000", "P"),
+    "supervised": ("cross-entropy", "#1b1b1b", "x"),
+    "maximum likelihood": ("maximum likelihood", "#1b1b1b", "x"),
+    "base": ("before RL", "#7f7f7f", ""),
+    "guess": ("guessing, blind to the prompt", "#1b1b1b", ""),
+    "pkpo": ("PKPO", "#b9a2f0", "^"),
+    "differential_smoothing": ("differential smoothing", "#00206b", "v"),
 }
 # Two runs of one method differ in their dashes.
 DASHES = ("-", "--")
@@ -121,9 +123,18 @@ def save(fig, file: Path | None, caption: str, told: str = "") -> bytes:
 
 def colour(name: str) -> str | None:
     """The colour of a method; the suffix of a name such as maxrl-1024 does not matter."""
+    return looks(name)[1]
+
+
+def marker(name: str) -> str:
+    """The marker of a method."""
+    return looks(name)[2]
+
+
+def looks(name: str) -> tuple:
+    """Name, colour and marker; a method that is not in STYLE has matplotlib's next colour."""
     name = name.lower()
-    style = STYLE.get(name) or STYLE.get(name.partition("-")[0])
-    return style[1] if style else None
+    return STYLE.get(name) or STYLE.get(name.partition("-")[0]) or (name, None, "o")
 
 
 def called(name: str) -> str:
@@ -144,8 +155,9 @@ def coverage(curves: dict[str, dict], file: Path, caption: str):
     for name, curve in curves.items():
         mean = np.array(curve["mean"])
         se = [error or 0 for error in curve["se"]]
-        style = {"label": called(name), "color": colour(name)}
-        (line,) = ax.semilogx(curve["k"], mean, "o-", base=2, ms=3, **style)
+        style = {"label": called(name), "color": colour(name), "marker": marker(name)}
+        style |= {"linestyle": ":" if name == "guess" else "-"}
+        (line,) = ax.semilogx(curve["k"], mean, base=2, ms=3, **style)
         ax.fill_between(curve["k"], mean - se, mean + se, alpha=0.2, color=line.get_color(), lw=0)
     ax.set(xlabel="k, samples per prompt", ylabel="pass@k", ylim=(0, None))
     ax.xaxis.set_major_formatter("{x:g}")
@@ -174,7 +186,8 @@ def training(
     for ax, key in zip(axes, panels):
         for place, (name, seeds) in enumerate(runs.items()):
             style = {"color": colour(name) or f"C{place}", "label": called(name)}
-            curve(ax, seeds, key, style | {"linestyle": DASHES[place % 2]})
+            style |= {"linestyle": DASHES[place % 2], "marker": marker(name)}
+            curve(ax, seeds, key, style)
         plain = key.removeprefix("eval/")
         label = MEANING.get(key, plain if plain == key else f"{plain}, validation")
         ax.set(xlabel="step", ylabel=label, ylim=(min(0, ax.get_ylim()[0]), None))
@@ -207,8 +220,8 @@ def curve(ax, seeds: list[list[dict]], key: str, style: dict):
     if len(steps) >= 30 and not evaluation:
         ax.plot(steps, values.mean(0), lw=0.7, alpha=0.3, color=color)
         values = smooth(values, WINDOW)
-    marker = "o" if evaluation else ""
-    ax.plot(steps, values.mean(0), marker=marker, ms=3, lw=1.4, **style)
+    shown = {} if evaluation else {"marker": ""}
+    ax.plot(steps, values.mean(0), ms=3, lw=1.4, **style | shown)
     if len(values) > 1:
         ax.fill_between(steps, values.min(0), values.max(0), alpha=0.2, lw=0, color=color)
 

@@ -1,38 +1,38 @@
-"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md.
-
-All rows but one are on the front page.
-"""
+"""MaxRL minus GRPO on the test prompts of the studies of sequences: tables of results/README.md and
+of the front page."""
 
 import numpy as np
 
 from maxrl.run.table import coverage
 from results.lab.data import by_seed, tested
-from results.lab.tables import leads
+from results.lab.guessing import guessing
+from results.lab.intervals import ahead, interval
+from results.lab.tables import leads, table
 from results.ten_seeds import found as ten_seeds
 from results.ten_seeds.study import gaps
 
-KS = [1, 64]
-COLUMNS = [f"pass@{k}, 95 %" for k in KS]
+KS = (1, 8)
 FORMS = ("MaxRL", "MaxRL, rare side", "MaxRL in rounds")
 
 
-def of_ten_seeds(base: str) -> np.ndarray:
-    """MaxRL minus GRPO (ks, seeds) of the seeds that are tested."""
-    seeds = [ten_seeds.test_rates(base, i, "test", tuple(KS)) for i in ten_seeds.seeds_of(base)]
-    return np.transpose([found["maxrl"] - found["grpo"] for found in seeds])
+def of_ten_seeds(base: str) -> tuple[np.ndarray, np.ndarray]:
+    """pass@k of MaxRL and of GRPO, (ks, seeds), of the seeds that are tested."""
+    seeds = [ten_seeds.test_rates(base, i, "test", KS) for i in ten_seeds.seeds_of(base)]
+    return tuple(np.transpose([found[arm] for found in seeds]) for arm in ("maxrl", "grpo"))
 
 
-def in_file(name: str) -> np.ndarray:
+def in_file(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The same of a test of all seeds."""
     found = coverage(tested(name), KS)
-    return (found["maxrl"] - found["grpo"]).mean(1).T
+    return found["maxrl"].mean(1).T, found["grpo"].mean(1).T
 
 
-def in_files(study: str, name: str) -> np.ndarray:
+def in_files(study: str, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The same of a file a seed, of the seeds that have both methods."""
     found = by_seed(study, name, KS)
-    ours, grpo = found["maxrl"], found["grpo"]
-    return np.transpose([(ours[i] - grpo[i]).mean(0) for i in ours if i in grpo])
+    seeds = [seed for seed in found["maxrl"] if seed in found["grpo"]]
+    means = [[found[arm][seed].mean(0) for seed in seeds] for arm in ("maxrl", "grpo")]
+    return tuple(map(np.transpose, means))
 
 
 def at_one_try(form: str, equal: str) -> list[np.ndarray]:
@@ -45,15 +45,23 @@ def at_one_try(form: str, equal: str) -> list[np.ndarray]:
 
 
 def tables():
-    rows = {
-        "9x9 mazes, weak base": of_ten_seeds("weak"),
-        "9x9 mazes, strong base": of_ten_seeds("strong"),
-        "128 mazes, 60 epochs": in_file("fixed_set/test.json"),
-        "word problems": in_file("texts/words-test.json"),
-        "subset sums": in_files("texts", "subset_sum-test"),
-        "reversed texts": in_files("texts", "reverse_text-test"),
+    ten = "9x9 mazes of ten seeds"
+    settings = {
+        "9x9 mazes, weak base": (of_ten_seeds("weak"), ten),
+        "9x9 mazes, strong base": (of_ten_seeds("strong"), ten),
+        "128 mazes, 60 epochs": (in_file("fixed_set/test.json"), "9x9 mazes"),
+        "word problems, from scratch": (in_file("texts/words-test.json"), "word problems"),
+        "subset sums": (in_files("texts", "subset_sum-test"), "subset sums"),
+        "reversed texts": (in_files("texts", "reverse_text-test"), "reversed texts"),
     }
-    leads("MaxRL minus GRPO", COLUMNS, rows)
+    rows = []
+    for name, ((maxrl, grpo), test_set) in settings.items():
+        cells = [cell for gap in maxrl - grpo for cell in (interval(gap, "+"), ahead(gap))]
+        levels = [f"{value:.2f}" for value in (grpo[1].mean(), maxrl[1].mean())]
+        guess = guessing(test_set, KS[1:])[0]
+        rows.append([name, *cells, " → ".join(levels), f"{guess:.2f}"])
+    heads = ("pass@1, 95 %", "ahead on", "pass@8, 95 %", "ahead on", "pass@8: GRPO → MaxRL")
+    table(["MaxRL minus GRPO", *heads, "guessing"], rows)
     at_once = {"MaxRL, equal steps": at_one_try("MaxRL", "steps")}
     for form in FORMS:
         at_once[f"{form}, equal time"] = at_one_try(form, "seconds")

@@ -4,7 +4,7 @@ import numpy as np
 
 from maxrl.run.table import over_seeds
 from results.lab.data import class_means, class_runs, image_rates, paper, read_json
-from results.lab.figures import curve, pair, panel, seed_curves, seeds_said, theirs
+from results.lab.figures import curve, guess_level, pair, panel, seed_curves, seeds_said, theirs
 from results.lab.runs import evaluation, product, seed_models, sized
 from results.lab.tables import behind, class_levels, lost
 
@@ -140,6 +140,7 @@ def over_training(
             method = method.replace("reinforce_mean", "reinforce")
             lines.append(seed_curves(method, seeds[0]["steps"], values))
         panels += pair((IMAGENET, theirs_k, both(theirs_k)), (ours, ours_k, lines), "step")
+        panels[-1]["levels"] = guess_level(f"{classes} classes", int(ours_k.partition("@")[2]))
     return {
         "title": title,
         "caption": f"Figures 2 and 9, validation images; numbers are rollouts of an image{about}. "
@@ -208,12 +209,6 @@ FIGURES = {
         "With one rollout a class MaxRL is not at cross-entropy after 2,000 steps",
         ". Ours: .14M parameters, rate 3 for all, chosen by cross-entropy; MaxRL 16, GRPO 128 and "
         "REINFORCE lie together at the bottom",
-    ),
-    "figure2_8000_steps": lambda: over_training(
-        "longer",
-        {"supervised": "supervised", "maxrl-1024": "maxrl"},
-        "After 8,000 steps too MaxRL with one rollout a class is not at cross-entropy",
-        ". Ours: .14M parameters, rate 3 for both, 8,000 steps",
     ),
     "figure8": figure8,
 }

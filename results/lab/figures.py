@@ -10,6 +10,8 @@ from maxrl import plots
 from maxrl.io.files import write_text
 from maxrl.run.table import coverage, powers
 from results.lab.data import in_blocks, paper
+from results.lab.guessing import guessing
+from results.lab.intervals import half_width
 
 MAZE17 = "paper: 17x17 mazes, 3.9M parameters"
 MAZE9 = "ours: 9x9 mazes, .3M parameters (reduced scale)"
@@ -18,15 +20,13 @@ OWN_KEYS = ("lines", "levels", "said")
 SMALL = {"textcoords": "offset points", "fontsize": 7}
 # Rows of the studies that are variants of a method, in colours of their own.
 plots.STYLE |= {
-    "maxrl-128": ("MaxRL", "#e67e22"),
-    "maxrl-16": ("MaxRL", "#f5b041"),
-    "maxrl-4096": ("MaxRL", "#7b241c"),
-    "maxrl-16384": ("MaxRL", "#e67e22"),
-    "expected": ("MaxRL in expectation", "#d4ac0d"),
-    "grpo-128": ("GRPO", "#7fb3d5"),
-    "maxrl-32x16": ("MaxRL", "#f1948a"),
-    "rounds-32x8,8,16": ("MaxRL in rounds", "#f8c471"),
-    "rare": ("MaxRL, rare side", "#7b241c"),
+    "maxrl-128": ("MaxRL", "#f2a27a", "D"),
+    "maxrl-16": ("MaxRL", "#e0b000", "P"),
+    "maxrl-4096": ("MaxRL", "#7d1f54", "v"),
+    "maxrl-16384": ("MaxRL", "#f2a27a", "D"),
+    "expected": ("MaxRL in expectation", "#e0b000", "P"),
+    "grpo-128": ("GRPO", "#86cde6", "^"),
+    "rare": plots.STYLE["maxrl_rare"],
 }
 
 
@@ -51,9 +51,26 @@ def seed_curves(name: str, x, values) -> dict:
     return curve(name, x, values.mean(0), **each)
 
 
+def banded(name: str, x, values, **more) -> dict:
+    """The mean of values (seeds, points), and half of its 95 % t interval as a band or as bars."""
+    values = np.array(values)
+    return curve(name, x, values.mean(0), band=[half_width(each) for each in values.T], **more)
+
+
+def guess_curve(name: str, ks) -> dict:
+    """pass@k of guesses at a test set."""
+    return curve("guess", ks, guessing(name, ks))
+
+
+def guess_level(name: str, k: int) -> dict[str, str]:
+    """The same at one k, a level of a panel."""
+    return {f"{guessing(name, [k])[0]:.3f}": "guessing"}
+
+
 def level(*panels: dict) -> list[dict]:
     """The panels with one y axis that has zero in it."""
-    values = [one.get("seeds", one["y"]) for each in panels for one in each["lines"]]
+    lines = [one for each in panels for one in each["lines"]]
+    values = [np.add(one.get("seeds", one["y"]), one.get("band", 0)) for one in lines]
     top = max(map(np.max, values))
     bottom = min(map(np.min, values))
     limits = (min(0, 1.08 * bottom), min(1.02, 1.08 * top))
@@ -68,17 +85,17 @@ def pair(paper: tuple, ours: tuple, xlabel: str, **axes) -> list[dict]:
     return level(left, panel(title, xlabel, ylabel, lines, **axes))
 
 
-def figure17_panels(ours: dict[str, list[dict]], before: str) -> list[dict]:
+def figure17_panels(ours: dict[str, list[dict]], mazes: str) -> list[dict]:
     """The paper's Figure 17 beside our lines {"pass@1": lines, "pass@32": lines} over training.
 
-    before  pass@32 of our bases on test mazes
+    mazes  the test set at which guesses are drawn
     """
     panels = []
     for k, lines in ours.items():
         curves = {name: points for name, points in paper(17)[k].items() if name != "base"}
         left = (MAZE17, f"{k}, held-out mazes", curves)
         panels += pair(left, (MAZE9, f"{k}, training mazes", lines), "step")
-    panels[-1]["levels"] = {before: "before RL, test mazes"}
+        panels[-1]["levels"] = guess_level(mazes, int(k.partition("@")[2]))
     return panels
 
 
@@ -127,12 +144,20 @@ def draw_line(ax, one: dict):
         thin = {"ls": "none", "marker": ".", "ms": 4} if points else {"lw": 0.7}
         ax.plot(x, np.array(seed, float), color=color, alpha=0.45, **thin)
     few = len(x) <= 20
-    style = {"ls": "--" if one.get("paper") else "-", "lw": one.get("lw", 1.8)}
-    style |= {"marker": "o", "ms": 3} if few else {}
+    marker = plots.marker(one["name"])
+    dashes = "--" if one.get("paper") else ":" if one["name"] == "guess" else "-"
+    style = {"ls": dashes, "lw": one.get("lw", 1.8)}
+    style |= {"marker": marker, "ms": 3.5} if few else {}
     if points:
-        style = {"ls": "none", "marker": points if isinstance(points, str) else "o", "ms": 5}
+        style = {"ls": "none", "marker": points if isinstance(points, str) else marker, "ms": 5}
         style |= {"mfc": "white"}
     (drawn,) = ax.plot(x, y, label=plots.called(one["name"]), color=color, **style)
+    if "band" in one:
+        band = np.array(one["band"], float)
+        if points:
+            ax.errorbar(x, y, band, color=color, ls="none", lw=1)
+        else:
+            ax.fill_between(x, y - band, y + band, color=color, alpha=0.18, lw=0)
     return None if one.get("unnamed") else drawn
 
 
@@ -152,7 +177,7 @@ def draw_panel(ax, each: dict, legend: dict):
         if scale == "log":
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter("")
-    if ax.get_xscale() == "linear":
+    if ax.get_xscale() == "linear" and "xticks" not in each:
         ax.locator_params(axis="x", nbins=6)
 
 
@@ -164,8 +189,8 @@ def picture(numbers: dict, file: Path):
     columns   panels in a row, 2 without it
     panels    each with `lines` and the settings of its axes (title, xlabel, ylim, ...),
               `levels` {value: sentence} for horizontal lines, `said` on the left or right
-    a line    name, x, y; `seeds` are drawn thin, `unnamed` is not in the legend,
-              `paper` is dashed, `points` (or their marker) has no line
+    a line    name, x, y; `seeds` are drawn thin, `band` around it (at points: bars), `unnamed` is
+              not in the legend, `paper` is dashed, `points` (or their marker) has no line
     """
     import matplotlib.pyplot as plt
     from PIL import Image
@@ -185,8 +210,8 @@ def picture(numbers: dict, file: Path):
     order = sorted(known, key=lambda name: (styles.index(name.partition("-")[0]), name))
     order += sorted(set(legend) - set(known))
     about = {"title": textwrap.fill(numbers["caption"], 140), "title_fontsize": 8}
-    widest = max(len(plots.called(name)) for name in order)
-    about["ncols"] = min(len(order), 105 // (widest + 8))
+    widest = max((len(plots.called(name)) for name in order), default=0)
+    about["ncols"] = max(1, min(len(order), 105 // (widest + 8)))
     fig.legend(handles=[legend[name] for name in order], loc="outside lower center", **about)
     fig.suptitle(textwrap.fill(numbers["title"], 92), fontsize=11, fontweight="bold")
     fig.savefig(file, dpi=150)

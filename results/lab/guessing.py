@@ -1,7 +1,8 @@
 """What guesses blind to the prompt solve of each test set: `python -m results.lab.guessing`.
 
-guessing.json has {test set: {pass rate of a guess: problems}}. The sets are made again from their
-seeds: mazes and subset sums by their tasks (Task.guess), word problems by the range of answers.
+The sets in guessing.json are {test set: {pass rate of a guess: problems}}. They are made again from
+their seeds: mazes and subset sums by their tasks (Task.guess), word problems by the range of
+answers.
 """
 
 import json
@@ -31,9 +32,9 @@ def maze_set(size: int, seed: int, count: int) -> Task:
         return Maze("test", size, folder)
 
 
-def numbers(largest: int, count: int) -> list[float]:
-    """Word problems, whose answers are the whole numbers from 1 to `largest`."""
-    return [1 / largest] * count
+def numbers(answers: int, count: int) -> list[float]:
+    """So many problems with so many answers: word problems have the numbers from 1 to 20 or 100."""
+    return [1 / answers] * count
 
 
 # Rates of a guess at each problem, or a task that knows them.
@@ -41,6 +42,8 @@ SETS = {
     "9x9 mazes of ten seeds": partial(maze_set, 9, 3, 512),
     "9x9 mazes": partial(maze_set, 9, 0, 256),
     "17x17 mazes": partial(maze_set, 17, 1, 256),
+    "200 classes": partial(numbers, 200, 1),
+    "1,000 classes": partial(numbers, 1000, 1),
     "word problems": partial(numbers, 20, 256),
     "word problems up to 100": partial(numbers, 100, 96),
     "subset sums": partial(SubsetSum, "test", 256),
@@ -57,25 +60,27 @@ def rates(name: str) -> list[float]:
     return [found.guess(found[i]) or 0.0 for i in range(count)]
 
 
-def counted(name: str) -> dict[str, int]:
+def histogram(name: str) -> dict[str, int]:
     """{pass rate of a guess: problems} of a test set."""
     return dict(sorted(Counter(f"{rate:.6g}" for rate in rates(name)).items()))
 
 
 @cache
-def kept() -> dict[str, dict[str, int]]:
-    return read_json("lab/guessing.json")
+def of_guesses() -> dict[str, dict[str, int]]:
+    return read_json("lab/guessing.json")["sets"]
 
 
 def guessing(name: str, ks) -> np.ndarray:
     """pass@k (ks,) of guesses at a test set."""
-    p = np.array(list(map(float, kept()[name])))
-    problems = np.array(list(kept()[name].values()))
+    p = np.array(list(map(float, of_guesses()[name])))
+    problems = np.array(list(of_guesses()[name].values()))
     return exact_pass_at_k(p[:, None], ks).T @ problems / problems.sum()
 
 
 if __name__ == "__main__":
-    write_text(FILE, json.dumps({name: counted(name) for name in SETS}, indent=1) + "\n")
+    sets = {name: histogram(name) for name in SETS}
+    about = {"command": "python -m results.lab.guessing", "sets": sets}
+    write_text(FILE, json.dumps(about, indent=1) + "\n")
     for name in SETS:
         shown = ", ".join(f"{value:.3f}" for value in guessing(name, (1, 8, 32, 64)))
         print(f"{name}: {shown} within 1, 8, 32 and 64 tries")

@@ -15,7 +15,7 @@ def t_quantile(count: int) -> float:
     angle = np.linspace(0, np.pi / 2, 100_001)
     density = np.cos(angle) ** (degrees - 1)
     mass = density.cumsum() - density / 2 - density[0] / 2
-    return round(degrees**0.5 * np.tan(np.interp(0.95 * mass[-1], mass, angle)), 3)
+    return degrees**0.5 * np.tan(np.interp(0.95 * mass[-1], mass, angle))
 
 
 def half_width(values) -> float:

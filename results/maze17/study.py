@@ -118,7 +118,7 @@ def figure17_rl() -> dict:
         "rate 1e-4, means of 50 steps, a line a seed, to the step at which the run ended (MaxRL "
         "898 and 260, GRPO 623 and 420, RLOO 579); the paper's Figure 12 is smoothed with decay "
         ".99 a step, its Figure 17 is of held-out mazes and has two points here, ours is of fresh "
-        "training mazes",
+        "training mazes. A guess solves .007 of them within 32 tries",
         "panels": panels,
     }
 

@@ -7,7 +7,7 @@ DATA = "--task.directory data/maze/9x9-ten"
 SEARCHED = (101, 102)
 METHODS = ("grpo", "maxrl")
 RATES = ("1e-5", "3e-5", "1e-4", "3e-4")
-# What is added to a method's loss at the rate 1e-4: a KL penalty to the base, an entropy bonus, both.
+# What is added to a method's loss at 1e-4: a KL penalty to the base, an entropy bonus, or both.
 ADDED = {
     "kl.01": "--beta .01",
     "kl.04": "--beta .04",

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from results.lab.data import means, passed, read_lines, runs
-from results.lab.figures import SOLVED, curve, level, panel
+from results.lab.data import passed, read_lines
 from results.lab.intervals import with_error
 from results.lab.runs import product
 from results.lab.tables import pass_columns, summary, table
@@ -94,31 +93,3 @@ def gains():
 def tables():
     samples()
     gains()
-
-
-def smollm2() -> dict:
-    """A real model: test problems, and the training prompts with a success."""
-    found = runs("smollm2")
-    tested = [curve("base", KS, solved("base", KS).mean(1))]
-    trained = []
-    for method in ("maxrl_rare", "grpo", "maxrl", "rloo"):
-        drawn = DRAWN.get(method, method)
-        for seed, rows in found[method].items():
-            tested.append(curve(drawn, KS, solved(f"seed{seed}-{method}", KS).mean(1)))
-            values = means(rows, "solved", 10)
-            trained.append(curve(drawn, 5 + 10 * np.arange(len(values)), values))
-    axes = {"xscale": "log", "xticks": KS}
-    return {
-        "title": "SmolLM2-135M on GSM8K: no clear gain, and seeds differ more than methods",
-        "caption": "Warm-up of 30 steps, then 60 steps of 8 prompts x 16 rollouts (rounds: 4, 4 "
-        "and 8), rate 1e-5, a line a seed (paper, Figure 4: 360M, 256 x 128, 1,500 steps). Left: "
-        "128 test problems x 16 samples, temperature .6, top-p .95, standard errors .005 at k = 1 "
-        "and .04 at 16. Right: training prompts, means of 10 steps",
-        "panels": [
-            *level(panel("ours (reduced scale): test problems", "k", "pass@k", tested, **axes)),
-            *level(panel("ours (reduced scale): training", "step", SOLVED, trained)),
-        ],
-    }
-
-
-FIGURES = {"smollm2": smollm2}

@@ -35,8 +35,8 @@ PAIRS = [
 ]
 STEPS, BLOCK = 1000, 100
 KS = (1, 8, 64)
-# In 64 tries a model that has one walk for every maze solves hardly more than at the first one.
-ONE_WALK = 0.01
+# In 64 tries a model that gives one answer a maze solves hardly more than at the first one.
+ONE_ANSWER = 0.01
 # None of them is a seed of another study.
 SEEDS = range(10, 20)
 EQUAL = ("rollouts", "seconds")

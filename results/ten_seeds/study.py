@@ -14,7 +14,7 @@ from results.ten_seeds.found import (
     BLOCK,
     EQUAL,
     KS,
-    ONE_WALK,
+    ONE_ANSWER,
     OWN,
     PAIRS,
     RATES,
@@ -156,9 +156,9 @@ def arm_levels(base: str, seeds: list[int]):
         last = interval([each[-1] for each in lengths], digits=1) if some else ""
         longest = f"{np.max(lengths):.0f}" if some else ""
         count = f"{sum(map(collapsed, some))} of {len(some)}" if some else ""
-        one = f"{sum(each[-1] - each[0] < ONE_WALK for each in found)} of {len(found)}"
+        one = f"{sum(each[-1] - each[0] < ONE_ANSWER for each in found)} of {len(found)}"
         lines.append([called(arm), *cells, count, one, last, longest])
-    ends = ["collapsed", "one walk", "tokens, last 100 steps", "in the longest 100"]
+    ends = ["collapsed", "one answer a maze", "tokens, last 100 steps", "in the longest 100"]
     table([f"{base} base, {len(seeds)} seeds", *pass_columns([*KS, 512]), *ends], lines)
 
 

@@ -9,6 +9,7 @@ from results.lab.figures import (
     SOLVED,
     block_curves,
     coverage_curves,
+    guess_curve,
     level,
     panel,
     seeds_said,
@@ -86,6 +87,7 @@ def word_problems() -> dict:
         lines = block_curves(found, key, 20)
         panels += level(panel("ours (reduced scale): training", "step", label, lines))
     lines = coverage_curves(tested("texts/words-test.json"))
+    lines.append(guess_curve("word problems", [2**i for i in range(7)]))
     panels += level(panel("ours (reduced scale): test", "k", "pass@k", lines, xscale="log"))
     return {
         "title": "Word problems: GRPO is ahead at one try, MaxRL within eight tries on every seed",

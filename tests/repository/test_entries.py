@@ -47,6 +47,7 @@ STARTED = {
     "results/failures/every_round.py": "tests/results/test_every_round.py",
     "results/figure2/expected.py": "--help",
     "results/gradients/oracle.py": "tests/results/test_oracle.py",
+    "results/lab/guessing.py": "",
     "results/lab/__main__.py": "ten_seeds runs --stage weak10 --dry-run",
     "results/minimal/study.py": "tests/results/test_studies.py",
     "results/gradients/norms.py": "MODEL --split validation --prompts 4 --samples 4 --json n.json",

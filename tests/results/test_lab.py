@@ -1,6 +1,7 @@
 """What studies share (results/lab): a toy study from its runs to its table, what is kept, and the
 numbers over seeds."""
 
+import itertools
 import json
 import os
 import shlex
@@ -16,9 +17,9 @@ from maxrl import grid
 from maxrl.policy import SequencePolicy
 from maxrl.run.directory import STOPPED
 from results.lab import __main__ as lab
-from results.lab import data, intervals, keep
-from results.lab.fewer import times_fewer
+from results.lab import data, guessing, intervals, keep
 from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
+from results.texts.tasks import SubsetSum
 from tests.helpers.runs import at_call
 
 
@@ -141,16 +142,29 @@ def test_the_interval():
     assert intervals.interval(values, digits=2) == "1.00 ± 12.71"
     assert intervals.interval(values[:1]) == "0.000"
     tabled = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 8: 2.365, 10: 2.262, 31: 2.042}
-    assert {count: intervals.t_quantile(count) for count in tabled} == tabled
+    assert {count: round(intervals.t_quantile(count), 3) for count in tabled} == tabled
 
 
-def test_times_fewer():
-    """Theirs needs half of the samples; out of reach is 0, at once is k, and means count."""
-    ks = [1, 2, 4, 8]
-    a = np.array([0.1, 0.2, 0.4, 0.8])
-    b = np.array([0.2, 0.4, 0.8, 0.9])
-    assert times_fewer(ks, a, b)[1] == 2
-    assert times_fewer(ks, b, a).tolist() == [0.5, 0.5, 0.5, 0]
-    assert times_fewer(ks, b, a + 1).tolist() == ks
-    both = np.array([a, b])
-    np.testing.assert_allclose(times_fewer(ks, both, both[::-1]), 1)
+def test_guesses_against_the_tasks_own_verdict():
+    """Of ten mazes and ten subset sums: every guess that there is, judged by the task."""
+    mazes = guessing.maze_set(9, 3, 10)
+    down, right = "DOWN DOWN ", "RIGHT RIGHT "
+    walks = {"".join(moves) for moves in itertools.permutations([down] * 3 + [right] * 3)}
+    assert len(walks) == 20
+    for example in (mazes[i] for i in range(10)):
+        solved = sum(mazes.verify(f"{walk}DONE", example) for walk in walks)
+        assert mazes.guess(example) == solved / 20
+    sums = SubsetSum("test")
+    for example in (sums[i] for i in range(10)):
+        right_ones = 0
+        for size in range(1, 6):
+            for subset in itertools.combinations(example.columns["numbers"], size):
+                right_ones += sums.verify(" ".join(map(str, subset)), example)
+        assert sums.guess(example) == right_ones / 31
+
+
+def test_the_kept_guesses_are_those_of_the_sets():
+    for name in ("9x9 mazes", "subset sums", "word problems up to 100"):
+        assert guessing.of_guesses()[name] == guessing.histogram(name)
+    # 1 - (1 - 1/20)^8 of a set whose guesses are all 1/20.
+    assert guessing.guessing("word problems", [8])[0] == pytest.approx(1 - 0.95**8)

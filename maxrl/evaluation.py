@@ -10,7 +10,7 @@ from torch import Tensor
 from maxrl.build import Learner
 from maxrl.classifier import ClassifierPolicy
 from maxrl.config import Config
-from maxrl.metrics import Metrics, majority_vote, pass_at_k
+from maxrl.metrics import Metrics, is_success, majority_vote, pass_at_k
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.rewards.functions import Judge
@@ -41,7 +41,7 @@ def judge_samples(
     sampling  temperature, top_k and top_p, if not those of training
 
     Returns
-    counts    how many rollouts of each prompt have reward 1, (len(indices),); -1 for a prompt with
+    counts    how many rollouts of each prompt are a success, (len(indices),); -1 for a prompt with
               a rollout that has no verdict (NaN)
     majority  whether the answer of most rollouts is right (metrics.majority_vote), float64
               (len(indices),); None if the task has no `final`
@@ -58,7 +58,7 @@ def judge_samples(
         examples = [example_of(task, int(indices[position])) for position in positions]
         rollouts = policy.rollout(examples, samples, indices=positions, seed=seed, **sampling)
         rewards = (judge or task.rewards)(examples, rollouts).to(results)  # (positions, samples)
-        right = rewards == 1
+        right = is_success(rewards)
         verdicts = rewards.isfinite().sum(1)  # (positions,)
         votes = torch.zeros_like(verdicts)
         if task.final:

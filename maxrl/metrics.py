@@ -13,6 +13,11 @@ from numpy.typing import ArrayLike
 Metrics = dict[str, float]  # by name
 
 
+def is_success(rewards: Any) -> Any:
+    """Which rewards of an array or tensor are a success: those of exactly 1."""
+    return rewards == 1
+
+
 def _array(values: ArrayLike) -> np.ndarray:
     # A tensor may need gradients, or lie on a GPU.
     if hasattr(values, "detach"):
@@ -108,7 +113,8 @@ def group_sums(rewards: ArrayLike) -> Metrics:
     reward                  mean reward
     reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
                             as TRL 1.16 has it; NaN for one rollout
-    frac_reward_zero_mean   share of prompts without any success: Algorithm 1 learns nothing there
+    frac_unsolved           share of prompts without any success
+    frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
     frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
     frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
                             the sum of the two shares before
@@ -120,6 +126,7 @@ def group_sums(rewards: ArrayLike) -> Metrics:
         "rollouts": ~np.isnan(rewards),
         "squares": rewards**2,
         "reward": rewards,
+        "frac_unsolved": ~is_success(rewards).any(axis=1),
         "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
         "frac_reward_one_mean": (lowest == 1) & (highest == 1),
         "frac_reward_zero_std": lowest == highest,

@@ -45,7 +45,7 @@ MARK = "drawn by maxrl.plots"  # stands in every file that is written here
 MOST = 4096  # rollouts of an exact weight, whose memory grows with their square
 MEANING = {
     "reward": "mean reward",
-    "frac_reward_zero_mean": "share of prompts without a success",
+    "frac_unsolved": "share of prompts without a success",
     "entropy": "entropy, nats",
     "eval/top1": "top-1 accuracy, validation",
     "grad_norm": "gradient norm",
@@ -293,6 +293,10 @@ def read_metrics(run: str) -> list[dict]:
     rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
     if not rows:
         raise UsageError(f"{run} is no run directory, or its first step is not done yet")
+    for row in rows:
+        # Earlier runs have rewards of 0 and 1, and the share of prompts with zeros alone.
+        if "frac_reward_zero_mean" in row:
+            row.setdefault("frac_unsolved", row["frac_reward_zero_mean"])
     return rows
 
 

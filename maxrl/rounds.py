@@ -22,6 +22,7 @@ from torch import Tensor
 from maxrl.classifier import Draws
 from maxrl.config import Config
 from maxrl.losses import at_least_float32
+from maxrl.metrics import is_success
 from maxrl.rollouts import Rollouts, joined
 from maxrl.tasks.base import Example, Examples
 
@@ -122,4 +123,4 @@ def in_rounds(
 
 def unsolved(rewards: Tensor) -> Tensor:
     """Which groups of rewards (P, n) have verdicts and no success, (P,)."""
-    return rewards.isfinite().any(1) & ~(rewards > 0).any(1)
+    return rewards.isfinite().any(1) & ~is_success(rewards).any(1)

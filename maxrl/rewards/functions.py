@@ -29,7 +29,7 @@ from torch import Tensor
 
 from maxrl.errors import FAULTS, RunError, UsageError, describe_error
 from maxrl.io.user_code import imported
-from maxrl.metrics import Metrics
+from maxrl.metrics import Metrics, is_success
 from maxrl.parallel import distributed
 from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Examples, Task
@@ -132,7 +132,7 @@ class Rewards:
         }
         found = dict(zip(self.functions, values))
         if len(found) > 1:
-            right = values == 1
+            right = is_success(values)
             differ = (right.any(0) & ~right.all(0)).double()  # (P, N)
             found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
         for name, column in found.items():

@@ -23,7 +23,7 @@ from maxrl.run.trackers import TRACKERS
 # The metrics of a line on the screen, and their names there.
 SHOWN = {
     "reward": "reward",
-    "frac_reward_zero_mean": "unsolved",
+    "frac_unsolved": "unsolved",
     "loss": "loss",
     "tokens_per_second": "tok/s",
     "images_per_second": "img/s",
@@ -45,9 +45,10 @@ WARNINGS = {
         "groups are left out because no reward function has a verdict on one of their rollouts, "
         "or under --no-verdict rollout on all but one",
     ),
-    "steps without a success": (
+    "steps without a difference": (
         9,
-        "no response of the last ten steps had a reward, so nothing is learned: look at responses "
+        "in the last ten steps no response was right and the rewards of each prompt were equal, so "
+        "nothing is learned: look at responses "
         "with --show-every 1, and see maxrl/run/troubleshooting.md",
     ),
     "share of the time in rewards": (
@@ -109,12 +110,12 @@ def step_metrics(sampled, verdicts) -> Metrics:
             "rollouts": float(sampled.num_rollouts.sum()),
             "rounds": float(sampled.num_rounds.sum()),
             "prompts": len(sampled.num_rollouts),
-            "unsolved": last["frac_reward_zero_mean"],
+            "unsolved": last["frac_unsolved"],
             "judged": last["groups"],
         }
     )
     metrics = group_means(distributed.all_reduce(first))
-    metrics["frac_reward_zero_mean"] = counts["unsolved"] / (counts["judged"] or math.nan)
+    metrics["frac_unsolved"] = counts["unsolved"] / (counts["judged"] or math.nan)
     metrics["rollouts"] = counts["rollouts"]
     metrics["rollouts/per_prompt"] = counts["rollouts"] / counts["prompts"]
     metrics["rounds"] = counts["rounds"] / counts["prompts"]
@@ -156,7 +157,7 @@ class Logger:
         ]
         self.shown: dict[str, str] = {}
         self.warned: set[str] = set()
-        self.barren = 0  # steps without a success, up to the last one
+        self.barren = 0  # steps in which nothing differed, up to the last one
         self.spent = {"seconds": 0.0, "seconds/reward": 0.0}
         self.first = first_step
         self.began = self.last_line = time.monotonic()
@@ -206,7 +207,8 @@ class Logger:
             tracker.log(step, metrics)
         for name, shown in SHOWN.items():
             # The rewards of a supervised run are all 1.
-            if name in metrics and not (self.run.cfg.supervised and "reward" in name):
+            always = self.run.cfg.supervised and shown in ("reward", "unsolved")
+            if name in metrics and not always:
                 value = metrics[name]
                 self.shown[shown] = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
         due = step in (self.first, self.run.cfg.steps - 1) or "eval/pass@1" in metrics
@@ -215,12 +217,16 @@ class Logger:
 
     def warn(self, metrics: Metrics):
         """Say once what spoils a run without an error."""
-        self.barren = self.barren + 1 if metrics.get("frac_reward_zero_mean") == 1 else 0
+        # Partial credit counts if it differs; single rollouts are compared with other prompts'.
+        same = metrics.get("frac_reward_zero_std") == 1
+        if self.run.cfg.rollouts == (1,):
+            same = metrics.get("reward_std") == 0
+        self.barren = self.barren + 1 if same and metrics.get("frac_unsolved") == 1 else 0
         for name in self.spent:
             self.spent[name] += metrics.get(name, 0)
         total, rewards = self.spent.values()
         metrics = metrics | {
-            "steps without a success": self.barren,
+            "steps without a difference": self.barren,
             "share of the time in rewards": rewards / total if rewards > ENOUGH else 0,
         }
         for name, (limit, sentence) in WARNINGS.items():

@@ -38,8 +38,9 @@ def rows_of(run: dict) -> list[dict]:
     rows = []
     for values in zip(*columns.values()):
         row = {key: value for key, value in zip(columns, values) if value is not None}
-        if "frac_reward_zero_mean" in row:
-            row["solved"] = 1 - row["frac_reward_zero_mean"]
+        unsolved = row.get("frac_unsolved", row.get("frac_reward_zero_mean"))
+        if unsolved is not None:
+            row["solved"] = 1 - unsolved
         rows.append(row)
     return rows
 

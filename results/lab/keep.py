@@ -19,6 +19,7 @@ from results.lab.data import KS, RESULTS, read_json
 STEPS = 5
 KEPT = (
     "reward",
+    "frac_unsolved",
     "frac_reward_zero_mean",
     "frac_reward_one_mean",
     "entropy",

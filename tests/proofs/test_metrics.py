@@ -133,6 +133,7 @@ def test_group_statistics():
     expected = {
         "reward": 7 / 20,
         "reward_std": statistics.stdev(rewards.flatten().tolist()),  # of all rollouts
+        "frac_unsolved": 0.4,
         "frac_reward_zero_mean": 0.4,
         "frac_reward_one_mean": 0.2,
         "frac_reward_zero_std": 0.6,

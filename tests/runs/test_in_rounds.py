@@ -21,7 +21,7 @@ def test_a_run_in_rounds(dice, shell):
         # Those without a success go on to the second round, and perhaps to the third.
         first = 4 * (1 - row["reward"])
         assert first <= 4 * row["rounds"] - 4 <= 2 * first
-        assert row["frac_reward_zero_mean"] <= 1 - row["reward"]
+        assert row["frac_unsolved"] <= 1 - row["reward"]
     assert len({row["rollouts"] for row in metrics("rl")}) > 1
     shown = rows(Path("rl/samples.jsonl"))
     assert shown

@@ -25,11 +25,11 @@ def train(own, shell):
     return run
 
 
-@pytest.mark.parametrize("steps, warned", [(9, False), (10, True)])
+@pytest.mark.parametrize("steps, warned", [(9, 0), (10, 1)])
 def test_a_run_without_a_success_says_so(train, steps, warned):
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
     said = train("--reward", "rewards.py:never", "--steps", steps)
-    assert said.count("warning: no response of the last ten steps") == warned
+    assert said.count("warning: ") == warned
 
 
 THREE_OF_FOUR = """

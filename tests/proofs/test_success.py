@@ -1,0 +1,98 @@
+"""A success is a reward of exactly 1, wherever successes are counted."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from maxrl import metrics, rounds
+from maxrl.evaluation import judge_samples, pass_at_ks
+from maxrl.rewards.functions import Rewards
+from maxrl.run.logger import Logger
+from results.lab.data import rows_of
+from tests.helpers.started import started
+from tests.helpers.tiny import Up
+
+NAN = math.nan
+GROUPS = [  # rewards of a prompt, and whether it has a success
+    ([0, 0], False),
+    ([0, 1], True),
+    ([0.1, 0.1], False),
+    ([0.5, 0.75], False),
+    ([-1, -1], False),
+    ([-1, 1], True),
+    ([2, 0], False),
+    ([0.9999999, 0], False),
+    ([0.5 + 0.5, 0], True),
+    ([NAN, 0.5], False),
+    ([NAN, 1], True),
+]
+REWARDS = torch.tensor([group for group, _ in GROUPS], dtype=torch.float64)
+SOLVED = torch.tensor([solved for _, solved in GROUPS])
+
+
+def evaluated(rewards):
+    """What an evaluation of these rewards (P, N) returns."""
+    policy = SimpleNamespace(
+        unsharded_model=lambda: None,
+        device="cpu",
+        wave_rows=4,
+        rollout=lambda examples, *_, indices, **options: indices,
+    )
+    judge = lambda examples, indices: rewards[list(indices)]  # noqa: E731
+    return judge_samples(policy, Up("test"), range(len(rewards)), rewards.shape[1], judge=judge)
+
+
+def test_one_rule():
+    sums = metrics.group_sums(REWARDS)
+    assert sums["frac_unsolved"] == (~SOLVED).sum()
+    assert torch.equal(rounds.unsolved(REWARDS), ~SOLVED)
+    whole = ~REWARDS.isnan().any(1)
+    counts, _, _ = evaluated(REWARDS)
+    assert torch.equal(counts > 0, SOLVED & whole)
+    unsolved = metrics.group_sums(REWARDS[whole])["frac_unsolved"]
+    assert pass_at_ks(counts, 2, [2])["pass@2"] == pytest.approx(1 - unsolved / whole.sum())
+
+
+@pytest.mark.parametrize("values", [[-1, 0.25], [0, -2, NAN], [1, -1], [3], [NAN, -4]])
+def test_the_mean_reward_of_an_evaluation_is_signed(values):
+    _, _, reward = evaluated(torch.tensor([values], dtype=torch.float64))
+    assert reward == pytest.approx(np.nanmean(values))
+
+
+@pytest.mark.parametrize("judged, expected", [([1, 0], 1), ([1, NAN], NAN), ([NAN, 0], NAN)])
+def test_a_function_without_a_verdict_does_not_disagree(judged, expected):
+    """Nor agree: of such a rollout nothing is known."""
+    rewards = Rewards([lambda: None, lambda: None])
+    values = torch.tensor(judged).double()[:, None, None]  # (functions, 1, 1)
+    rewards.count(values, ~values.isnan().all(0))
+    found = rewards.over_ranks()["rewards/disagreement/mean"]
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "rewards, warned",
+    [
+        ([[0, 0], [0, 0]], 1),
+        ([[0.1, 0.1], [0.1, 0.1]], 1),
+        ([[-1, -1], [0.5, 0.5]], 1),  # they depend on the prompt alone
+        ([[1, 1], [0, 0]], 0),
+        ([[1, 1], [1, 1]], 0),  # nothing is left to learn
+        ([[0.1, 0.5], [0, 0]], 0),
+        ([[0.1], [0.5]], 0),  # single rollouts
+        ([[0.1], [0.1]], 1),
+    ],
+)
+def test_steps_that_teach_nothing(rewards, warned, tmp_path, capsys):
+    log = Logger(started(tmp_path, rollouts=(len(rewards[0]),)), 0)
+    for step in range(12):
+        log.log(step, metrics.group_means(metrics.group_sums(rewards)))
+    assert capsys.readouterr().err.count("warning") == warned
+
+
+def test_kept_runs_of_both_names():
+    columns = {"step": [4, 9, 14], "frac_reward_zero_mean": [0.5, 0.25, None]}
+    columns["frac_unsolved"] = [None, 0.75, 1.0]
+    assert [row["solved"] for row in rows_of({"metrics": columns})] == [0.5, 0.25, 0.0]

@@ -13,10 +13,14 @@ from maxrl.parallel import distributed
 def means(cfg: Config, items: str, updates: list[dict]) -> dict[str, float]:
     """Return the mean statistics of a step's updates; tokens or images are summed over a pass."""
     result = {}
+    counts = [stats[items] for stats in updates]
     for name in updates[0]:
-        count = cfg.passes if name == items else len(updates)
-        result[name] = sum(stats[name] for stats in updates) / count
-    return result
+        values = [stats[name] for stats in updates]
+        result[name] = sum(values) / len(updates)
+        # Means over response tokens, of which updates have different numbers.
+        if name.startswith(("kl", "clip_ratio")):
+            result[name] = float(np.dot(values, counts)) / max(1, sum(counts))
+    return result | {items: sum(counts) / cfg.passes}
 
 
 def minibatches(cfg: Config, num_groups: int, step: int) -> Iterator[list[int] | None]:

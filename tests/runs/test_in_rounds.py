@@ -37,19 +37,3 @@ def test_a_run_in_rounds_with_more_steps_after_the_end(dice, shell):
         run = ("--init", dice, "--steps", steps, "--out", out, "--resume", "auto")
         passed(shell(*RUN, *run))
     same_runs("cut", "whole")
-
-
-RIGHT = """
-def right(completions):
-    return [None if 'LEFT' in text else float(text.startswith('UP')) for text in completions]
-"""
-
-
-def test_several_updates_and_verdicts_left_out(dice, shell):
-    Path("rewards.py").write_text(RIGHT)
-    own = "--reward rewards.py:right --no-verdict rollout"
-    several = "--minibatches 2 --passes 2 --entropy-bonus 0.01 --steps 3 --out rl"
-    passed(shell(*RUN, "--init", dice, *own.split(), *several.split()))
-    left_out = [row["rewards/rollouts_left_out"] for row in metrics("rl")]
-    assert len(left_out) == 3
-    assert sum(left_out) > 0

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
@@ -51,10 +52,11 @@ def estimator(
 
         @functools.wraps(formula)
         def checked(rewards: Tensor, **options) -> Tensor:
-            if options.pop("allow_missing", False):
-                return among_judged(checked, rewards, options)
+            missing = options.pop("allow_missing", False)
             rewards = check_shape(called, rewards, group)
             check_options(called, known, options, count, rewards.shape[1])
+            if missing:
+                return among_judged(checked, rewards, options)
             domain = "fractional" if options.pop("allow_fractional", False) else takes
             if options.get(count):
                 domain = "binary"
@@ -63,6 +65,7 @@ def estimator(
 
         checked.__name__ = called
         checked.known = known
+        checked.takes = takes
         checked.limit = limit
         checked.rounds = rounds
         checked.count = count
@@ -79,45 +82,64 @@ def among_judged(rule, rewards: Tensor, options: dict) -> Tensor:
     equals that over n. The others get 0.
     """
     N = rewards.shape[1]
-    judged = rewards.isfinite()  # (P, N)
+    judged = ~rewards.isnan()  # (P, N)
     counts = judged.sum(dim=1)  # (P,)  n of each group
     advantages = torch.zeros_like(rewards)
-    for n in counts.unique().tolist():
+    for n in counts[counts > 0].unique().tolist():
         chosen = judged & (counts == n)[:, None]  # (P, N)
-        some = dict(options)
-        if "mean_log_probs" in some:
-            some["mean_log_probs"] = some["mean_log_probs"][chosen].view(-1, n)
+        some = of_rollouts(options, rewards, chosen, (-1, n))
         values = rule(rewards[chosen].view(-1, n), **some)  # (groups of n, n)
         advantages[chosen] = (values * (N / n)).flatten()
     return advantages
+
+
+def of_rollouts(options: dict, rewards: Tensor, chosen, shape) -> dict:
+    """Return the options; of a tensor with a value for every reward the chosen ones, in a shape."""
+    some = dict(options)
+    for name, value in options.items():
+        if isinstance(value, Tensor) and value.shape == rewards.shape:
+            some[name] = value[chosen].view(shape)
+    return some
 
 
 def by_group(rewards, group_ids, rule, **options) -> Tensor:
     """Return advantages (B,) of rewards (B,), as trainers have them that do not keep (P, N).
 
     rewards    (B,), rollouts of any prompts in any order; NaN for one without a verdict
-    group_ids  (B,), a tensor, array or list: rollouts of one prompt have one id
+    group_ids  (B,), a tensor, array or list: rollouts of one prompt have one number or text
     rule       a name in ADVANTAGES, or what weight() takes
-    options    those of the estimator
+    options    those of the estimator; a tensor (B,) where it takes (P, N)
 
     Groups may differ in size. A group with n verdicts gets the advantages of n rollouts, and a
-    rollout without one gets 0 and does not count. Raises ValueError for other shapes, and what the
-    estimator raises, which may refuse a group that is too small for it.
+    rollout without one gets 0 and does not count. Raises ValueError for other shapes or ids, or if
+    all ids differ and the estimator counts successes; and what the estimator raises, which may
+    refuse a group that is too small for it.
     """
     rule = find(rule)
     rewards = torch.as_tensor(rewards).detach()
-    ids = group_ids.tolist() if hasattr(group_ids, "tolist") else list(group_ids)
+    ids = group_ids.tolist() if hasattr(group_ids, "tolist") else group_ids
+    ids = [i.item() if hasattr(i, "item") else i for i in ids]
+    for i in ids:
+        # NaN would be a group of its own.
+        if not isinstance(i, Hashable) or i != i:
+            raise ValueError(f"by_group takes numbers or texts as group_ids, not {i!r:.60}")
     if rewards.shape != (len(ids),):
         raise ValueError(
             f"by_group takes rewards (B,) and group_ids (B,), not {tuple(rewards.shape)} and "
             f"({len(ids)},); sum the rewards of a response's tokens first"
+        )
+    if len(set(ids)) == len(ids) > 1 and rule.takes != "any" and not options.get(rule.count):
+        raise ValueError(
+            f"by_group got {len(ids)} different group_ids for {len(ids)} rollouts, which makes "
+            f"{rule.__name__} reinforce: give all rollouts of a prompt one id, or use reinforce"
         )
     groups: dict = {}
     for i in (~rewards.isnan()).nonzero().flatten().tolist():
         groups.setdefault(ids[i], []).append(i)
     advantages = torch.zeros_like(rewards, dtype=torch.promote_types(rewards.dtype, torch.float32))
     for rows in groups.values():
-        advantages[rows] = rule(rewards[rows][None], **options)[0]  # (n,)
+        some = of_rollouts(options, rewards, rows, (1, -1))
+        advantages[rows] = rule(rewards[rows][None], **some)[0]  # (n,)
     return advantages
 
 
@@ -239,11 +261,12 @@ def check_values(name: str, rewards: Tensor, domain: str) -> None:
         allowed = "{0, 1}"
         good = (rewards == 0) | (rewards == 1)
     if not good.all():
-        bad = rewards[~good][0].item()
+        # Its text has all digits of its dtype.
+        bad = rewards[~good][0].cpu().numpy()
         hint = (
             f"to go on with {name}, give all reward functions but one the weight 0, or write one "
             "that returns 1 where all are satisfied; rloo or grpo take any finite reward"
         )
         if domain == "unit" and 0 < bad < 1:
             hint += ", or allow_fractional=True"
-        raise RewardError(f"{name} got a reward of {bad:g} but takes {allowed}; {hint}")
+        raise RewardError(f"{name} got a reward of {bad!s} but takes {allowed}; {hint}")

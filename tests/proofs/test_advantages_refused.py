@@ -15,6 +15,8 @@ FRACTIONAL = {"allow_fractional": True}
 REWARDS = [
     ("maxrl", HALF, {}, "0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"),
     ("maxrl", -ONES, {}, "-1", "{0, 1}", "rloo or grpo"),
+    ("maxrl", ONES - 1e-7, {}, "0.9999999 "),
+    ("maxrl", ONES.double() + 1e-12, {}, "1.000000000001 "),
     ("maxrl", 2 * ONES, {}, "a reward of 2", "weight 0", "one that returns 1"),
     ("maxrl", -HALF, FRACTIONAL, "-0.5", "[0, 1]", "rloo or grpo"),
     ("maxrl_centered", HALF * 3, FRACTIONAL, "1.5", "[0, 1]"),

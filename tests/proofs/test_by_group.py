@@ -14,6 +14,7 @@ from tests import ROOT
 from tests.helpers.outcomes import any_options
 
 PAGE = (ROOT / "maxrl/run/other_trainers.md").read_text()
+PLAIN = ("reinforce", "supervised")
 RULES = [name for name in ADVANTAGES if name != "differential_smoothing"]
 
 
@@ -48,7 +49,27 @@ def test_a_rollout_without_a_verdict_does_not_count():
     assert advantages.any()
 
 
-@pytest.mark.parametrize("kind", [torch.from_numpy, list, lambda ids: [f"uid-{i}" for i in ids]])
+def objects(ids):
+    """Tensors in an array of objects."""
+    found = np.empty(len(ids), dtype=object)
+    found[:] = [torch.tensor(i) for i in ids.tolist()]
+    return found
+
+
+KINDS = [
+    torch.from_numpy,
+    list,
+    objects,
+    lambda ids: [f"uid-{i}" for i in ids],
+    lambda ids: [torch.tensor(i) for i in ids.tolist()],
+    lambda ids: [(torch.tensor, np.int16, float)[place % 3](i) for place, i in enumerate(ids)],
+    lambda ids: ids.astype(str),
+    lambda ids: [np.array(i) for i in ids],
+    lambda ids: [(i, "b") for i in ids.tolist()],
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_ids_of_any_kind(kind):
     """And the estimator itself in place of its name."""
     rewards, ids = shuffled(torch.int64)
@@ -66,11 +87,37 @@ def test_ids_of_any_kind(kind):
         ([0.0, 1.0], "a", "maxrl", ValueError),
         (torch.zeros(2, 3), "aa", "maxrl", ValueError),
         ([0.0, 1.0], "ab", "rloo", ValueError),  # groups of one rollout
+        *[([0.0, 1.0], "ab", rule, ValueError) for rule in RULES if rule not in PLAIN],
+        ([0.0, 1.0], [[0], [0]], "maxrl", ValueError),
+        ([0.0, 1.0], torch.zeros(2, 1), "maxrl", ValueError),
+        ([0.0, 1.0], [{}, {}], "maxrl", ValueError),
+        ([0.0, 1.0], torch.full((2,), torch.nan), "maxrl", ValueError),
     ],
 )
 def test_refused(rewards, ids, rule, error):
     with pytest.raises(error):
-        by_group(rewards, ids, rule)
+        by_group(rewards, ids, rule, **any_options(rule, None))
+
+
+def test_groups_of_one():
+    """Where no order is meant, where it is 1, and where there is nothing to compare with."""
+    for rule in PLAIN:
+        assert by_group([1, 1], "ab", rule).tolist() == [1, 1]
+    assert by_group([1, 0], "ab", "maxrl_order", order=1).tolist() == [1, 0]
+    assert by_group([1], "a", "maxrl").tolist() == [1]
+    assert by_group([1, 0, 1], "aab", "maxrl").tolist() == [1, -1, 1]
+
+
+def test_log_probs_of_flat_rewards():
+    rewards, ids = shuffled()
+    values = -torch.arange(float(len(ids)))
+    rule = "differential_smoothing"
+    found = by_group(rewards, ids, rule, mean_log_probs=values, gamma=0.1)
+    for i in range(40):
+        right = rewards[ids == i]
+        sign = 1 - 2 * right
+        expected = ADVANTAGES["grpo"](right[None], ddof=0)[0] + 0.1 * sign * values[ids == i]
+        torch.testing.assert_close(found[ids == i], expected, atol=0, rtol=1e-14)
 
 
 def run(text: str, space: dict):

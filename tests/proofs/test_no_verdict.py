@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
-from maxrl.advantages import ADVANTAGES, weight
+from maxrl.advantages import ADVANTAGES, RewardError, weight
 from maxrl.rewards.functions import Rewards
 from maxrl.rollouts import with_verdict
 from tests.helpers.judged import judged
-from tests.helpers.outcomes import binomial
+from tests.helpers.outcomes import any_options, binomial
 from tests.helpers.tensors import F64, close
 
 N = 4
@@ -96,6 +96,49 @@ def test_the_likelihood_of_those_with_a_verdict():
         alone = rule(group[None, judged], mean_log_probs=values[None, judged])[0]
         torch.testing.assert_close(advantages[judged], alone * 4 / judged.sum())
         assert not advantages[~judged].any()
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_a_group_without_any_verdict_gets_0(name):
+    """And the others what they get without it. Whole numbers and bools are rewards too."""
+    rule = ADVANTAGES[name]
+    rewards = torch.tensor([[1, math.nan, 0, 1], [math.nan] * 4, [0, 1, 0, 0]])
+    options = any_options(name, 2, rewards)
+    found = rule(rewards, allow_missing=True, **options)
+    rest = rewards[[0, 2]]
+    expected = rule(rest, allow_missing=True, **any_options(name, 2, rest))
+    assert torch.equal(found[[0, 2]], expected)
+    assert not found[1].any()
+    assert not rule(rewards * torch.nan, allow_missing=True, **options).any()
+    for whole in (rewards[2:].long(), rewards[2:].bool()):
+        options = any_options(name, 2, whole)
+        given = rule(whole, allow_missing=True, **options)
+        assert torch.equal(given, rule(whole.float(), **options))
+
+
+@pytest.mark.parametrize(
+    "rewards, options, error",
+    [
+        (torch.tensor([[1, 0, math.inf]]), {}, RewardError),
+        (torch.tensor([[math.nan, -math.inf, 0]]), {}, RewardError),
+        ([[1, 0]], {}, ValueError),
+        (torch.zeros(3), {}, ValueError),
+        (torch.zeros(3, 0), {}, ValueError),
+        (torch.tensor([[math.nan] * 2]), {"gamma": 1}, TypeError),
+    ],
+)
+@pytest.mark.parametrize("name", ["maxrl", "rloo", "maxrl_rare"])
+def test_what_no_missing_verdict_explains(name, rewards, options, error):
+    with pytest.raises(error, match=name):
+        ADVANTAGES[name](rewards, allow_missing=True, **options)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (6,), (3, 2), (1, 3), ()])
+def test_log_probs_of_another_shape(shape):
+    rewards = torch.tensor([[1, 0, math.nan], [0, 1, 1]])
+    options = {"mean_log_probs": torch.zeros(shape), "allow_missing": True}
+    with pytest.raises(ValueError, match="mean_log_probs"):
+        ADVANTAGES["differential_smoothing"](rewards, **options)
 
 
 @pytest.mark.parametrize("name", CENTERED)

@@ -1,5 +1,5 @@
-"""Every row of the metrics table of maxrl/run/README.md, computed again from what runs sampled, what
-their models were at each update, and what their reward functions say of each response.
+"""Every row of the metrics table of maxrl/run/README.md, computed again from what runs sampled,
+what their models were at each update, and what their reward functions say of each response.
 """
 
 import copy

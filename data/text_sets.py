@@ -15,7 +15,7 @@ from pathlib import Path
 from data.common import make_set
 from maxrl.errors import UsageError
 from maxrl.io.files import checksum, write_bytes
-from maxrl.io.tables import read_table
+from maxrl.io.tables import as_text, read_table
 
 HERE = Path(__file__).parent
 HUB = "https://huggingface.co/datasets"
@@ -34,13 +34,6 @@ class Source:
     answer: str = "answer"
     keep: tuple[str, ...] = ()  # further columns
     convert: Callable[[dict], dict] = dict  # applied to a finished row of the layout
-
-
-def cell_text(value: object) -> str:
-    """The text of a cell. Some conversions turn 204 into 204.0; both become "204"."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value).strip()
 
 
 def download(source: Source, folder: Path) -> Path:
@@ -79,8 +72,8 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
                 f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}"
             )
         new = {
-            "problem": cell_text(row[source.problem]),
-            "answer": cell_text(row[source.answer]),
+            "problem": as_text(row[source.problem], f"{where}: {source.problem!r}").strip(),
+            "answer": as_text(row[source.answer], f"{where}: {source.answer!r}").strip(),
             "source": source.name,
         }
         if not new["problem"] or not new["answer"]:

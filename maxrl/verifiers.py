@@ -16,6 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from maxrl.io.sandbox import Pool, SandboxError, TooSlow
+from maxrl.io.tables import as_text
 
 LONGEST_BOX = 10_000  # characters: no answer is longer, and it bounds the work on a box
 MOST_DIGITS = 500  # of a number, below every limit that Python may have for reading integers
@@ -29,6 +30,8 @@ EMPTY_BOX = re.compile(
 )
 BARE = re.compile(r"-?(?:[0-9]++(?:[.,][0-9]++)*|\.[0-9]++)")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# Not of amounts of money: no blank within, beside the dollars, and no digit behind them.
+FORMULA = re.compile(r"\$(?!\s)([^$]+)(?<!\s)\$(?!\d)")
 
 
 def last_boxed(text: str) -> str | None:
@@ -57,6 +60,24 @@ def last_boxed(text: str) -> str | None:
         if depth == 0:
             return inside[: brace.start()]
     return None
+
+
+def last_formula(text: str) -> str:
+    """Return the answer in a reference, "" for a sentence without one.
+
+    This is the last box, or else what follows GSM8K's ####, and in this the last formula in
+    dollars.
+    """
+    if box := last_boxed(text):
+        return box
+    text = text.rpartition("####")[2].strip()
+    formulas = FORMULA.findall(text)
+    if formulas:
+        return formulas[-1]
+    words = text.split()
+    # math-verify would read letters as variables. A single word may be an answer, or its unit.
+    plain = [word for word in words if len(word) > 1 and word.strip(".,:;!?").isalpha()]
+    return "" if len(plain) > 1 else text
 
 
 # ------------------------------------------ numbers -----------------------------------------------
@@ -193,11 +214,15 @@ def verify_number(response: str, answer: str | float) -> float:
     r"""Return 1.0 if the number in the last \boxed{...} of the response is that of the answer.
 
     Otherwise 0.0. Numbers outside the box do not count, and nothing matches an answer that is no
-    number.
+    number. Of GSM8K's worked answers the number behind #### counts.
     """
-    # A float's own text may have an exponent.
-    gold = read_number(f"{Decimal(str(answer)):f}" if isinstance(answer, float) else str(answer))
+    gold = gold_number(answer)
     return float(gold is not None and final_number(response) == gold)
+
+
+def gold_number(answer: str | float) -> Fraction | None:
+    """Return the number of an answer, or None."""
+    return read_number(as_text(answer, "the answer").rpartition("####")[2])
 
 
 # ------------------------------------------- LaTeX ------------------------------------------------
@@ -253,7 +278,8 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
 
     Otherwise 0.0. Both are LaTeX, and the answer may itself stand in a box or in dollars. These are
     equal: 1/2, 0.5 and \frac12; (x+1)^2 and x^2+2x+1; sets in any order; x=5 and 5; 5\% and 5;
-    decimals to six places, except that an integer is not 6.0000001.
+    decimals to six places, except that an integer is not 6.0000001. A period at the end of an
+    answer does not count, and 1e-5 is .00001.
 
     A comparison that takes more than SECONDS of CPU time or more memory than a process has counts
     as unequal, however busy the machine is. If its process dies, it is repeated once. UsageError
@@ -265,16 +291,29 @@ def verify_math_batch(responses: list[str], answers: list[str]) -> list[float]:
     """
     pairs = []
     for response, answer in zip(responses, answers, strict=True):
-        pairs.append(((last_boxed(response) or "").strip(), answer.strip()))
+        box = (last_boxed(response) or "").strip()
+        # To the letter, the answer may end in a period.
+        pairs.append((box, box if box == answer.strip() else _plain(answer)))
     unsure = [(box, gold) for box, gold in pairs if box and gold and box != gold]
     verdicts = _found("boxed", unsure)
     return [float(verdicts.get(pair, pair[0] == pair[1] != "")) for pair in pairs]
 
 
+def _plain(answer: str) -> str:
+    """Return a reference without a period at its end; a number with an exponent in digits."""
+    answer = answer.strip()
+    # math-verify would read e as Euler's number.
+    if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]{1,3}", answer):
+        return f"{Decimal(answer):f}"
+    return re.sub(r"(?<!\.)(?<!\\right)\.(?=[$}\s]*$)", "", answer)
+
+
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Return whether math-verify reads a value in each answer: not in "", "B. 4" or "\frac{"."""
-    found = _found("readable", [(answer,) for answer in answers])
-    return [found[(answer,)] for answer in answers]
+    plain = [(_plain(answer),) for answer in answers]
+    # Most answers are whole numbers, for which nobody need be asked.
+    found = _found("readable", [gold for gold in plain if not gold[0].isdecimal()])
+    return [found.get(gold, True) for gold in plain]
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:
@@ -282,10 +321,10 @@ def verify_published_batch(responses: list[str], answers: list[str]) -> list[flo
 
     This is the verdict of the published code: math_metric with expressions and LaTeX. No box is
     needed: "#### 42" and "she earns 18 dollars" are answers, boxes that stand close together are
-    one set, and a box may lose against what follows "the final answer is". The limits are those of
-    verify_math_batch, where the published code limits the time on the clock.
+    one set, and a box may lose against what follows "the final answer is". Limits and the reading
+    of answers are those of verify_math_batch; the published code limits the time on the clock.
     """
-    pairs = list(zip(responses, answers, strict=True))
+    pairs = list(zip(responses, map(_plain, answers), strict=True))
     found = _found("published", pairs)
     return [float(found[pair]) for pair in pairs]
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from data.common import make_parser, one_line_errors, parsed
 from data.text_sets import HERE, HUB, PARQUET, Source, read_source, to_jsonl, write_texts
 from maxrl.errors import UsageError
+from maxrl.verifiers import DECIMAL
 
 AUTHORS = (
     "https://raw.githubusercontent.com/openai/grade-school-math/"
@@ -30,9 +31,10 @@ AUTHORS = (
 def split_answer(row: dict) -> dict:
     """Part GSM8K's answers into solution and number."""
     solution, mark, answer = row["answer"].rpartition("####")
-    answer = answer.strip().replace(",", "")
-    if not mark or not re.fullmatch(r"-?\d+(\.\d+)?", answer, re.ASCII):
+    answer = answer.strip().removesuffix(".")
+    if not mark or not DECIMAL.fullmatch(answer.removeprefix("-")):
         raise UsageError(f"the answer of {row['problem'][:60]!r} does not end in #### and a number")
+    answer = answer.replace(",", "")
     return row | {"answer": answer, "solution": re.sub("<<[^<>]*>>", "", solution).strip()}
 
 

@@ -1,13 +1,43 @@
 """Data sets as rows: JSONL, JSON, CSV and parquet, with errors that name the place."""
 
 import csv
+import math
+import numbers
 import os
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError, parse
+
+
+def missing(value: object) -> bool:
+    """Return whether a value is None, NaN, or what pandas has in their place."""
+    if isinstance(value, float | np.floating | Decimal):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def as_text(value: object, where: str) -> str:
+    """Return a text as it is, a number as people write it, and "" for a missing value.
+
+    DataError, which names `where`, for a value of any other type, such as a list.
+    """
+    # A scalar of numpy or torch. Its digits are those of its own precision.
+    if getattr(value, "shape", None) == ():
+        value = np.asarray(value)[()]
+    if missing(value):
+        return ""
+    if isinstance(value, float | np.floating | Decimal) and math.isfinite(value):
+        # The text of a float may have an exponent.
+        return f"{Decimal(str(value)):f}".removesuffix(".0")
+    if isinstance(value, str | numbers.Rational | np.bool_):
+        return str(value)
+    raise DataError(f"{where} must be a text or a number, not {value!r:.40}")
 
 
 def read_table(file: Path) -> Iterator[tuple[dict, str]]:

@@ -3,16 +3,20 @@ r"""Reward functions that --reward knows by name, some of them as TRL has them.
 python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init MODEL
 """
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from maxrl.tasks.prompts import reference
-from maxrl.verifiers import last_boxed, readable_batch, verify_math_batch, verify_published_batch
+from maxrl.errors import UsageError
+from maxrl.tasks.base import Task
+from maxrl.tasks.rows import reference
+from maxrl.verifiers import (
+    last_formula,
+    readable_batch,
+    verify_math_batch,
+    verify_published_batch,
+)
 
 Completions = list[str] | list[list[dict]]  # texts or chat messages
 Column = list | None
-# Not of amounts of money: no blank within, beside the dollars, and no digit behind them.
-FORMULA = re.compile(r"\$(?!\s)([^$]+)(?<!\s)\$(?!\d)")
 
 
 def accuracy_reward(
@@ -45,22 +49,48 @@ def verdicts(
         raise ValueError("the data has no column 'answer' and no 'solution'")
     missing = [None] * len(completions)
     rows = zip(answers or missing, solutions or missing)
-    golds = [last_formula(reference(answer, solution)) for answer, solution in rows]
+    golds = [gold({"answer": answer, "solution": solution}) for answer, solution in rows]
     rewards = compare(texts(completions), golds)
     return [reward if known else None for reward, known in zip(rewards, readable_batch(golds))]
 
 
-def last_formula(text: str) -> str:
-    """Return the answer in a reference, "" for a sentence without one."""
-    if box := last_boxed(text):
-        return box
-    formulas = FORMULA.findall(text)
-    if formulas:
-        return formulas[-1]
-    words = text.split()
-    # math-verify would read letters as variables. A single word may be an answer, or its unit.
-    plain = [word for word in words if len(word) > 1 and word.strip(".,:;!?").isalpha()]
-    return "" if len(plain) > 1 else text
+def gold(row: dict, where: str = "a row") -> str:
+    """Return what a response to a row is compared with, "" without a reference."""
+    return last_formula(reference(row, where))
+
+
+def check_references(
+    task: Task, split: str, functions: Collection[Callable], supervised: bool
+) -> str:
+    """Return a sentence about the rows of a split whose references cannot be read, "" without any.
+
+    functions   the reward functions, none for the task's own verdict
+    supervised  whether the references are learned, instead of compared with
+
+    UsageError if none can be read, or if one that is to be learned is missing.
+    """
+    compared = any(function in (accuracy_reward, published_reward) for function in functions)
+    judged = None if functions else task.readable
+    if not (supervised and hasattr(task, "rows") or compared or judged):
+        return ""
+    positions = getattr(task, "positions", range(len(task)))
+    places = [f"row {position} of the {split} data" for position in positions]
+    rows = [task[i].columns for i in range(len(places))]
+    if supervised:
+        known = [bool(task[i].answer) for i in range(len(places))]
+    elif compared:
+        known = readable_batch([gold(row, place) for row, place in zip(rows, places)])
+    elif judged:
+        known = judged([row["answer"] for row in rows])
+    if all(known):
+        return ""
+    first = known.index(False)
+    found = reference(rows[first], places[first])
+    said = f"{known.count(False)} of {len(known)} references cannot be read, the first is "
+    said += f"{found!r:.60} in {places[first]}"
+    if supervised or not any(known):
+        raise UsageError(f"{said}: write the answer alone into the column 'answer'")
+    return f"warning: {said}; no response to these succeeds"
 
 
 def format_reward(completions: Completions) -> list[float]:

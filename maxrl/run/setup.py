@@ -28,6 +28,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
 from maxrl.registry import check_sizes, find
 from maxrl.rewards.functions import Judge, Rewards, Verdicts, probe
+from maxrl.rewards.ready import check_references
 from maxrl.rounds import Responses
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
@@ -42,10 +43,12 @@ def choose_rewards(
     task: Task,
     validation: Task | None = None,
     functions: Sequence[Callable | str] = (),
+    name: str = "train",
 ) -> Judge:
     """Return the judge of a task, and as its `validation` that of the evaluations.
 
     functions  reward functions, by default those that cfg.reward names
+    name       of the split that `task` is
 
     The user's reward functions judge, if there are any, or else the task itself, as always for a
     classifier. With zero_reward_at_limit a response that is cut gets 0.
@@ -53,9 +56,10 @@ def choose_rewards(
     if task.classes:
         return Judge(task.rewards, None)
     judge = None
-    for split in (validation, task):
+    for label, split in (("validation", validation), (name, task)):
         if split is None:
             continue
+        named: Collection[Callable] = ()
         # Each split has its own statistics: those of a step follow an evaluation.
         if cfg.reward or cfg.reward_weights:
             verdicts = Rewards(
@@ -66,8 +70,12 @@ def choose_rewards(
                 cfg.out,
                 cfg.no_verdict,
             )
+            named = verdicts.functions.values()
         else:
             verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
+        unread = check_references(split, label, named, cfg.supervised and split is task)
+        if unread and distributed.rank() == 0:
+            say(unread)
         judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
     assert judge is not None
     return judge
@@ -338,4 +346,4 @@ def find_task(asked: Asked) -> tuple[Task, Judge]:
         raise UsageError(
             f"{cfg.init} does not say how long its responses may be: set --max-response"
         )
-    return task, choose_rewards(cfg, task)
+    return task, choose_rewards(cfg, task, name=split)

@@ -88,6 +88,9 @@ class Task:
     # A method final(response) -> str | None that returns what a majority vote counts, for tasks
     # whose responses end in an answer.
     final: Callable[[str], str | None] | None = None
+    # A method readable(answers) -> list[bool], for tasks whose verdicts compare with columns
+    # `answer`: those of which nothing can be read are named before the first step.
+    readable: Callable[[list[str]], list[bool]] | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -243,11 +246,10 @@ class BoxedAnswers(Task):
         """Read the rows; verdict is "boxed" or "published", the paper's code on whole responses."""
         if verdict == "published":
             self.judge = verifiers.verify_published_batch
+            self.readable = verifiers.readable_batch
         elif verdict != "boxed":
             raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
-        self.rows, self.digest = read_rows(
-            str(name), split, {"problem": (str, list), "answer": (str,)}
-        )
+        self.rows, self.digest = read_rows(str(name), split, "problem", answers=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -260,11 +262,13 @@ class BoxedAnswers(Task):
         return [*system, {"role": "user", "content": problem + request}]
 
     def demonstration(self, row: dict) -> str:
-        boxed = f"\\boxed{{{row['answer']}}}"
+        """Return the solution and, in a box, the answer; "" without an answer."""
+        answer = row["answer"]
+        boxed = f"\\boxed{{{answer}}}" if answer else ""
+        solution = row.get("solution")
         # TRL calls the answer itself a solution.
-        if row.get("solution") in (None, "", row["answer"]):
-            return boxed
-        return f"{row['solution']}\n{boxed}"
+        worked = isinstance(solution, str) and solution.strip("$. ") not in ("", answer, boxed)
+        return f"{solution}\n{boxed}" if answer and worked else boxed
 
     def verify(self, response: str, example: Example) -> float:
         return self.verify_all([response], [example])[0]

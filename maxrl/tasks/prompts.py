@@ -9,11 +9,13 @@ split may also be its rows: a list of dictionaries, a datasets.Dataset, or whate
 methods.
 """
 
+import contextlib
 from collections.abc import Sequence
 
 from maxrl.errors import UsageError
+from maxrl.io.files import DataError
 from maxrl.tasks.base import Example, NoSplit, Task
-from maxrl.tasks.rows import read_rows
+from maxrl.tasks.rows import read_rows, reference
 
 
 class Prompts(Task):
@@ -33,7 +35,7 @@ class Prompts(Task):
                 f"or a data set of the hub: --task.{split} FILE"
             )
         try:
-            self.rows, self.digest = read_rows(data, split, {"prompt": (str, list)})
+            self.rows, self.digest = read_rows(data, split, "prompt")
         except FileNotFoundError as error:
             # A run's recipe has the path as it was given, from where the run was started.
             raise FileNotFoundError(f"{error}: say where with --task.{split} FILE") from None
@@ -43,7 +45,10 @@ class Prompts(Task):
 
     def __getitem__(self, index: int) -> Example:
         row = self.rows[index]
-        answer = reference(row.get("answer"), row.get("solution"))
+        answer = ""
+        # Reward functions may compare with any value; check_references() names it for the others.
+        with contextlib.suppress(DataError):
+            answer = reference(row, "")
         return Example(row["prompt"], answer, row)
 
     def verify(self, response: str, example: Example) -> float:
@@ -51,9 +56,3 @@ class Prompts(Task):
             "the task prompts judges nothing by itself: "
             "name a reward function with --reward FILE.py:FUNCTION"
         )
-
-
-def reference(answer: object, solution: object) -> str:
-    """Return the text of a row's answer, or else of its solution, "" without both."""
-    texts = ["" if value is None else str(value) for value in (answer, solution)]
-    return texts[0] or texts[1]

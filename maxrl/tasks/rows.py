@@ -2,29 +2,38 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
-from maxrl.io.tables import read_table, saved_rows
+from maxrl.io.tables import as_text, missing, read_table, saved_rows
+from maxrl.verifiers import last_boxed, last_formula
 
 # What other tasks, TRL and data sets on the hub call these columns.
 OTHERS = {
     "prompt": ("problem", "question"),
     "problem": ("prompt", "question"),
-    "answer": ("solution",),
 }
+# The text of chat messages, as Python, JSON or numpy writes them.
+CHAT = re.compile(
+    r"""[\s"]*(?:array\()?[\[{].*['"]role\\?['"]\s*:\s*\\?['"](?:system|user|assistant|human)\b"""
+    r""".*[\]}][\s"]*(?:,\s*dtype=object)?\)?\s*""",
+    re.DOTALL,
+)
 
 
 def read_rows(
-    data: str | Sequence[dict], split: str, needed: dict[str, tuple[type, ...]]
+    data: str | Sequence[dict], split: str, prompt: str, answers: bool = False
 ) -> tuple[list[dict], str]:
     """Read a data set and return its rows and the checksum of its files.
 
-    data    a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
-            the rows themselves
-    split   of a data set on the hub or a folder
-    needed  columns that every row must have, with their types; a list is chat messages
+    data     a file (JSONL, JSON, CSV, parquet), a folder of save_to_disk, a data set on the hub, or
+             the rows themselves
+    split    of a data set on the hub or a folder
+    prompt   the column that every row must have, with a text or chat messages
+    answers  whether every row gets an `answer`, see answered()
 
     DataError, which names the place, for rows that cannot be used; FileNotFoundError if there is no
     such data set.
@@ -37,10 +46,20 @@ def read_rows(
         digest = " ".join(map(checksum, files))
     else:
         found = in_memory(data, split)
-        rows = [row for row, _ in found]
-        text = json.dumps(rows, default=lambda value: type(value).__name__, skipkeys=True)
+        text = json.dumps([row for row, _ in found], default=written, skipkeys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()
-    return [checked(row, needed, where) for row, where in found], digest
+    rows = [checked(row, prompt, where) for row, where in found]
+    if answers:
+        rows = [answered(row, where) for row, where in found]
+    return rows, digest
+
+
+def written(value: object) -> str:
+    """Return what identifies a value that JSON has no form for: nothing if it has an address."""
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    said = repr(value.tolist() if hasattr(value, "tolist") else value)
+    return type(value).__name__ if re.search(" at 0x[0-9a-f]+>", said) else said
 
 
 def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
@@ -54,23 +73,48 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
         ) from None
 
 
-def checked(row: dict, needed: dict[str, tuple[type, ...]], where: str) -> dict:
-    """Return a row with the needed columns; DataError if it lacks one."""
-    for name, types in needed.items():
-        for other in OTHERS.get(name, ()):
-            if row.get(name) is None and row.get(other) is not None:
-                row[name] = row[other]
-        value = row.get(name)
-        if not value or not isinstance(value, types):
-            wanted = " or ".join("text" if kind is str else "a list" for kind in types)
-            raise DataError(
-                f"{where}: {name!r} must be {wanted}, not {value!r:.40}; its columns are {[*row]}"
-            )
-        if isinstance(value, list):
-            check_messages(value, where)
-        elif str(value).lstrip().startswith('[{"role"'):
-            raise DataError(f"{where}: {name!r} has chat messages as a text: write a list")
+def checked(row: dict, name: str, where: str) -> dict:
+    """Return a row with its prompt in the column `name`; DataError if it has none."""
+    for other in OTHERS[name]:
+        if missing(row.get(name)) and not missing(row.get(other)):
+            row[name] = row[other]
+    value: Any = row.get(name)
+    # An array of messages, as pandas has them from parquet.
+    if hasattr(value, "tolist"):
+        value = row[name] = value.tolist()
+    if not isinstance(value, str | list) or not value:
+        raise DataError(
+            f"{where}: {name!r} must be text or a list, not {value!r:.40}; its columns are {[*row]}"
+        )
+    if isinstance(value, list):
+        check_messages(value, where)
+    elif CHAT.fullmatch(value):
+        raise DataError(
+            f"{where}: {name!r} has chat messages as a text: write a list, which JSONL and parquet "
+            "files keep and CSV files do not"
+        )
     return row
+
+
+def reference(row: dict, where: str) -> str:
+    """Return the text of a row's answer, or else of its solution, "" without both.
+
+    DataError, which names `where` and the column, if it is neither a text nor a number.
+    """
+    answer = as_text(row.get("answer"), f"{where}: 'answer'")
+    return answer or as_text(row.get("solution"), f"{where}: 'solution'")
+
+
+def answered(row: dict, where: str) -> dict:
+    """Return a row whose `answer` is a text, "" if it is missing.
+
+    Of a worked solution it is the answer in it, and the solution is kept. DataError as above.
+    """
+    answer = as_text(row.get("answer"), f"{where}: 'answer'")
+    if not answer or "####" in answer or last_boxed(answer):
+        row["solution"] = reference(row, where)
+        answer = last_formula(row["solution"])
+    return row | {"answer": answer}
 
 
 def check_messages(messages: list, where: str) -> None:

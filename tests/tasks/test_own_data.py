@@ -172,4 +172,4 @@ def test_supervised_on_ones_own_answers(own, shell):
     supervised = ("train.py", *own, "--estimator", "supervised", "--rollouts", 1, "--out")
     passed(shell(*supervised, "run"))
     put(Path("mine.jsonl"), [{"prompt": "UP"}] * 4)
-    refused(shell(*supervised, "none"), "no answer to learn from: ")
+    refused(shell(*supervised, "none"), "row 0 of the train data")

@@ -76,7 +76,7 @@ def test_accuracy_by_math_verify(math_verify):
     rewards = given("accuracy_reward", [rf"So \boxed{{{THIRD}}}"] * 12, answer=golds)
     assert rewards == [1] * 5 + [0] * 3 + [None] * 4
     assert verifiers.readable_batch(golds) == [True] * 8 + [False] * 4
-    assert verifiers.readable_batch([" " * verifiers.LONGEST_BOX + "1"]) == [False]
+    assert verifiers.readable_batch(["1+" * verifiers.LONGEST_BOX + "1"]) == [False]
 
 
 def test_the_published_verdict_needs_no_box(math_verify):

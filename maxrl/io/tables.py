@@ -61,8 +61,10 @@ def read_table(file: Path) -> Iterator[tuple[dict, str]]:
 def placed_rows(file: Path) -> Iterator[tuple[str, object]]:
     """Yield the place of each row within a file, and what stands there."""
     with open(file, "rb") as opened:
-        parquet = opened.read(4) == b"PAR1"
-    if parquet or file.suffix.lower() == ".parquet":
+        first = opened.read(4)
+    if first.startswith((b"\x1f\x8b", b"(\xb5/\xfd", b"BZh", b"PK\3\4")):
+        raise DataError(f"{file} is compressed: decompress it first, as by gunzip")
+    if first == b"PAR1" or file.suffix.lower() == ".parquet":
         for number, row in enumerate(parquet_rows(file), 1):
             yield f"row {number}", row
         return

@@ -18,8 +18,8 @@ OTHERS = {
 }
 # The text of chat messages, as Python, JSON or numpy writes them.
 CHAT = re.compile(
-    r"""[\s"]*(?:array\()?[\[{].*['"]role\\?['"]\s*:\s*\\?['"](?:system|user|assistant|human)\b"""
-    r""".*[\]}][\s"]*(?:,\s*dtype=object)?\)?\s*""",
+    r"""[\s"]*(?:array)?[\[({].*['"]role\\?['"]\s*:\s*\\?['"](?:system|user|assistant|human)\b"""
+    r""".*[\]})][\s"]*""",
     re.DOTALL,
 )
 

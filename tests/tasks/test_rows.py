@@ -1,13 +1,19 @@
 """Data sets of one's own: four kinds of files, the hub, TRL's columns, and damage."""
 
+import bz2
+import copy
 import csv
+import datetime
+import gzip
 import json
 import re
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from maxrl.errors import UsageError
 from maxrl.tasks import load_task
@@ -82,6 +88,76 @@ def test_the_columns_of_trl(row):
     assert example.prompt == json.loads(prompt)
     assert example.answer == answer
     assert json.loads(line).items() <= example.columns.items()
+
+
+MESSAGES = [{"content": 'it\'s "4"', "role": "system"}, {"role": "user", "content": "{Hi}"}]
+AS_TEXT = [
+    json.dumps(MESSAGES),
+    json.dumps(MESSAGES, indent=2),
+    "  " + json.dumps(CHAT, separators=(",", ":")),
+    json.dumps(json.dumps(CHAT)),
+    str(MESSAGES),
+    str(np.array(MESSAGES)),
+    repr(np.array(MESSAGES)),
+    str(tuple(MESSAGES)),
+    str(CHAT[0]),
+    "[ { 'name' : 'x', 'role' : 'user', 'content': 'Hi' } ]\n",
+]
+TEXTS = ["[1, 2]", str([{"name": "Ann", "role": "admin"}]), f"Is {CHAT} JSON?", "role: user", "{}"]
+
+
+@pytest.mark.parametrize("text", AS_TEXT)
+def test_chat_messages_that_became_a_text(text):
+    """In whatever way they were written, as by to_csv of pandas."""
+    with pytest.raises(UsageError, match="row 0 .*'prompt' has chat messages"):
+        prompts([{"prompt": text}])
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_that_look_like_messages(text):
+    assert prompts([{"prompt": text}])[0].prompt == text
+
+
+@pytest.mark.parametrize("messages", [CHAT, MESSAGES])
+def test_chats_that_pandas_has_read(messages):
+    """From parquet it makes arrays of them."""
+    pandas = pytest.importorskip("pandas")
+    write("a.parquet", [{"prompt": messages, "answer": None}])
+    read = pandas.read_parquet("a.parquet")
+    assert prompts(read.to_dict("records"))[0].prompt == messages
+    assert prompts([{"prompt": np.array(messages)}])[0].prompt == messages
+    assert prompts([{"prompt": None, "question": np.array(messages)}])[0].prompt == messages
+
+
+# Two values that JSON has no form for.
+VALUES = [
+    (np.int64(5), np.int64(6)),
+    (np.arange(3), np.arange(4)),
+    (np.arange(2000), np.arange(2000) % 1999),
+    (np.bool_(True), np.bool_(False)),
+    (torch.tensor(0.12345678), torch.tensor(0.12345679)),
+    (Decimal("0.1"), Decimal("0.2")),
+    (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
+    (b"a", b"b"),
+    ({1, 2}, {1, 3}),
+    (np.array([{"a": 1}]), np.array([{"a": 2}])),
+]
+
+
+@pytest.mark.parametrize("one, other", VALUES)
+def test_the_digest_of_rows_in_memory(one, other):
+    """Every value counts, also within others."""
+    for wrapped in (lambda value: value, lambda value: [{"a": value}]):
+        rows = [[{"prompt": "p", "x": wrapped(value)}] for value in (one, copy.copy(one), other)]
+        first, again, changed = [prompts(row).digest for row in rows]
+        assert first == again != changed
+
+
+def test_what_changes_from_run_to_run_is_not_in_the_digest():
+    """The order of a set, and the address of an object."""
+    found = [prompts([{"prompt": "p", "x": x, "y": object()}]).digest for x in ({0, 8}, {8, 0})]
+    assert list({0, 8}) != list({8, 0})
+    assert found[0] == found[1]
 
 
 def test_rows_in_memory():
@@ -159,6 +235,9 @@ JSONL = [row.encode().split(b" | ") for row in LINES.strip().splitlines()]
         ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', "is not JSON: Expecting ':' delimiter"),
         ("a.json", b'[{"prompt": "a"}, {}]', "row 2: 'prompt' must be text or a list, not None"),
         ("a.json", b'[{"prompt": "a"}, 3]', "row 2 is 3, not an object"),
+        ("a.jsonl", gzip.compress(b'{"prompt": "a"}'), "is compressed"),
+        ("a.csv", gzip.compress(b"prompt"), "is compressed"),
+        ("a.json", bz2.compress(b"[]"), "is compressed"),
         ("a.parquet", b"PAR1 and no more", "cannot be read"),
         ("a.parquet", b"prompt,answer\na,1\n", "cannot be read"),
     ],

@@ -20,10 +20,19 @@ def work(verdict: str, *texts: str) -> bool:
 def boxed(box: str, answer: str) -> bool:
     """Return whether the texts of two boxes are equal."""
     import math_verify
+    import sympy
 
     # The box as a whole counts or nothing, never some formula within an unreadable one.
     sides = [parse_box(text, extraction_mode="first_match") for text in (answer, box)]
-    return bool(math_verify.verify(*sides, timeout_seconds=None))
+    equal = bool(math_verify.verify(*sides, timeout_seconds=None))
+    # It compares decimals, of which small fractions have too few. 5 is its 5%.
+    if (
+        equal
+        and "%" not in answer + box
+        and all(getattr(side[0], "is_rational", False) for side in sides)
+    ):
+        return sympy.simplify(sides[0][0] - sides[1][0]) == 0
+    return equal
 
 
 def readable(answer: str) -> bool:

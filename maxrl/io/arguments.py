@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse parser whose mistakes are UsageErrors; an unknown option names the nearest ones.
 
     inner  prefixes of options whose names are not known here: with ("task",) any `--task.NAME
-           VALUE` is accepted, and its value is the result's attribute "task.NAME"
+           VALUE` is accepted, and its text is the result's attribute "task.NAME"
     read   turns a type and a text into a value, see `parse`
     hints  {option: what to say if somebody uses it although it does not exist here}
     """
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         for option in dict.fromkeys(word.partition("=")[0] for word in arguments):
             prefix, _, name = option.removeprefix("--").partition(".")
             if name and prefix in self.inner and option.startswith("--"):
-                kind = partial(self.read, object)
+                kind = partial(self.read, str)
                 self.add_argument(option, dest=option[2:], type=kind, nargs="?", const="true")
         found, unknown = self.parse_known_args(arguments)
         if unknown:
@@ -111,8 +111,7 @@ def named(text: str) -> tuple[str, str]:
 def parse(kind: type, text: str) -> object:
     """Return the value that `text` has as a field of type `kind`.
 
-    kind  a type, tuple[type, ...] for a list with commas, or object for an option whose type is not
-          known: bool, int, float or str
+    kind  a type, or tuple[type, ...] for a list with commas
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
@@ -128,7 +127,7 @@ def parse(kind: type, text: str) -> object:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return guess(text) if kind is object else kind(text)
+        return kind(text)
     except (ValueError, KeyError):
         wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None

@@ -11,10 +11,10 @@ from pathlib import Path
 from maxrl.advantages import ADVANTAGES
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, dashed, typed
+from maxrl.io.arguments import Parser, dashed, guess, typed
 from maxrl.recipes import RECIPES, find_recipe, is_record
 from maxrl.run import dry_run
-from maxrl.tasks import TASKS
+from maxrl.tasks import TASKS, takes_text
 from maxrl.trl.options import hints
 
 # What is said to options that other trainers have.
@@ -85,12 +85,19 @@ def overridden(config: Config, given: Mapping) -> Config:
     """Return `config` with the values `given` by the names of its fields, or as "task.size"."""
     changes: dict = {}
     inner: dict[str, dict] = {"task": {}, "estimator": {}}
+    # The code of a task is run if the options name it.
+    task = given.get("task") or (config.task if config.task in TASKS else "")
     for key, value in given.items():
         name, dot, option = key.partition(".")
         if dot:
-            inner[name][option.replace("-", "_")] = value
+            option = option.replace("-", "_")
+            text = not isinstance(value, str) or name == "task" and takes_text(task, option)
+            inner[name][option] = value if text else guess(value)
         else:
             changes[name] = value
+    samples = changes.get("eval_samples")
+    if samples and "eval_k" not in changes:
+        changes["eval_k"] = tuple(k for k in config.eval_k if k <= samples) or config.eval_k
     # A number of steps takes the place of the recipe's epochs.
     if "steps" in changes and changes.setdefault("epochs", 0.0):
         raise UsageError("--steps and --epochs say the same thing twice: leave one out")

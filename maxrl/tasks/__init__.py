@@ -1,5 +1,10 @@
 """The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
 from maxrl.errors import UsageError, blaming, refusing
 from maxrl.io.user_code import imported
 from maxrl.tasks.base import Example, Task, example_of
@@ -26,15 +31,7 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
     UsageError for an unknown name or option, and if the task's own code fails over its constructor,
     its length or its first example.
     """
-    if ":" in name:
-        constructor = imported(name, "--task")
-    elif name in TASKS:
-        constructor = TASKS[name]
-    else:
-        raise UsageError(
-            f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or "
-            "FILE.py:Class"
-        )
+    constructor = constructor_of(name)
     with (
         blaming(f"task {name}", FileNotFoundError),
         refusing(f"task {name}: ", TypeError, ValueError),
@@ -45,3 +42,21 @@ def load_task(name: str, split: str, /, **options: object) -> Task:
         if len(task) and not task.classes:
             example_of(task, 0)
         return task
+
+
+def constructor_of(name: str) -> Callable[..., Task]:
+    """Return the class of a task; UsageError if its name is unknown."""
+    if ":" in name:
+        return imported(name, "--task")
+    if name in TASKS:
+        return TASKS[name]
+    raise UsageError(
+        f"task {name!r} is unknown; use {', '.join(TASKS)}, package.module:Class or FILE.py:Class"
+    )
+
+
+def takes_text(name: str, option: str) -> bool:
+    """Return whether a task's constructor has an argument annotated as a text or path."""
+    parameters = inspect.signature(constructor_of(name)).parameters if name else {}
+    kind = parameters[option].annotation if option in parameters else None
+    return any(part in (str, Path, "str", "Path") for part in (kind, *typing.get_args(kind)))

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,44 @@ def test_types_come_from_the_fields(line):
     changed = with_overrides(Config(), arguments.split())
     assert changed == dataclasses.replace(Config(), **{name: value})
     assert type(getattr(changed, name)) is type(value)
+
+
+@pytest.mark.parametrize(
+    "words, ks", [("8", (1, 8)), ("7", (1,)), ("100", (1, 8, 64)), ("8 --eval-k 2,4", (2, 4))]
+)
+def test_fewer_samples_keep_the_values_of_k_that_fit(words, ks):
+    assert with_overrides(Config(), ["--eval-samples", *words.split()]).eval_k == ks
+
+
+TASK = """
+from pathlib import Path
+class Mine:
+    def __init__(self, split, file: Path | str = "", name: "str" = "", n: int = 0, other=None): ...
+"""
+# An option of this task or of another one, and its value.
+TYPED = """
+mine.py:Mine file 2025 | "2025"
+mine.py:Mine file 1e3 | "1e3"
+mine.py:Mine name 1_000 | "1_000"
+mine.py:Mine name nan | "nan"
+mine.py:Mine n 9 | 9
+mine.py:Mine other 9 | 9
+prompts train 2025 | "2025"
+prompts validation true | "true"
+gsm8k directory 007 | "007"
+math system true | "true"
+maze size 9 | 9
+maze sise 9 | 9
+"""
+
+
+@pytest.mark.parametrize("line", TYPED.strip().splitlines())
+def test_texts_and_paths_of_a_task_are_what_was_typed(line, in_a_directory_of_its_own):
+    Path("mine.py").write_text(TASK)
+    words, value = line.split(" | ")
+    task, name, text = words.split()
+    options = with_overrides(Config(), ["--task", task, f"--task.{name}", text]).task_options
+    assert options == {name: ast.literal_eval(value)}
 
 
 def test_options_are_added_to_the_recipes_own():

@@ -218,6 +218,7 @@ class Rewards:
             raise
         except WrongAnswer as wrong:
             error = f"returned {wrong}"
+            hint = ""
         except FAULTS as raised:
             error = describe_error(raised)
         finally:

@@ -26,7 +26,7 @@ from maxrl.models.lora import add_lora, merge
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import RECIPES
-from maxrl.registry import check_sizes, find
+from maxrl.registry import RewardError, check_sizes, find
 from maxrl.rewards.functions import Judge, Rewards, Verdicts, probe
 from maxrl.rewards.ready import check_references
 from maxrl.rounds import Responses
@@ -170,6 +170,8 @@ def check(cfg: Config, task: Task, world: int) -> Config:
             f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
             "and at least the largest --eval-k for a language model"
         )
+    if (refused := refused_sum(cfg)) and distributed.rank() == 0:
+        say(refused)
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.
@@ -196,12 +198,32 @@ def check_estimation(cfg: Config):
             rule = ADVANTAGES[cfg.estimator]
             check_sizes(rule, cfg.rollouts, options)
             rule(torch.zeros(1, max(cfg.rollouts)), **options)
+            if cfg.allow_fractional and (
+                "allow_fractional" not in rule.known or options.get(rule.count)
+            ):
+                raise ValueError("--allow-fractional changes nothing here: leave it out")
     fixed = options.keys() & {"order", "k", "mean_log_probs"}
     if cfg.no_verdict == "rollout" and fixed:
         raise UsageError(
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
+
+
+def refused_sum(cfg: Config) -> str:
+    """Return a sentence if rewards of 1 may have a weighted sum that the estimator refuses."""
+    weights = [weight for weight in cfg.reward_weights or [1.0] * len(cfg.reward) if weight]
+    options = estimator_options(cfg)
+    for reward in (*weights, sum(weights)) if len(weights) > 1 else ():
+        try:
+            ADVANTAGES[cfg.estimator](torch.full((1, max(cfg.rollouts)), reward), **options)
+        except RewardError:
+            return (
+                f"warning: {len(weights)} reward functions are added up, so that a response may "
+                f"get {reward:g}, which {cfg.estimator} refuses: give all but one a weight of 0 "
+                "(--reward-weights), or write one function that returns 1 where all are satisfied"
+            )
+    return ""
 
 
 def policy_options(cfg: Config, task: Task, device: torch.device) -> dict:

@@ -91,6 +91,26 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
     assert metrics("other")[1]["eval/pass@1"] == 1
 
 
+PAIR = ("--reward", "rewards.py:never,rewards.py:never")
+MAY_PASS_1 = """
+| True
+--estimator grpo | False
+--reward-weights 1,0 | False
+--reward-weights .5,.5 | True
+--reward-weights .5,.5 --allow-fractional true | False
+--reward-weights 1,.2 --allow-fractional true | True
+--estimator maxrl_rare --reward-weights 1,-1 | True
+"""
+
+
+@pytest.mark.parametrize("row", MAY_PASS_1.strip().splitlines())
+def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(row, train):
+    """Although no response of this run satisfies any function."""
+    Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
+    words, named = row.split("| ")
+    assert ("--reward-weights" in train(*PAIR, *words.split(), "--steps", 1)) == (named == "True")
+
+
 def test_a_mended_command_is_not_blocked(own, train, shell):
     """A run that ended in its first step has left a directory, in which the mended command starts
     anew. For a run with finished steps but no checkpoint see tests/runs."""

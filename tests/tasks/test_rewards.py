@@ -217,11 +217,14 @@ def test_a_call_that_fails_is_dropped(tmp_path):
     assert stats["rewards/length/mean"] == pytest.approx(11 / 6)
 
 
-@pytest.mark.parametrize("prompt", ["hi", CHAT])
-def test_a_function_of_texts_learns_of_messages(prompt):
+@pytest.mark.parametrize(
+    "prompt, function", [("hi", raises), (CHAT, raises), (CHAT, lambda **_: 1.0)]
+)
+def test_a_function_of_texts_learns_of_messages(prompt, function):
+    """If it raises; one that returns no list has another fault."""
     with pytest.raises(UsageError) as caught:
-        judged(Rewards([raises]), [prompt] * 2, TEXTS)
-    assert ('["content"]' in str(caught.value)) == (prompt == CHAT)
+        judged(Rewards([function]), [prompt] * 2, TEXTS)
+    assert ('["content"]' in str(caught.value)) == (prompt == CHAT and function is raises)
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,23 @@ def load_model(
         return model, None, []
     if (path / "generation_config.json").exists():
         model.generation_config = read_json(path / "generation_config.json")
-    # An instruct model's end of a message may stand in generation_config.json only.
-    stop = end_tokens(model.generation_config) or end_tokens(config)
-    if not all(end in range(model.config.vocab_size) for end in stop):
-        raise ValueError(f"{path} has eos_token_id {stop!r:.40}, which is no token of the model")
-    return model, Tokenizer.load(path), stop
+    tokenizer = Tokenizer.load(path)
+    named = [*end_tokens(model.generation_config), *end_tokens(config)]
+    return model, tokenizer, all_ends(path, model, tokenizer, named)
+
+
+def all_ends(path: Path, model: Transformer, tokenizer: Tokenizer, named: list) -> list[int]:
+    """Return the end tokens of a tokenizer and those named elsewhere, each once.
+
+    The end of a message of an instruct model may stand in any one place; TRL and vLLM join them.
+    """
+    stop = []
+    for end in (*tokenizer.ends, *named):
+        if end not in range(model.config.vocab_size):
+            raise ValueError(f"{path} has eos_token_id {end!r:.40}, which is no token of the model")
+        if end not in stop:
+            stop.append(end)
+    return stop
 
 
 def load_weights(path: Path, config: dict) -> Model:
@@ -188,7 +200,8 @@ def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
         from_adapter(model, read_json(path / "adapter_config.json"), tensors)
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
-    return model, load_tokenizer(path), stop
+    tokenizer = load_tokenizer(path)
+    return model, tokenizer, all_ends(path, model, tokenizer, stop)
 
 
 def base_of(path: Path) -> Path:

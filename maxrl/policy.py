@@ -219,9 +219,7 @@ class SequencePolicy:
 
         With advantage 1 their loss is that of maximum likelihood. PromptError if one is missing.
         """
-        # Prefer eos among the stop tokens.
-        eos = self.tokenizer.backend.token_to_id(self.tokenizer.special("eos_token") or "")
-        end = self.stop_tokens[0] if eos is None or eos not in self.stop_tokens else eos
+        end = self.tokenizer.turn_end(self.stop_tokens)
         answers = []
         for example in examples:
             if not example.answer:

@@ -1,5 +1,7 @@
 """Text to token ids and back: a thin wrapper around the `tokenizers` library."""
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +25,7 @@ CARRIED = (
 )
 SPECIAL = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 ROLES = (*SPECIAL, "sep_token", "cls_token", "mask_token")  # variables of chat templates
+ANSWER = "MaxRL"  # behind which a chat template ends the turn
 # Of the tokenizers that are made here.
 CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
 
@@ -131,8 +134,10 @@ class Tokenizer:
             return {named["name"]: named["template"] for named in template}.get("default")
         return template
 
-    def render(self, messages: list[dict]) -> str:
+    def render(self, messages: list[dict], open_turn: bool = True) -> str:
         """Render chat messages [{"role": ..., "content": ...}, ...] with the chat template.
+
+        open_turn  whether an answer is to follow
 
         ValueError if there is no template, or it fails.
         """
@@ -143,13 +148,28 @@ class Tokenizer:
             )
         special = {role: self.special(role) for role in ROLES if self.special(role) is not None}
         return chat_template.render(
-            self.chat_template, messages=messages, add_generation_prompt=True, **special
+            self.chat_template, messages=messages, add_generation_prompt=open_turn, **special
         )
 
     def special(self, role: str) -> str | None:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
         token = self.config.get(role)
         return token["content"] if isinstance(token, dict) else token
+
+    @property
+    def ends(self) -> list[int]:
+        """The id of eos_token, if there is one."""
+        token = self.special("eos_token")
+        return [] if token is None else [self.id(token)]
+
+    def turn_end(self, stop_tokens: Sequence[int]) -> int:
+        """Return which stop token ends an answer: the chat template's, or else eos_token."""
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ANSWER}]
+        written = []
+        # A template may refuse these turns, or there may be none.
+        with contextlib.suppress(ValueError):
+            written = self.encode(self.render(turns, open_turn=False).partition(ANSWER)[2])
+        return next(i for i in (*written, *self.ends, *stop_tokens) if i in stop_tokens)
 
     def encode_prompt(self, prompt: str | list[dict]) -> list[int]:
         """Return the ids of a task's prompt, a text or chat messages.

@@ -287,8 +287,7 @@ def start_model(cfg: Config, task: Task, intact: Path | None) -> tuple:
     else:
         model = from_config(cfg.model)
         tokenizer = new_tokenizer(task)
-        if task.tokenizer:
-            stop = [tokenizer.id(str(tokenizer.special("eos_token")))]
+        stop = tokenizer.ends
     return model, tokenizer, stop
 
 

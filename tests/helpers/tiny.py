@@ -198,3 +198,17 @@ def grads(some_model) -> torch.Tensor:
 def distance(a, b) -> float:
     """Relative distance of two vectors."""
     return float((a - b).norm() / b.norm())
+
+
+def chain(following: dict[int, int], **changes) -> Transformer:
+    """A model that writes one text alone: after a token comes, but for one time in 10^12, the one
+    that `following` names. At most hidden_size tokens."""
+    result = model(torch.float32, tie_word_embeddings=False, **changes)
+    with torch.no_grad():
+        for parameter in result.parameters():
+            parameter.zero_()
+        result.model.norm.weight.fill_(1)
+        result.model.embed_tokens.weight.fill_diagonal_(1)
+        for before, after in following.items():
+            result.lm_head.weight[after, before] = 8  # times 32**0.5 behind the norm: a logit of 45
+    return result

@@ -13,6 +13,7 @@ from maxrl.build import make_optimizer
 from maxrl.config import Config
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models import from_config
+from maxrl.models.lora import add_lora
 from maxrl.recipes import maze17
 from maxrl.tasks.maze import ID
 from tests.helpers import tiny
@@ -234,22 +235,32 @@ def test_shards(path):
 
 
 @pytest.mark.parametrize(
-    "own, config, stop",
+    "own, config, token, stop",
     [
-        (None, [2, 7], [2, 7]),
-        ({}, 5, [5]),
-        ({"eos_token_id": [7, 2, 9]}, 2, [7, 2, 9]),
-        ({"eos_token_id": None}, 2, [2]),
-        ({}, None, []),
+        (None, [2, 7], "<eos>", [2, 7]),
+        ({}, 5, "<eos>", [2, 5]),
+        ({"eos_token_id": [7, 2, 9]}, 4, "UP", [2, 4, 7, 9, 13]),
+        ({"eos_token_id": None}, 2, None, [2]),
+        ({"eos_token_id": 2}, 2, "<eos>", [2]),
+        ({}, None, {"content": "DONE"}, [7]),
+        (None, None, "DONE", [7]),
+        ({}, None, None, []),
     ],
 )
-def test_all_end_tokens(path, own, config, stop):
-    """generation_config.json comes first: config.json of an instruct model lacks <|im_end|>."""
+def test_all_end_tokens(path, own, config, token, stop):
+    """Those of both configs and of the tokenizer, each once, as TRL and vLLM have it: a model of
+    chats may have its end of a message in any one of them. An adapter's tokenizer counts too."""
     (path / "generation_config.json").unlink()
     if own is not None:
         checkpoint.write_json(path / "generation_config.json", own)
     edit(path / "config.json", eos_token_id=config)
-    assert checkpoint.load_model(path)[2] == stop
+    edit(path / "tokenizer_config.json", eos_token=token)
+    model, tokenizer, found = checkpoint.load_model(path)
+    assert sorted(found) == stop
+    add_lora(model, 2, 2, base=str(path))
+    tokenizer.config["eos_token"] = "WALL"
+    checkpoint.save_into(path.parent / "adapter", model, tokenizer, found)
+    assert sorted(checkpoint.load_model(path.parent / "adapter")[2]) == sorted({*stop, ID["WALL"]})
 
 
 def test_padding_and_truncation_are_not_ours(path):
@@ -311,6 +322,7 @@ def test_other_end_tokens_are_written(foreign, tmp_path):
     checkpoint.save(tmp_path / "b", model, tokenizer, [9, 4])
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "b" / name).read_text())["eos_token_id"] == [4, 9]
-    assert checkpoint.load_model(tmp_path / "b")[2] == [4, 9]
+    # The tokenizer's own is joined to them.
+    assert sorted(checkpoint.load_model(tmp_path / "b")[2]) == [2, 4, 9]
     assert model.generation_config["eos_token_id"] == [7, 2]
     assert model.config.hf["eos_token_id"] == 2

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.advantages import ADVANTAGES
+from maxrl.io.tokenizer import Tokenizer
 from tests import ROOT
-from tests.helpers.chats import SHORT, sums
+from tests.helpers import tiny
+from tests.helpers.chats import SHORT, digit, sums
 from tests.helpers.started import ended, torchrun
 from tests.helpers.tables import put
 
@@ -142,3 +145,41 @@ def test_maxrl_inside_trl(tiny_chat, in_a_directory_of_its_own, monkeypatch):
     for row, rewards in zip(logged, drawn, strict=True):
         unsolved = (rewards.sum(1) == 0).float().mean()
         assert row["frac_reward_zero_std"] == pytest.approx(float(unsolved))
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|> {{ m.role }} {{ m.content }} <|im_end|> {% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|> assistant{% endif %}"
+)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_end_of_a_turn_is_that_of_trl(given, in_a_directory_of_its_own):
+    """A model of chats whose configs kept its base's end token. That of its turns stands in the
+    tokenizer alone, in its files or as TRL's users set it on the object."""
+    for package in ("trl", "transformers"):
+        pytest.importorskip(package)
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = ("<|endoftext|>", "<|im_end|>", "<|im_start|>", "<unk>", "user", "assistant", "4", "2")
+    tokenizer = Tokenizer.from_vocabulary(words)
+    end = {"eos_token": "<|endoftext|>" if given else "<|im_end|>", "pad_token": "<|endoftext|>"}
+    tokenizer.config |= {"chat_template": CHATML} | end
+    # It writes "4 2 <|im_end|>" again and again.
+    model = tiny.chain({5: 6, 6: 7, 7: 1, 1: 6}, model_type="llama")
+    checkpoint.save("model", model, tokenizer, [0])
+    tokens = AutoTokenizer.from_pretrained("model")
+    if given:
+        tokens.eos_token = "<|im_end|>"
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in "2424"]
+    found = []
+    for trainer, config in ((GRPOTrainer, GRPOConfig), (MaxRLTrainer, MaxRLConfig)):
+        args = config(config.__name__, **SHORT | {"max_steps": 1}, report_to="none")
+        data = Dataset.from_list(rows)
+        chosen = trainer("model", digit, args, data, processing_class=tokens if given else None)
+        chosen.train()
+        entry = next(e for e in chosen.state.log_history if "completions/clipped_ratio" in e)
+        found.append((entry["completions/mean_length"], entry["completions/clipped_ratio"]))
+    assert found == [(3, 0)] * 2

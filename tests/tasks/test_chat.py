@@ -198,6 +198,28 @@ def test_the_policy_renders_chats():
     assert shown.lengths.flatten().tolist() == [3, 2]
 
 
+@pytest.mark.parametrize(
+    "template, stop, end",
+    [
+        # The tokenizer's end token is <eos>, 2.
+        (WORD_TEMPLATE, [5, 2], 2),
+        (WORD_TEMPLATE.replace("{{ eos_token }}", "<unk>"), [2, 5, 3], 3),
+        ("{% for m in messages %}<bos> {{ m.content }} <pad> <unk> {% endfor %}", [3, 2, 0], 0),
+        # No end of a turn that is a stop token, a template without answers or that fails, or none.
+        ("{{ messages[-1].content }} a", [6, 2], 2),
+        ("user: {{ messages[0].content }} a", [5, 2], 2),
+        ("{{ messages[-1].nothing.at_all }}", [5, 2], 2),
+        (None, [5, 6], 5),
+    ],
+)
+def test_the_end_of_a_turn(template, stop, end):
+    """It is what the warm-up teaches; else the tokenizer's end token, or the first stop token."""
+    policy = tiny.policy(tiny.model())
+    policy.tokenizer = tokenizer(template)
+    policy.stop_tokens = stop
+    assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == end
+
+
 def test_a_resumed_run_has_the_date_of_its_start(dice, shell, monkeypatch):
     """A template that prints the time: every step has the prompts of an uninterrupted run."""
     model, words, stop = checkpoint.load_model(dice)

@@ -58,8 +58,8 @@ smollm2: $(gguf)  ## two CPU cores with AMX, ten minutes: SmolLM2-135M learns wo
 	$(py) -m data.word_problems.prepare
 	$(py) train.py gsm8k_smollm2_135m_sft $(words) --max-response 48 --steps 8 --out $(SMOLLM2)/base
 	$(py) train.py gsm8k_smollm2_135m $(words) --max-response 40 --prompts 16 --steps 30 --lr 3e-5 --init $(SMOLLM2)/base --out $(SMOLLM2)/maxrl
-	$(py) sample.py $(SMOLLM2)/{base,maxrl} --split test --both --prompts 4 --samples 16
-	$(py) eval.py $(SMOLLM2)/{base,maxrl} --prompts 48 --samples 16
+	$(py) sample.py $(SMOLLM2)/{base,maxrl} --split test --both --prompts 4 --samples 16 --zero-reward-at-limit true
+	$(py) eval.py $(SMOLLM2)/{base,maxrl} --prompts 48 --samples 16 --zero-reward-at-limit true
 
 proofs test: export OMP_NUM_THREADS ?= 1
 proofs: $(test)  ## the proofs alone: estimators, losses, metrics and the theorem end to end, 15 seconds

@@ -123,6 +123,8 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "task_options": asked.cfg.task_options,
         "split": asked.split,
         "reward": asked.cfg.reward,
+        "reward_weights": asked.cfg.reward_weights,
+        "zero_reward_at_limit": asked.cfg.zero_reward_at_limit,
         "prompts": args.prompts,
         "samples": args.samples,
         "max_response": asked.cfg.max_response,

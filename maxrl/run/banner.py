@@ -52,6 +52,8 @@ def closing(run) -> list[str]:
     rows = [cfg.out]
     if cfg.init:
         rows += [cfg.init, "--against", Path(cfg.out).name]
+        # The warm-up may not say so.
+        rows += ["--zero-reward-at-limit", "true"] * cfg.zero_reward_at_limit
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {

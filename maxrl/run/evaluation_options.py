@@ -1,18 +1,21 @@
 """The options that eval.py and sample.py share: fields of Config, and how responses are drawn."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, check_least
+from maxrl.io.arguments import Parser, check_least, dashed, typed
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
 from maxrl.run.setup import Asked
 
 # Fields of Config that are options here: with the value of the checkpoint's recipe, or of Config.
-OWN = ("task", "reward", "reward_weights", "max_response", "precision")
+# What judges; it is the same for all rows.
+JUDGE = ("reward", "reward_weights", "zero_reward_at_limit")
+OWN = ("task", *JUDGE, "max_response", "precision")
 FRESH = ("max_prompt", "seed", "device", "cuda_graphs", "workers")
 
 
@@ -54,8 +57,8 @@ def read_options(parser: Parser, arguments: list[str]) -> tuple[argparse.Namespa
 def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -> Asked:
     """Complete the options by the recipe that is recorded in checkpoint `path`.
 
-    Rewards and zero_reward_at_limit are its own if the task is, and temperature and top-p are those
-    of its evaluations. max_response is the largest that it and the others had in training.
+    Temperature and top-p are those of its evaluations. max_response is the largest that it and the
+    others had in training, and what judges them is the same for all, see `judged`.
 
     The checkpoint may come from anywhere: a task or reward function that is code runs only if the
     options name it too. Raises UsageError in that case, if there is no task, and for options that
@@ -64,19 +67,18 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     file = path / "recipe.json"
     if not file.exists() and "task" not in given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    # An option decides for all rows, whatever the others record.
-    rows = [path] if "max_response" in given else [path, *others]
-    records = [row / "recipe.json" for row in rows]
-    recipes = [repeated(str(record)) for record in records if record.exists()]
+    records = [str(row / "recipe.json") for row in (path, *others)]
+    records = [record for record in records if Path(record).exists()]
+    recipes = [repeated(record) for record in records]
     recipe = recipes[0] if file.exists() else Config()
-    kept = [*OWN, "task_options", "zero_reward_at_limit", "eval_temperature", "eval_top_p"]
-    if given.get("task", recipe.task) != recipe.task:
-        kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
-    elif tuple(given.get("reward", recipe.reward)) != recipe.reward:
-        kept.remove("reward_weights")
+    task = given.get("task", recipe.task)
+    kept = ["max_response", "precision", "eval_temperature", "eval_top_p"]
+    if task == recipe.task:
+        kept += ["task", "task_options"]
     fields: dict = {name: getattr(recipe, name) for name in kept}
+    fields |= judged(task, given, recipes)
     recipe = Config(**fields, aggregation="sequence", out=".")
-    refuse_code(str(file), recipe, given)
+    refuse_code(" or ".join(records), recipe, given)
     longest = {"max_response": max(known.max_response for known in recipes)} if recipes else {}
     cfg = replace(overridden(recipe, longest | given), init=str(path))
     temperature = cfg.eval_temperature if args.temperature is None else args.temperature
@@ -88,3 +90,28 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
         )
     limited = bool(recipes) or "max_response" in given
     return Asked(cfg, given.keys(), args.split, temperature, args.top_k, top_p, limited)
+
+
+def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:
+    """Return the fields of JUDGE by which the recipes of a task judge, whichever is the first.
+
+    Raises UsageError if they differ in one that is not given.
+    """
+    fields = {}
+    for name in JUDGE:
+        values = []
+        for recipe in recipes:
+            rewards = tuple(given.get("reward", recipe.reward))
+            # Weights belong to their reward functions.
+            says = name != "reward_weights" or rewards == recipe.reward
+            if recipe.task == task and says and getattr(recipe, name) not in values:
+                values.append(getattr(recipe, name))
+        if len(values) > 1 and name not in given:
+            said = " and ".join(typed(value) or "none" for value in values)
+            raise UsageError(
+                f"the checkpoints were trained with --{dashed(name)} {said}: give the option, by "
+                "which all are judged"
+            )
+        if values:
+            fields[name] = values[0]
+    return fields

@@ -123,6 +123,8 @@ def drawn(results: dict) -> str:
         said.append(f"top-k {results['top_k']}")
     if results["top_p"] != 1:
         said.append(f"top-p {results['top_p']}")
+    if results.get("zero_reward_at_limit"):
+        said.append("cut responses are wrong")
     if results.get("no_verdict"):
         said.append(f"{len(results['no_verdict'])} without a verdict left out")
     return ", ".join(said)

@@ -187,6 +187,64 @@ def test_responses_may_be_as_long_as_the_longest_of_all_rows(evaluate, rows, opt
     assert results["max_response"] == length
 
 
+TRUE = {"zero_reward_at_limit": True}
+ONE = {"reward": ["judges.py:up"]}
+BOTH = {"reward": ["judges.py:up", "judges.py:half"]}
+OTHER = {"task": "maze", "zero_reward_at_limit": True}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "recipes, options, expected",
+    [
+        # What all recipes say, in either order; a row without a recipe or of another task has no
+        # say, nor has one about the weights of other functions.
+        ([TRUE, None], "", TRUE),
+        ([TRUE, TRUE], "", TRUE),
+        ([TRUE, {}], "--zero-reward-at-limit true", TRUE),
+        ([TRUE, {}], "--zero-reward-at-limit false", {"zero_reward_at_limit": False}),
+        ([OTHER, {}], "", {"zero_reward_at_limit": False}),
+        ([ONE, BOTH | {"reward_weights": [1, 0]}], "--reward judges.py:up", {"reward_weights": []}),
+        ([BOTH, None], "--reward judges.py:up,judges.py:half", {"reward_weights": []}),
+        (
+            [BOTH | {"reward_weights": [1, 0]}, BOTH],
+            "--reward judges.py:up,judges.py:half --reward-weights 0,1",
+            {"reward_weights": [0, 1]},
+        ),
+        # No row decides for the other.
+        ([TRUE, {}], "", "--zero-reward-at-limit"),
+        ([ONE, BOTH], "", "--reward"),
+        ([ONE, {}], "", "--reward"),
+        (
+            [BOTH | {"reward_weights": [1, 0]}, BOTH],
+            "--reward judges.py:up,judges.py:half",
+            "--reward-weights",
+        ),
+    ],
+)
+def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turned):
+    """Whichever is the first: half of the responses of one token are cut."""
+    names = ["a", "b"]
+    for name, recipe in zip(names, recipes):
+        config = {"task": "tests.helpers.tiny:Up", "max_response": 1} | (recipe or {})
+        known = {} if recipe is None else {"recipe": {"config": Config(**config).to_dict()}}
+        tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+        checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], **known)
+    rows = names[::-1] if turned else names
+    ask = (*rows, *UP, "--max-response", 1, "--json", "out.json", *options.split())
+    if isinstance(expected, str):
+        refused(shell("eval.py", *ask), expected + " ")
+        return
+    said = passed(shell("eval.py", *ask))
+    results = read_json("out.json")
+    assert {name: results[name] for name in expected} == expected
+    assert results["checkpoints"][0]["counts"] == results["checkpoints"][1]["counts"]
+    assert ("cut" in said) == results["zero_reward_at_limit"]
+    # UP is right, and the only one that is cut.
+    if "zero_reward_at_limit" in expected:
+        assert any(results["checkpoints"][0]["counts"]) != results["zero_reward_at_limit"]
+
+
 def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):
     """A prompt may have more tokens for the second tokenizer than for the first."""
     letters = Tokenizer.from_vocabulary((*"<>UPLEFTbos ", "<unk>"))

@@ -190,21 +190,23 @@ def digits(values: torch.Tensor) -> list[float]:
 
 
 def main(arguments: list[str]):
-    """Evaluate, print the table and write the files that were asked for."""
+    """Evaluate, write the files that were asked for and print the table."""
     args, asked = read_arguments(arguments)
     results = evaluate(args, asked)
     if distributed.rank() > 0:
         return
     results["pass@k"] = table.curves(results)
-    table.print_table(results, args.k, args.against)
-    table.print_rewards(results)
-    table.print_faults(results)
+    # Printing comes last: its reader may have gone.
     if args.json:
         files.write_text(args.json, json.dumps(results, allow_nan=False) + "\n")
     if args.plot:
         options = ", ".join(f"{key} {value}" for key, value in results["task_options"].items())
         caption = f"{results['task']}, {options}, {results['split']}: {table.drawn(results)}"
         plots.coverage(results["pass@k"], args.plot, caption)
+    table.print_table(results, args.k, args.against)
+    table.print_rewards(results)
+    table.print_faults(results)
+    if args.plot:
         print(f"drew {args.plot}")
 
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from tqdm import tqdm
 
-from maxrl.errors import UsageError
+from maxrl.errors import UsageError, escape_output
 from maxrl.io.arguments import Parser, check_least
 from maxrl.io.files import CHECKSUMS, DataError, read_info, read_json, write_checksums, write_json
 
@@ -37,6 +37,7 @@ progress = partial(tqdm, unit_scale=True, disable=None)  # shows a bar only in a
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """End with one line for what a user, a disk or Ctrl-C does; decorates main()."""
+    escape_output()
     try:
         yield
         return

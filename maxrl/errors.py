@@ -1,5 +1,7 @@
 """Errors that end a program with one sentence."""
 
+import io
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,12 @@ class UsageError(Exception):
 
 class RunError(UsageError):
     """A failure on one rank, which prints it."""
+
+
+def escape_output():
+    """Let every program print what its terminal cannot encode as an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextmanager

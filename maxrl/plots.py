@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from maxrl.errors import UsageError, refusing
+from maxrl.errors import UsageError, escape_output, refusing
 from maxrl.io.arguments import check_least, check_output, named
 from maxrl.io.files import json_lines, write_bytes
 
@@ -324,6 +324,7 @@ def main(arguments: list[str]):
 
 def script(program: Callable[[list[str]], None]):
     """Run a `main`; what the user can mend is said in one sentence, with exit code 2."""
+    escape_output()
     try:
         program(sys.argv[1:])
     except (UsageError, OSError) as error:

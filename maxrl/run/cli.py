@@ -18,7 +18,7 @@ from typing import NoReturn
 import torch.distributed as dist
 from tqdm import tqdm
 
-from maxrl.errors import RunError, UsageError, describe_error
+from maxrl.errors import RunError, UsageError, describe_error, escape_output
 from maxrl.io import user_code
 from maxrl.registry import RewardError
 from maxrl.sampling.memory import out_of_memory
@@ -41,6 +41,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
     sentences  further exceptions whose text suffices
     memory     what to change if memory runs out
     """
+    escape_output()
     try:
         with warnings.catch_warnings():
             # In one line, like everything else that is said, and without a line of our source.

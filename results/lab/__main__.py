@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from maxrl import grid, plots
-from maxrl.errors import UsageError
+from maxrl.errors import UsageError, escape_output
 from maxrl.io.files import write_text
 from results.lab.data import RESULTS
 from results.lab.figures import write
@@ -146,6 +146,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    escape_output()
     try:
         sys.exit(main(sys.argv[1:]))
     except UsageError as error:

@@ -1,14 +1,17 @@
 """The command `maxrl`, in the repository and in an installed package; nothing is downloaded."""
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from maxrl import __main__ as command
+from maxrl.run import cli
 from tests import ROOT
 
 
@@ -116,3 +119,66 @@ def test_code_in_the_current_directory_is_not_run(run_installed, tmp_path, name)
         (tmp_path / f"{module}.py").write_text("open('mark', 'w')")
     run_installed(name, ".")
     assert not (tmp_path / "mark").exists()
+
+
+@pytest.fixture
+def prints(shell, monkeypatch):
+    """prints("ascii", words...) -> the exit code, and what a terminal of this encoding gets."""
+
+    def run(encoding, *words):
+        terminal = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        code, said = shell(*words)
+        terminal.flush()
+        return code, terminal.buffer.getvalue().decode(encoding) + said
+
+    return run
+
+
+RECIPE = """
+def recipe():
+    "Für uns."
+    from maxrl.config import Config
+    return Config()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "eval.py é --task tests.helpers.tiny:Up --samples 2 --prompts 2 --max-response 6",
+        "sample.py é é --task tests.helpers.tiny:Up --samples 2 --max-response 6",
+        "train.py é.py:recipe --help",
+        "maxrl/report.py RUN --out é.html",
+        "maxrl/plots.py --weights maxrl --rollouts 2 --out é.png",
+        "maxrl/toy.py --steps 1 --prompts 8 --out é",
+        "data/maze/prepare.py --size 7 --train 3 --validation 2 --test 2 --workers 1 --out é",
+        "data/word_problems/prepare.py --train 3 --validation 2 --test 2 --out é",
+    ],
+)
+def test_a_terminal_that_cannot_show_everything(prints, dice, recorded, words):
+    """A character that it lacks is an escape, and what was computed is not lost."""
+    Path("é.py").write_text(RECIPE)
+    Path("é").mkdir() if "--out é" in words else Path("é").symlink_to(dice)
+    code, said = prints("ascii", *words.replace("RUN", str(recorded.path)).split())
+    assert code == 0, said
+    assert "\\x" in said
+
+
+@pytest.mark.parametrize(
+    "encoding, text, shown",
+    [
+        ("ascii", "± 0.1", r"\xb1 0.1"),
+        ("latin-1", "é “quoted”", r"é \u201cquoted\u201d"),
+        ("cp1252", "“é” 数", r"“é” \u6570"),
+        ("utf-8", "é “数” 😀", "é “数” 😀"),
+        ("utf-8", "a name that is not UTF-8: \udce9", r"a name that is not UTF-8: \udce9"),
+        ("koi8-r", "Да 😀", r"Да \U0001f600"),
+    ],
+)
+def test_what_cannot_be_encoded_is_escaped(monkeypatch, encoding, text, shown):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with cli.script("a program"):
+        print(text, flush=True)
+    assert terminal.buffer.getvalue().decode(encoding).strip() == shown

@@ -1,7 +1,11 @@
 """eval.py and sample.py through their front doors."""
 
+import contextlib
+import io
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -388,6 +392,35 @@ def test_the_table_in_words():
     values = {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]}
     said = table.in_words(64, values, "maxrl")
     assert "more than base, neither clearly more nor fewer than grpo" in said
+
+
+def broken_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return open(writer, "w", buffering=1)
+
+
+@pytest.mark.parametrize(
+    "output, code",
+    [
+        (lambda: open("/dev/full", "w", buffering=1), 2),
+        (broken_pipe, 141),
+        (lambda: open(os.devnull), 2),
+        (lambda: None, 0),
+        (lambda: io.TextIOWrapper(io.BytesIO(), "ascii"), 0),
+    ],
+)
+def test_results_are_kept_before_they_are_printed(dice, shell, monkeypatch, output, code):
+    """A full disk, a reader that has gone, an output that nobody may write to or that was never
+    open, one that lacks a character."""
+    output = output()
+    monkeypatch.setattr(sys, "stdout", output)
+    result, said = shell("eval.py", dice, *UP, "--json", "out.json", "--plot", "out.png")
+    with contextlib.suppress(OSError):
+        output and output.close()
+    assert (result, "Traceback" in said) == (code, False), said
+    assert sum(read_json("out.json")["checkpoints"][0]["counts"]) > 0
+    assert Path("out.png").exists()
 
 
 @pytest.mark.parametrize("option", [("--json", "j.json"), ("--plot", "p.png")])

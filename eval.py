@@ -134,6 +134,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "of": len(task),
         "source": task.source,
         "no_verdict": unjudged,
+        "guess": guesses(asked, task, [i for i in range(args.prompts) if i not in unjudged]),
         "precision": "bfloat16" if policy.autocast else "float32",
         "classes": len(task.classes),
         "checkpoints": rows,
@@ -182,6 +183,14 @@ def leave_out(rows: list[dict]) -> list[int]:
         for name in {"counts", "majority"} & set(row):
             row[name] = np.array(row[name])[judged].tolist()
     return np.flatnonzero(~judged).tolist()
+
+
+def guesses(asked: Asked, task: Task, prompts: list[int]) -> list[float]:
+    """Return the pass rate of a guess at each prompt; nothing where the task does not know it."""
+    if task.classes:
+        return [1 / len(task.classes)] * len(prompts)
+    rates = [None if asked.cfg.reward else task.guess(task[i]) for i in prompts]
+    return [rate for rate in rates if rate is not None] if None not in rates else []
 
 
 def digits(values: torch.Tensor) -> list[float]:

@@ -10,6 +10,7 @@ from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_ma
 
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
+GUESS = "guess"  # the row of guesses that are blind to the prompt
 
 
 def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
@@ -31,6 +32,11 @@ def coverage(results: dict, ks: Sequence[int]) -> dict[str, np.ndarray]:
     return over_seeds(results, value)
 
 
+def guessed(results: dict, ks: Sequence[int]) -> np.ndarray:
+    """Return pass@k (P, M) of guesses that are blind to the prompt."""
+    return exact_pass_at_k(np.array(results["guess"])[:, None], ks)
+
+
 def powers(results: dict) -> list[int]:
     """Return k = 1, 2, 4, ... up to the number of samples, or of classes."""
     return [2**i for i in range((results["samples"] or results["classes"]).bit_length())]
@@ -46,11 +52,13 @@ def print_table(results: dict, passes: Sequence[int], against: str):
         if field in results["checkpoints"][0]:
             found = over_seeds(results, itemgetter(field))
             columns[column] = {name: seeds.mean(0) for name, seeds in found.items()}
-    width = max(map(len, solved)) + 2
+    width = max(map(len, [*solved, GUESS])) + 2
     print(f"{where(results)}: {drawn(results)} (± standard error over prompts)")
     print(" " * width + "".join(f"{column:^20}" for column in columns))
     for name in solved:
         print_row(name, width, [rates[name] for rates in columns.values()], ".3f")
+    if results.get("guess"):
+        print_row(GUESS, width, guessed(results, passes).T, ".3f")
     if len(solved) > 1:
         print(f"{against} minus each, paired over prompts")
         for name in filter(against.__ne__, solved):
@@ -154,8 +162,11 @@ def curves(results: dict) -> dict[str, dict]:
     """Return every name's pass@k and standard error over prompts, for the figure."""
     ks = powers(results)
     result = {}
-    for name, values in coverage(results, ks).items():
-        mean, se = zip(*map(mean_and_se, values.mean(0).T))
+    rows = {name: values.mean(0) for name, values in coverage(results, ks).items()}  # (P, M)
+    if results.get("guess"):
+        rows[GUESS] = guessed(results, ks)
+    for name, values in rows.items():
+        mean, se = zip(*map(mean_and_se, values.T))
         # JSON has no NaN, the error of a single prompt.
         errors = [None if math.isnan(error) else error for error in se]
         result[name] = {"k": ks, "mean": list(mean), "se": errors}

@@ -26,7 +26,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.run import table
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
-from maxrl.tasks.maze import VOCABULARY
+from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
 from tests.helpers.runs import passed, refused
 
@@ -93,6 +93,20 @@ def test_table_and_json(dice, other, evaluate):
     curve = results["pass@k"]["base"]
     assert curve["k"] == [1, 2, 4, 8]
     assert curve["mean"][2] == pytest.approx(pass_at_k(8, counts["base"], 4).mean(), abs=1e-12)
+
+
+def test_what_guesses_solve(warm, mazes, evaluate):
+    """A row, a curve and the rates of the task; none where a reward function judges."""
+    task = ("--task.size", 7, "--task.directory", mazes)
+    said, results = evaluate(warm, *FEW, *task)
+    whole = Maze("test", 7, mazes)
+    rates = np.array([whole.guess(whole[i]) for i in range(10)])
+    np.testing.assert_allclose(results["guess"], rates)
+    row = next(line for line in said.splitlines() if line.startswith("guess"))
+    for k in (1, 4, 8):
+        assert cell(1 - (1 - rates) ** k) in row
+    curve = results["pass@k"]["guess"]
+    np.testing.assert_allclose(curve["mean"], [np.mean(1 - (1 - rates) ** k) for k in curve["k"]])
 
 
 def test_seeds_share_a_row(dice, other, evaluate):

@@ -44,7 +44,7 @@ demo: $(plots)  ## two CPU cores, ten minutes: a transformer learns 9x9 mazes wi
 	    '$(demo_run) --estimator $$1 --prompts $$2 --rollouts $$3 --lr $$4 --out $(DEMO)/$$0 2>&1 | while IFS= read -r line; do echo "$$0: $$line"; done'
 	$(py) -m maxrl.plots $(DEMO)/{grpo,maxrl} --out $(DEMO)/training.png
 	$(py) sample.py $(DEMO)/{base,maxrl} --split test
-	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --plot $(DEMO)/coverage.png
+	$(py) eval.py $(DEMO)/{base,grpo,maxrl} --prompts 256 --samples 64 --k 1,8 --plot $(DEMO)/coverage.png
 
 speedrun: $(plots)  ## seconds from random weights to half of the 9x9 mazes, MaxRL and GRPO, three seeds, 20 minutes; results/speed
 	PYTHONPATH=. $(py) results/speed/speedrun.py $(OPTIONS)

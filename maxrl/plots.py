@@ -28,7 +28,7 @@ STYLE = {
     "dr_grpo": ("Dr. GRPO", "#86cde6", "v"),
     "reinforce": ("REINFORCE", "#4b2bd6", "v"),
     "reinforce_mean": ("REINFORCE", "#4b2bd6", "v"),
-    "maxrl_order": ("MaxRL of order T", "#f2a27a", "D"),
+    "maxrl_order": ("MaxRL of order T", "#00594f", "X"),
     "maxrl_rare": ("MaxRL, rare side", "#7d1f54", "D"),
     "rounds": ("MaxRL in rounds", "#e0b000", "P"),
     "supervised": ("cross-entropy", "#1b1b1b", "x"),

@@ -1,6 +1,12 @@
 """GRPO and MaxRL from weak bases of 9x9 mazes, each with the best settings of one search."""
 
+import numpy as np
+
+from maxrl.plots import called
+from results.lab.data import RESULTS, evaluations, means, runs
+from results.lab.intervals import side_by_side
 from results.lab.runs import product
+from results.lab.tables import table
 
 DATA = "--task.directory data/maze/9x9-ten"
 # Neither is a seed of another study.
@@ -38,3 +44,24 @@ RUNS = {
     "additions": BASES | searched(["1e-4"], ADDED),
 }
 KEPT_STEPS = 20
+KS = (1, 8)
+
+
+def tables():
+    """Every arm of the search, seed by seed, on 256 validation mazes after 500 steps."""
+    found = runs("opponent", steps=500) if (RESULTS / "opponent/runs.json").exists() else {}
+    lines = []
+    for arm in sorted(found):
+        seeds = found[arm].values()
+        cells = []
+        for k in KS:
+            ends = [evaluations(rows, k)[-1] for rows in seeds]
+            cells += [side_by_side(ends), f"{np.mean(ends):.3f}"]
+        for key in ("solved", "entropy"):
+            ends = [means(rows, key, 2 * KEPT_STEPS)[-1] for rows in seeds]
+            cells.append(" / ".join(f"{end:.2f}" for end in ends))
+        method, _, rest = arm.partition("-")
+        name = f"{called(method)}, {rest.replace('-lr', ', rate ')}"
+        lines.append([name, ", ".join(map(str, found[arm])), *cells])
+    heads = ("seeds", "pass@1", "mean", "pass@8", "mean", "prompts with a success", "entropy")
+    table(["500 steps from weak bases, last 40 steps", *heads], lines)

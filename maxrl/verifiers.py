@@ -216,13 +216,8 @@ def verify_number(response: str, answer: str | float) -> float:
     Otherwise 0.0. Numbers outside the box do not count, and nothing matches an answer that is no
     number. Of GSM8K's worked answers the number behind #### counts.
     """
-    gold = gold_number(answer)
+    gold = read_number(as_text(answer, "the answer").rpartition("####")[2])
     return float(gold is not None and final_number(response) == gold)
-
-
-def gold_number(answer: str | float) -> Fraction | None:
-    """Return the number of an answer, or None."""
-    return read_number(as_text(answer, "the answer").rpartition("####")[2])
 
 
 # ------------------------------------------- LaTeX ------------------------------------------------
@@ -310,10 +305,9 @@ def _plain(answer: str) -> str:
 
 def readable_batch(answers: list[str]) -> list[bool]:
     r"""Return whether math-verify reads a value in each answer: not in "", "B. 4" or "\frac{"."""
-    plain = [(_plain(answer),) for answer in answers]
-    # Most answers are whole numbers, for which nobody need be asked.
-    found = _found("readable", [gold for gold in plain if not gold[0].isdecimal()])
-    return [found.get(gold, True) for gold in plain]
+    golds = [(_plain(answer),) for answer in answers]
+    found = _found("readable", golds)
+    return [found[gold] for gold in golds]
 
 
 def verify_published_batch(responses: list[str], answers: list[str]) -> list[float]:

@@ -15,13 +15,6 @@ from maxrl.errors import UsageError
 from maxrl.io.files import DataError, parse
 
 
-def missing(value: object) -> bool:
-    """Return whether a value is None, NaN, or what pandas has in their place."""
-    if isinstance(value, float | np.floating | Decimal):
-        return math.isnan(value)
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
 def as_text(value: object, where: str) -> str:
     """Return a text as it is, a number as people write it, and "" for a missing value.
 
@@ -30,7 +23,8 @@ def as_text(value: object, where: str) -> str:
     # A scalar of numpy or torch. Its digits are those of its own precision.
     if getattr(value, "shape", None) == ():
         value = np.asarray(value)[()]
-    if missing(value):
+    # None, and what NumPy and pandas have in its place.
+    if not isinstance(value, str) and str(value) in ("None", "nan", "NaN", "<NA>", "NaT"):
         return ""
     if isinstance(value, float | np.floating | Decimal) and math.isfinite(value):
         # The text of a float may have an exponent.

@@ -59,36 +59,39 @@ def gold(row: dict, where: str = "a row") -> str:
     return last_formula(reference(row, where))
 
 
-def check_references(
-    task: Task, split: str, functions: Collection[Callable], supervised: bool
-) -> str:
-    """Return a sentence about the rows of a split whose references cannot be read, "" without any.
+def check_references(task: Task, split: str, functions: Collection[Callable], learned: bool) -> str:
+    """Return a sentence about the references of a split that cannot be read, "" without any.
 
-    functions   the reward functions, none for the task's own verdict
-    supervised  whether the references are learned, instead of compared with
+    functions  those that judge, the task's own rewards() among them
+    learned    whether the references are demonstrations instead
 
     UsageError if none can be read, or if one that is to be learned is missing.
     """
     compared = any(function in (accuracy_reward, published_reward) for function in functions)
-    judged = None if functions else task.readable
-    if not (supervised and hasattr(task, "rows") or compared or judged):
+    judge = getattr(task, "judge", None) if task.rewards in functions else None
+    if not (learned and hasattr(task, "rows") or compared or judge):
         return ""
+    # math-verify takes milliseconds: it is asked about thousands of references, evenly spaced.
+    slow = not learned and (compared or judge is verify_published_batch)
+    indices = range(len(task))[:: max(1, len(task) // 2000) if slow else 1]
     positions = getattr(task, "positions", range(len(task)))
-    places = [f"row {position} of the {split} data" for position in positions]
-    rows = [task[i].columns for i in range(len(places))]
-    if supervised:
-        known = [bool(task[i].answer) for i in range(len(places))]
-    elif compared:
-        known = readable_batch([gold(row, place) for row, place in zip(rows, places)])
-    elif judged:
-        known = judged([row["answer"] for row in rows])
+    places = [f"row {positions[i]} of the {split} data" for i in indices]
+    examples = [task[i] for i in indices]
+    if learned:
+        known = [bool(example.answer) for example in examples]
+    elif judge:
+        answers = [example.columns["answer"] for example in examples]
+        known = judge([rf"\boxed{{{answer}}}" for answer in answers], answers)
+    else:
+        golds = [gold(example.columns, place) for example, place in zip(examples, places)]
+        known = readable_batch(golds)
     if all(known):
         return ""
     first = known.index(False)
-    found = reference(rows[first], places[first])
+    found = reference(examples[first].columns, places[first])
     said = f"{known.count(False)} of {len(known)} references cannot be read, the first is "
     said += f"{found!r:.60} in {places[first]}"
-    if supervised or not any(known):
+    if learned or not any(known):
         raise UsageError(f"{said}: write the answer alone into the column 'answer'")
     return f"warning: {said}; no response to these succeeds"
 

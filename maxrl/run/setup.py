@@ -59,7 +59,6 @@ def choose_rewards(
     for label, split in (("validation", validation), (name, task)):
         if split is None:
             continue
-        named: Collection[Callable] = ()
         # Each split has its own statistics: those of a step follow an evaluation.
         if cfg.reward or cfg.reward_weights:
             verdicts = Rewards(
@@ -70,10 +69,11 @@ def choose_rewards(
                 cfg.out,
                 cfg.no_verdict,
             )
-            named = verdicts.functions.values()
         else:
             verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
-        unread = check_references(split, label, named, cfg.supervised and split is task)
+        learned = cfg.supervised and split is task
+        with refusing("", ValueError):
+            unread = check_references(split, label, verdicts.functions.values(), learned)
         if unread and distributed.rank() == 0:
             say(unread)
         judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
@@ -170,8 +170,15 @@ def check(cfg: Config, task: Task, world: int) -> Config:
             f"--eval-samples {cfg.eval_samples}: it is 0 for a classifier, whose pass@k is exact, "
             "and at least the largest --eval-k for a language model"
         )
-    if (refused := refused_sum(cfg)) and distributed.rank() == 0:
-        say(refused)
+    # Found out now, and not by the first response that satisfies several functions.
+    total = sum(cfg.reward_weights or [1.0] * len(cfg.reward))
+    try:
+        ADVANTAGES[cfg.estimator](
+            torch.full((1, max(cfg.rollouts)), total), **estimator_options(cfg)
+        )
+    except RewardError as error:
+        if distributed.rank() == 0:
+            say(f"warning: for a response that satisfies all reward functions, {error}")
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.
@@ -208,22 +215,6 @@ def check_estimation(cfg: Config):
             "--no-verdict rollout changes N from group to group, which "
             f"{cfg.estimator} with {', '.join(fixed)} does not take; use --no-verdict group"
         )
-
-
-def refused_sum(cfg: Config) -> str:
-    """Return a sentence if rewards of 1 may have a weighted sum that the estimator refuses."""
-    weights = [weight for weight in cfg.reward_weights or [1.0] * len(cfg.reward) if weight]
-    options = estimator_options(cfg)
-    for reward in (*weights, sum(weights)) if len(weights) > 1 else ():
-        try:
-            ADVANTAGES[cfg.estimator](torch.full((1, max(cfg.rollouts)), reward), **options)
-        except RewardError:
-            return (
-                f"warning: {len(weights)} reward functions are added up, so that a response may "
-                f"get {reward:g}, which {cfg.estimator} refuses: give all but one a weight of 0 "
-                "(--reward-weights), or write one function that returns 1 where all are satisfied"
-            )
-    return ""
 
 
 def policy_options(cfg: Config, task: Task, device: torch.device) -> dict:

@@ -1,9 +1,8 @@
 """The tasks by name; one of another project is named package.module:Class or FILE.py:Class."""
 
 import inspect
-import typing
+import re
 from collections.abc import Callable
-from pathlib import Path
 
 from maxrl.errors import UsageError, blaming, refusing
 from maxrl.io.user_code import imported
@@ -58,5 +57,4 @@ def constructor_of(name: str) -> Callable[..., Task]:
 def takes_text(name: str, option: str) -> bool:
     """Return whether a task's constructor has an argument annotated as a text or path."""
     parameters = inspect.signature(constructor_of(name)).parameters if name else {}
-    kind = parameters[option].annotation if option in parameters else None
-    return any(part in (str, Path, "str", "Path") for part in (kind, *typing.get_args(kind)))
+    return bool(re.search(r"\b(str|Path)\b", str(parameters.get(option))))

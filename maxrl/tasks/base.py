@@ -88,9 +88,6 @@ class Task:
     # A method final(response) -> str | None that returns what a majority vote counts, for tasks
     # whose responses end in an answer.
     final: Callable[[str], str | None] | None = None
-    # A method readable(answers) -> list[bool], for tasks whose verdicts compare with columns
-    # `answer`: those of which nothing can be read are named before the first step.
-    readable: Callable[[list[str]], list[bool]] | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -246,7 +243,6 @@ class BoxedAnswers(Task):
         """Read the rows; verdict is "boxed" or "published", the paper's code on whole responses."""
         if verdict == "published":
             self.judge = verifiers.verify_published_batch
-            self.readable = verifiers.readable_batch
         elif verdict != "boxed":
             raise ValueError(f"verdict must be boxed or published, got {verdict!r}")
         self.rows, self.digest = read_rows(str(name), split, "problem", answers=True)

@@ -8,7 +8,7 @@ is that text alone.
 from pathlib import Path
 
 from maxrl.tasks.base import BoxedAnswers, Example, open_set
-from maxrl.verifiers import gold_number, verify_number
+from maxrl.verifiers import verify_number
 
 REQUEST = r"Let's think step by step and output the final answer within \boxed{}."
 
@@ -48,6 +48,3 @@ class Gsm8k(BoxedAnswers):
 
     def judge(self, responses: list[str], answers: list[str]) -> list[float]:
         return [verify_number(response, answer) for response, answer in zip(responses, answers)]
-
-    def readable(self, answers: list[str]) -> list[bool]:
-        return [gold_number(answer) is not None for answer in answers]

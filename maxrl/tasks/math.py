@@ -13,7 +13,7 @@ from pathlib import Path
 
 from maxrl.io.hub_files import FILES
 from maxrl.tasks.base import DATA, BoxedAnswers, Example, open_set
-from maxrl.verifiers import last_boxed, normal_form, readable_batch, verify_math_batch
+from maxrl.verifiers import last_boxed, normal_form, verify_math_batch
 
 REQUEST = r"Please reason step by step, and put your final answer within \boxed{}."
 SETS = {
@@ -67,7 +67,6 @@ class Math(BoxedAnswers):
         return Example(self.asked(row, f"\n{REQUEST}", self.system), self.demonstration(row), row)
 
     judge = staticmethod(verify_math_batch)
-    readable = staticmethod(readable_batch)
 
     def normal(self, response: str) -> str | None:
         r"""The text of the last box but for blanks, \left and \right, and the size of fractions.

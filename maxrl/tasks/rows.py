@@ -8,7 +8,7 @@ from typing import Any
 
 from maxrl.io.files import DataError, checksum
 from maxrl.io.hub_files import data_files
-from maxrl.io.tables import as_text, missing, read_table, saved_rows
+from maxrl.io.tables import as_text, read_table, saved_rows
 from maxrl.verifiers import last_boxed, last_formula
 
 # What other tasks, TRL and data sets on the hub call these columns.
@@ -75,13 +75,14 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
 
 def checked(row: dict, name: str, where: str) -> dict:
     """Return a row with its prompt in the column `name`; DataError if it has none."""
-    for other in OTHERS[name]:
-        if missing(row.get(name)) and not missing(row.get(other)):
-            row[name] = row[other]
-    value: Any = row.get(name)
-    # An array of messages, as pandas has them from parquet.
-    if hasattr(value, "tolist"):
-        value = row[name] = value.tolist()
+    for other in (name, *OTHERS[name]):
+        value: Any = row.get(other)
+        # An array of messages, as pandas has them from parquet.
+        value = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(value, str | list):
+            row[name] = value
+            break
+    value = row.get(name)
     if not isinstance(value, str | list) or not value:
         raise DataError(
             f"{where}: {name!r} must be text or a list, not {value!r:.40}; its columns are {[*row]}"

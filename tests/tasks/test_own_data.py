@@ -92,23 +92,23 @@ def test_cut_responses_in_the_evaluation(train, dice, shell):
 
 
 PAIR = ("--reward", "rewards.py:never,rewards.py:never")
-MAY_PASS_1 = """
-| True
---estimator grpo | False
---reward-weights 1,0 | False
---reward-weights .5,.5 | True
---reward-weights .5,.5 --allow-fractional true | False
---reward-weights 1,.2 --allow-fractional true | True
---estimator maxrl_rare --reward-weights 1,-1 | True
+SUMS = """
+| 2
+--estimator grpo | None
+--reward-weights 1,0 | None
+--reward-weights .5,.5 --allow-fractional true | None
+--reward-weights 1,.2 --allow-fractional true | 1.2
+--estimator maxrl_rare --reward-weights 1,2 | 3
 """
 
 
-@pytest.mark.parametrize("row", MAY_PASS_1.strip().splitlines())
+@pytest.mark.parametrize("row", SUMS.strip().splitlines())
 def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(row, train):
     """Although no response of this run satisfies any function."""
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
-    words, named = row.split("| ")
-    assert ("--reward-weights" in train(*PAIR, *words.split(), "--steps", 1)) == (named == "True")
+    words, total = row.split("| ")
+    said = train(*PAIR, *words.split(), "--steps", 1)
+    assert ("warning" in said) == (f"reward of {total} " in said) == (total != "None")
 
 
 def test_a_mended_command_is_not_blocked(own, train, shell):

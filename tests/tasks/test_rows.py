@@ -1,7 +1,7 @@
 """Data sets of one's own: four kinds of files, the hub, TRL's columns, and damage."""
 
+# ruff: noqa: F401 - the tables have expressions
 import bz2
-import copy
 import csv
 import datetime
 import gzip
@@ -91,26 +91,27 @@ def test_the_columns_of_trl(row):
 
 
 MESSAGES = [{"content": 'it\'s "4"', "role": "system"}, {"role": "user", "content": "{Hi}"}]
-AS_TEXT = [
-    json.dumps(MESSAGES),
-    json.dumps(MESSAGES, indent=2),
-    "  " + json.dumps(CHAT, separators=(",", ":")),
-    json.dumps(json.dumps(CHAT)),
-    str(MESSAGES),
-    str(np.array(MESSAGES)),
-    repr(np.array(MESSAGES)),
-    str(tuple(MESSAGES)),
-    str(CHAT[0]),
-    "[ { 'name' : 'x', 'role' : 'user', 'content': 'Hi' } ]\n",
-]
+# Expressions.
+AS_TEXT = """
+json.dumps(MESSAGES)
+json.dumps(MESSAGES, indent=2)
+"  " + json.dumps(CHAT, separators=(",", ":"))
+json.dumps(json.dumps(CHAT))
+str(MESSAGES)
+str(np.array(MESSAGES))
+repr(np.array(MESSAGES))
+str(tuple(MESSAGES))
+str(CHAT[0])
+str([{"name": "x"} | CHAT[0]]).replace("{", "{ ") + " "
+"""
 TEXTS = ["[1, 2]", str([{"name": "Ann", "role": "admin"}]), f"Is {CHAT} JSON?", "role: user", "{}"]
 
 
-@pytest.mark.parametrize("text", AS_TEXT)
+@pytest.mark.parametrize("text", AS_TEXT.strip().splitlines())
 def test_chat_messages_that_became_a_text(text):
     """In whatever way they were written, as by to_csv of pandas."""
     with pytest.raises(UsageError, match="row 0 .*'prompt' has chat messages"):
-        prompts([{"prompt": text}])
+        prompts([{"prompt": eval(text)}])
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -130,27 +131,26 @@ def test_chats_that_pandas_has_read(messages):
 
 
 # Two values that JSON has no form for.
-VALUES = [
-    (np.int64(5), np.int64(6)),
-    (np.arange(3), np.arange(4)),
-    (np.arange(2000), np.arange(2000) % 1999),
-    (np.bool_(True), np.bool_(False)),
-    (torch.tensor(0.12345678), torch.tensor(0.12345679)),
-    (Decimal("0.1"), Decimal("0.2")),
-    (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
-    (b"a", b"b"),
-    ({1, 2}, {1, 3}),
-    (np.array([{"a": 1}]), np.array([{"a": 2}])),
-]
+VALUES = """
+np.int64(5) | np.int64(6)
+np.arange(3) | np.arange(4)
+np.arange(2000) | np.arange(2000) % 1999
+np.bool_(True) | np.bool_(False)
+torch.tensor(0.12345678) | torch.tensor(0.12345679)
+Decimal("0.1") | Decimal("0.2")
+datetime.date(2020, 1, 1) | datetime.date(2020, 1, 2)
+b"a" | b"b"
+{1, 2} | {1, 3}
+np.array([{"a": 1}]) | np.array([{"a": 2}])
+[{"a": np.int64(5)}] | [{"a": np.int64(6)}]
+"""
 
 
-@pytest.mark.parametrize("one, other", VALUES)
-def test_the_digest_of_rows_in_memory(one, other):
-    """Every value counts, also within others."""
-    for wrapped in (lambda value: value, lambda value: [{"a": value}]):
-        rows = [[{"prompt": "p", "x": wrapped(value)}] for value in (one, copy.copy(one), other)]
-        first, again, changed = [prompts(row).digest for row in rows]
-        assert first == again != changed
+@pytest.mark.parametrize("line", VALUES.strip().splitlines())
+def test_the_digest_of_rows_in_memory(line):
+    one, other = line.split(" | ")
+    found = [prompts([{"prompt": "p", "x": eval(x)}]).digest for x in (one, one, other)]
+    assert found[0] == found[1] != found[2]
 
 
 def test_what_changes_from_run_to_run_is_not_in_the_digest():

@@ -111,7 +111,8 @@ def named(text: str) -> tuple[str, str]:
 def parse(kind: type, text: str) -> object:
     """Return the value that `text` has as a field of type `kind`.
 
-    kind  a type, or tuple[type, ...] for a list with commas
+    kind  a type, tuple[type, ...] for a list with commas, or object for an option whose type is not
+          known: bool, int, float or str
 
     Raises argparse.ArgumentTypeError, which argparse reports together with the option's name.
     """
@@ -127,7 +128,7 @@ def parse(kind: type, text: str) -> object:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        return kind(text)
+        return guess(text) if kind is object else kind(text)
     except (ValueError, KeyError):
         wanted = "true or false" if kind is bool else kind.__name__
         raise argparse.ArgumentTypeError(f"{text!r} cannot be read: expected {wanted}") from None

@@ -171,7 +171,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
             "and at least the largest --eval-k for a language model"
         )
     # Found out now, and not by the first response that satisfies several functions.
-    total = sum(cfg.reward_weights or [1.0] * len(cfg.reward))
+    total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
     try:
         ADVANTAGES[cfg.estimator](
             torch.full((1, max(cfg.rollouts)), total), **estimator_options(cfg)

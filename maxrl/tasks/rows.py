@@ -65,7 +65,10 @@ def written(value: object) -> str:
 def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
     """Return rows with their places, as read_table does for a file; DataError for other data."""
     try:
-        return [(dict(data[i]), f"row {i} of the {split} data") for i in range(len(data))]
+        rows = [data[i] for i in range(len(data))]
+        # A Dataset with the format of pandas has tables of one row.
+        rows = [row.to_dict("records")[0] if hasattr(row, "iterrows") else row for row in rows]
+        return [(dict(row), f"row {i} of the {split} data") for i, row in enumerate(rows)]
     except (TypeError, ValueError, LookupError):
         raise DataError(
             f"the {split} data is a {type(data).__name__}: pass a list of dicts, such as "

@@ -128,6 +128,9 @@ def test_chats_that_pandas_has_read(messages):
     assert prompts(read.to_dict("records"))[0].prompt == messages
     assert prompts([{"prompt": np.array(messages)}])[0].prompt == messages
     assert prompts([{"prompt": None, "question": np.array(messages)}])[0].prompt == messages
+    data = pytest.importorskip("datasets").Dataset.from_pandas(read)
+    for form in (None, "numpy", "torch", "pandas"):
+        assert prompts(data.with_format(form))[0].prompt == messages
 
 
 # Two values that JSON has no form for.

@@ -3,6 +3,7 @@ r"""Reward functions that --reward knows by name, some of them as TRL has them.
 python train.py prompts --reward accuracy_reward --task.train mine.jsonl --init MODEL
 """
 
+import warnings
 from collections.abc import Callable, Collection
 
 from maxrl.errors import UsageError
@@ -59,20 +60,20 @@ def gold(row: dict, where: str = "a row") -> str:
     return last_formula(reference(row, where))
 
 
-def check_references(task: Task, split: str, functions: Collection[Callable], learned: bool) -> str:
-    """Return a sentence about the references of a split that cannot be read, "" without any.
+def check_references(task: Task, split: str, functions: Collection[Callable]) -> None:
+    """Warn of the references of a split that cannot be read.
 
-    functions  those that judge, the task's own rewards() among them
-    learned    whether the references are demonstrations instead
+    functions  those that judge, maybe the task's own rewards(); none if references are learned
 
     UsageError if none can be read, or if one that is to be learned is missing.
     """
     compared = any(function in (accuracy_reward, published_reward) for function in functions)
     judge = getattr(task, "judge", None) if task.rewards in functions else None
-    if not (learned and hasattr(task, "rows") or compared or judge):
-        return ""
+    learned = not functions and hasattr(task, "rows")
+    if not (learned or compared or judge):
+        return
     # math-verify takes milliseconds: it is asked about thousands of references, evenly spaced.
-    slow = not learned and (compared or judge is verify_published_batch)
+    slow = compared or judge is verify_published_batch
     indices = range(len(task))[:: max(1, len(task) // 2000) if slow else 1]
     positions = getattr(task, "positions", range(len(task)))
     places = [f"row {positions[i]} of the {split} data" for i in indices]
@@ -86,14 +87,14 @@ def check_references(task: Task, split: str, functions: Collection[Callable], le
         golds = [gold(example.columns, place) for example, place in zip(examples, places)]
         known = readable_batch(golds)
     if all(known):
-        return ""
+        return
     first = known.index(False)
     found = reference(examples[first].columns, places[first])
     said = f"{known.count(False)} of {len(known)} references cannot be read, the first is "
     said += f"{found!r:.60} in {places[first]}"
     if learned or not any(known):
         raise UsageError(f"{said}: write the answer alone into the column 'answer'")
-    return f"warning: {said}; no response to these succeeds"
+    warnings.warn(f"{said}; no response to these succeeds", stacklevel=2)
 
 
 def format_reward(completions: Completions) -> list[float]:

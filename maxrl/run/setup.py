@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import math
 import sys
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -73,9 +74,7 @@ def choose_rewards(
             verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
         learned = cfg.supervised and split is task
         with refusing("", ValueError):
-            unread = check_references(split, label, verdicts.functions.values(), learned)
-        if unread and distributed.rank() == 0:
-            say(unread)
+            check_references(split, label, () if learned else verdicts.functions.values())
         judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
     assert judge is not None
     return judge
@@ -177,8 +176,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
             torch.full((1, max(cfg.rollouts)), total), **estimator_options(cfg)
         )
     except RewardError as error:
-        if distributed.rank() == 0:
-            say(f"warning: for a response that satisfies all reward functions, {error}")
+        warnings.warn(f"of a response that satisfies all reward functions, {error}", stacklevel=2)
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.

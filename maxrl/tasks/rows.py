@@ -11,11 +11,8 @@ from maxrl.io.hub_files import data_files
 from maxrl.io.tables import as_text, read_table, saved_rows
 from maxrl.verifiers import last_boxed, last_formula
 
-# What other tasks, TRL and data sets on the hub call these columns.
-OTHERS = {
-    "prompt": ("problem", "question"),
-    "problem": ("prompt", "question"),
-}
+# What tasks, TRL and data sets on the hub call one column.
+NAMES = ("prompt", "problem", "question")
 # The text of chat messages, as Python, JSON or numpy writes them.
 CHAT = re.compile(
     r"""[\s"]*(?:array)?[\[({].*['"]role\\?['"]\s*:\s*\\?['"](?:system|user|assistant|human)\b"""
@@ -65,7 +62,7 @@ def written(value: object) -> str:
 def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
     """Return rows with their places, as read_table does for a file; DataError for other data."""
     try:
-        rows = [data[i] for i in range(len(data))]
+        rows: list[Any] = [data[i] for i in range(len(data))]
         # A Dataset with the format of pandas has tables of one row.
         rows = [row.to_dict("records")[0] if hasattr(row, "iterrows") else row for row in rows]
         return [(dict(row), f"row {i} of the {split} data") for i, row in enumerate(rows)]
@@ -78,7 +75,7 @@ def in_memory(data: Sequence[dict], split: str) -> list[tuple[dict, str]]:
 
 def checked(row: dict, name: str, where: str) -> dict:
     """Return a row with its prompt in the column `name`; DataError if it has none."""
-    for other in (name, *OTHERS[name]):
+    for other in (name, *NAMES):
         value: Any = row.get(other)
         # An array of messages, as pandas has them from parquet.
         value = value.tolist() if hasattr(value, "tolist") else value

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from maxrl import rng
 from maxrl.config import Config
 from maxrl.errors import UsageError, blaming
+from maxrl.io import user_code
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import task_class
 from maxrl.tasks.base import Task
@@ -31,6 +32,10 @@ class Batches(Dataset):
                 return self.task.batch(*self.plan[i])
         except UsageError as error:  # a worker's exception would arrive inside a traceback
             return error
+
+    def __getstate__(self) -> dict:
+        # In this order: a worker that is no fork needs the task's class before it reads the task.
+        return {"code": user_code.files.get(task_class(self.task).__module__)} | vars(self)
 
 
 def ignore_signals(worker: int):
@@ -52,7 +57,8 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=ignore_signals,
     )
-    batches: Any = iter(loader)
+    with blaming(f"the start of --workers {workers} (--workers 0 has none)"):
+        batches: Any = iter(loader)
     try:
         for batch in batches:
             if isinstance(batch, UsageError):

@@ -3,8 +3,11 @@
 import functools
 import importlib
 import importlib.util
+import os
 import sys
+import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +17,25 @@ from maxrl.io.files import checksum
 used = False  # whether any was imported: it may have threads, open files and exit handlers
 
 
+@dataclass
+class File:
+    """A file that is run where this is unpickled, as in a loader's worker that is no fork."""
+
+    path: Path
+
+    def __reduce__(self):
+        return executed, (self.path,)
+
+
+files: dict[str, File] = {}  # of the modules that executed() has made, by their names
+
+
 @functools.cache
 def executed(file: Path) -> ModuleType:
     """Return a file as a module; it is run once, however many of its functions are named."""
-    name = f"user_{file.stem}"
+    # Another process calls it the same, and another file of this name is called otherwise.
+    name = f"user_{file.stem}_{zlib.crc32(os.fsencode(file))}"
+    files[name] = File(file)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

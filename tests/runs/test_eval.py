@@ -408,18 +408,22 @@ def test_the_table_in_words():
     assert "more than base, neither clearly more nor fewer than grpo" in said
 
 
+def opened(file, mode="w"):
+    return open(file, mode, buffering=1)
+
+
 def broken_pipe():
     reader, writer = os.pipe()
     os.close(reader)
-    return open(writer, "w", buffering=1)
+    return opened(writer)
 
 
 @pytest.mark.parametrize(
     "output, code",
     [
-        (lambda: open("/dev/full", "w", buffering=1), 2),
+        (lambda: opened("/dev/full"), 2),
         (broken_pipe, 141),
-        (lambda: open(os.devnull), 2),
+        (lambda: opened(os.devnull, "r"), 2),
         (lambda: None, 0),
         (lambda: io.TextIOWrapper(io.BytesIO(), "ascii"), 0),
     ],

@@ -8,14 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io import sandbox
 from maxrl.io.sandbox import Died, Failed, Pool, TooSlow
+from maxrl.prompt_order import Batches, prefetched
+from maxrl.run import setup
+from maxrl.tasks import load_task
 from tests import ROOT
 
 WORK = """
@@ -211,3 +215,87 @@ def test_a_process_that_dies_while_it_starts(pool):
     pool = pool(WORK.replace('"killed once"', '"ready"'))
     assert pool.ask(20.0, "first") == ["first"]
     assert pool.faults == []
+
+
+SUMS = """
+from dataclasses import dataclass
+from maxrl.tasks import Example, Task
+
+@dataclass
+class Row:
+    answer: int
+
+class Sums(Task):
+    vocabulary = ("<bos>", "<pad>", "<eos>", "SUM")
+    shift = SHIFT
+    broken = None
+    def __init__(self, split, broken=False):
+        self.rows = [Row(i + self.shift) for i in range(4)]
+        self.broken = (lambda: 0) if broken else None
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return Example("SUM", self.rows[index].answer)
+"""
+
+
+@pytest.fixture
+def kinds(tmp_path, monkeypatch, mazes):
+    """Tasks of every kind that a command may name; two of the files have one name."""
+    for folder, shift in (("a", 0), ("b", 10)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "sums.py").write_text(SUMS.replace("SHIFT", str(shift)))
+    (tmp_path / "sums_of_a_package.py").write_text(SUMS.replace("SHIFT", "20"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    first = f"{tmp_path}/a/sums.py:Sums"
+    cfg = Config(task=first, model={"hidden_size": 1}, max_prompt=8)
+    return [
+        load_task("maze", "train", size=7, directory=str(mazes)),
+        load_task("tests.helpers.tiny:Up", "train"),
+        load_task("sums_of_a_package:Sums", "train"),
+        load_task(first, "train"),
+        load_task(f"{tmp_path}/b/sums.py:Sums", "train"),
+        setup.load(cfg, "train"),  # behind a filter of long prompts
+    ]
+
+
+@pytest.fixture
+def start_method():
+    before = multiprocessing.get_start_method()
+    yield lambda name: multiprocessing.set_start_method(name, force=True)
+    multiprocessing.set_start_method(before, force=True)
+
+
+PLAN = [([1, 3], None), ([2, 0], None)]
+
+
+def texts(batches):
+    return [[(example.prompt, str(example.answer)) for example in batch] for batch in batches]
+
+
+def made(batches):
+    return texts(map(batches.__getitem__, range(len(PLAN))))
+
+
+@pytest.mark.parametrize("name", ["forkserver", "spawn"])
+def test_batches_of_a_process_that_knows_nothing(kinds, name):
+    """It makes what this process makes. Such processes are usual on Linux since Python 3.14, and on
+    macOS."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context(name)) as pool:
+        for task in kinds:
+            batches = Batches(task, PLAN)
+            assert pool.submit(made, batches).result() == made(batches)
+
+
+def test_loader_workers_that_are_no_forks(kinds, start_method):
+    start_method("spawn")
+    task = kinds[-1]
+    assert texts(prefetched(task, PLAN, workers=1)) == made(Batches(task, PLAN))
+
+
+def test_a_task_that_no_other_process_can_get(tmp_path, start_method):
+    (tmp_path / "sums.py").write_text(SUMS.replace("SHIFT", "0"))
+    task = load_task(f"{tmp_path}/sums.py:Sums", "train", broken=True)
+    start_method("spawn")
+    with pytest.raises(UsageError, match="--workers 0"):
+        list(prefetched(task, [([0], None)], workers=1))

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from maxrl import checkpoint, plots
 from maxrl.errors import UsageError
 from maxrl.evaluation import judge_samples
-from maxrl.io import files
+from maxrl.io import chat_template, files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import verifier_faults
@@ -130,6 +130,7 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "max_response": asked.cfg.max_response,
         **asked.drawn(classifier=False),
         "seed": asked.cfg.seed,
+        "date": chat_template.date,
         "left_out": getattr(task, "left_out", 0),
         "of": len(task),
         "source": task.source,

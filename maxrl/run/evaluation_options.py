@@ -67,7 +67,8 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
     file = path / "recipe.json"
     if not file.exists() and "task" not in given:
         raise UsageError(f"{path} does not say what it was trained on: name it with --task")
-    records = [str(row / "recipe.json") for row in (path, *others)]
+    rows = (path, *others)
+    records = [str(row / "recipe.json") for row in rows]
     records = [record for record in records if Path(record).exists()]
     recipes = [repeated(record) for record in records]
     recipe = recipes[0] if file.exists() else Config()
@@ -89,7 +90,7 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
             "negative, and top-p must lie in (0, 1]"
         )
     limited = bool(recipes) or "max_response" in given
-    return Asked(cfg, given.keys(), args.split, temperature, args.top_k, top_p, limited)
+    return Asked(cfg, given.keys(), args.split, temperature, args.top_k, top_p, limited, rows)
 
 
 def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:

@@ -87,14 +87,19 @@ def load_splits(cfg: Config) -> tuple[Task, Task | None]:
     return load(cfg, "train"), load(cfg, "validation") if cfg.eval_every else None
 
 
-def fix_date(out: str):
-    """Let chat templates print the date on which the run in `out` began, or else the present one.
+def fix_date(*folders: str | Path):
+    """Let chat templates print the latest date on which a run in `folders` began, or else today's.
 
-    A resumed run then has the prompts of an uninterrupted one.
+    A resumed run then has the prompts of an uninterrupted one, and so has its evaluation.
     """
-    date = datetime.now().isoformat()
-    with contextlib.suppress(OSError, ValueError):
-        date = read_json(Path(out) / "recipe.json").get("date", date)
+    dates = []
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            date = read_json(Path(folder) / "recipe.json")["date"]
+            # A damaged one raises.
+            datetime.fromisoformat(date)
+            dates.append(date)
+    date = max(dates, default=datetime.now().isoformat())
     chat_template.date = distributed.from_main(date)
 
 
@@ -311,6 +316,7 @@ class Asked:
     top_k: int
     top_p: float
     limited: bool  # whether cfg.max_response comes from a recipe or the command
+    rows: Sequence[Path]  # all checkpoints
 
     def of(self, path: Path) -> Config:
         """Return the Config of another checkpoint."""
@@ -331,6 +337,7 @@ def find_task(asked: Asked) -> tuple[Task, Judge]:
     to the task.
     """
     cfg = asked.cfg
+    fix_date(*asked.rows)
     split = asked.split or "validation"
     try:
         task = load(cfg, split)

@@ -1,6 +1,7 @@
 """eval.py and sample.py through their front doors."""
 
 import contextlib
+import datetime
 import io
 import os
 import re
@@ -17,18 +18,19 @@ from tokenizers import Regex, pre_tokenizers
 from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.evaluation import judge_samples
-from maxrl.io import files
+from maxrl.io import chat_template, files
 from maxrl.io.files import read_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
 from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
-from maxrl.run import table
+from maxrl.run import setup, table
 from maxrl.sampling.sampler import noise
 from maxrl.tasks import load_task
 from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
 from tests.helpers.runs import passed, refused
+from tests.helpers.tables import put
 
 FEW = ("--samples", 8, "--k", "1,4,8", "--prompts", 10, "--precision", "float32")
 UP = (*FEW, "--task", "tests.helpers.tiny:Up", "--max-response", 6)
@@ -261,6 +263,62 @@ def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turne
     # UP is right, and the only one that is cut.
     if "zero_reward_at_limit" in expected:
         assert any(results["checkpoints"][0]["counts"]) != results["zero_reward_at_limit"]
+
+
+OLD = "2024-07-26T01:02:03"
+LATER = "2025-01-02T00:00:00"
+
+
+@pytest.mark.parametrize("script", ["eval.py", "sample.py"])
+@pytest.mark.parametrize(
+    "dates, printed",
+    [
+        ([OLD], OLD),
+        ([OLD, LATER], LATER),
+        ([LATER, OLD], LATER),
+        ([None, OLD], OLD),
+        ([OLD, 5, "yesterday", {}], OLD),
+        ([None, None], None),
+    ],
+)
+def test_templates_print_one_date(dates, printed, script, shell, monkeypatch):
+    """That of the run, the latest of several, or else of the day on which the program began: the
+    clock goes on by a day whenever somebody looks at it."""
+    seen = []
+    encode = Tokenizer.encode
+
+    def noted(self, text):
+        seen.append(text)
+        return encode(self, text)
+
+    class Clock(datetime.datetime):
+        today = datetime.datetime(2020, 1, 1)
+
+        @classmethod
+        def now(cls):
+            cls.today += datetime.timedelta(1)
+            return cls.today
+
+    monkeypatch.setattr(Tokenizer, "encode", noted)
+    for module in (setup, chat_template):
+        monkeypatch.setattr(module, "datetime", Clock)
+    words = Tokenizer.from_vocabulary(VOCABULARY)
+    words.config["chat_template"] = "{{ strftime_now('%FT%T') }} {{ messages[0].content }}"
+    put(Path("mine.jsonl"), [{"prompt": [{"role": "user", "content": "UP"}]}] * 4)
+    Path("judges.py").write_text(JUDGES)
+    for place, date in enumerate(dates):
+        recipe = {"config": Config(task="prompts").to_dict(), "date": date}
+        known = {} if date is None else {"recipe": recipe}
+        checkpoint.save(f"row{place}", tiny.dice(UP=0.5, DONE=0.5), words, [2, 7], **known)
+    rows = [f"row{place}" for place in range(len(dates))]
+    task = "--task prompts --task.test mine.jsonl --split test --reward judges.py:up"
+    few = f"{task} --max-response 6 --samples 2 --prompts 2"
+    json = ("--json", "out.json") if script == "eval.py" else ()
+    passed(shell(script, *rows, *few.split(), *json))
+    (text,) = set(seen)
+    assert text.split()[0] == (printed or "2020-01-02T00:00:00")
+    if json:
+        assert text.startswith(read_json("out.json")["date"])
 
 
 def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):

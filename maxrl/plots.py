@@ -290,7 +290,8 @@ def read_runs(words: list[str]) -> dict[str, list]:
 
 def read_metrics(run: str) -> list[dict]:
     """The rows of a run's metrics.jsonl; UsageError if there is none."""
-    rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
+    with refusing(f"{run} is no run directory: ", OSError, ValueError):
+        rows = [row for row, _ in json_lines(Path(run) / "metrics.jsonl")]
     if not rows:
         raise UsageError(f"{run} is no run directory, or its first step is not done yet")
     for row in rows:

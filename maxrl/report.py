@@ -43,8 +43,8 @@ def read(text: str) -> Run:
     with refusing(f"{path} is no run directory: ", OSError, ValueError, LookupError, TypeError):
         recipe = files.read_json(folder / "recipe.json")
         options = recipe | recipe["config"]
+        samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
     rows = plots.read_metrics(path)
-    samples = [row for row, _ in files.json_lines(folder / "samples.jsonl")]
     options = {key: options[key] for key in options if key not in ("config", "step", "earlier")}
     return Run(name, path, options, rows, samples)
 

@@ -4,6 +4,7 @@ A file or directory is written under a temporary name, flushed to disk and renam
 or a power failure never leaves half of it under its final name.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -157,9 +158,11 @@ def json_lines(path: Path) -> list[tuple[dict, str]]:
 
     An unfinished last line is left out, and so, with a warning, are lines that a crash has damaged.
     """
-    lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+    text = ""
+    with contextlib.suppress(FileNotFoundError):
+        text = regular(path).read_text(errors="replace")
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
         try:
             if line.endswith("\n"):
                 row = json.loads(line)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -103,6 +104,42 @@ def test_metrics_come_back_from_the_checkpoint(made, shell, left):
         file.write_bytes(spoilt[left])
     passed(shell(*made))
     assert file.read_bytes() == whole
+
+
+ODD = {
+    "a pipe": os.mkfifo,
+    "a directory": os.mkdir,
+    "a link to itself": lambda path: os.symlink(os.path.basename(path), path),
+    "a link to nothing": lambda path: os.symlink("no/where", path),
+    "an endless device": lambda path: os.symlink("/dev/zero", path),
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(path),
+}
+
+
+@pytest.mark.parametrize("resume", ["auto", "no"])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["samples.jsonl", "metrics.jsonl", "recipe.json"])
+def test_what_a_run_writes_to_is_a_file(made, shell, monkeypatch, name, odd, resume):
+    """Whatever else has its name is refused before any work, in a new run too."""
+    monkeypatch.setattr(SequencePolicy, "rollout", None)
+    if resume == "no":
+        shutil.rmtree("run")
+        os.mkdir("run")
+    file = Path("run", name)
+    file.unlink(missing_ok=True)
+    ODD[odd](str(file))
+    refused(shell(*made, "--steps", 6, "--resume", resume), name)
+
+
+@pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "a link to nothing"])
+@pytest.mark.parametrize("name", ["samples.jsonl", "metrics.jsonl", "recipe.json"])
+def test_what_a_report_reads_is_a_file(made, shell, name, odd):
+    file = Path("run", name)
+    file.unlink()
+    ODD[odd](str(file))
+    refused(shell("maxrl/report.py", "run"), name)
+    if name == "metrics.jsonl":
+        refused(shell("maxrl/plots.py", "run", "--out", "curves.png"), name)
 
 
 def test_what_gets_its_name_is_on_the_disk(tmp_path, monkeypatch):

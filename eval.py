@@ -148,7 +148,7 @@ def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> 
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}
     policy.watch = partial(show_tokens, bar)
-    counts, majority, _ = judge_samples(
+    counts, majority, reward = judge_samples(
         policy,
         task,
         range(args.prompts),
@@ -160,7 +160,7 @@ def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> 
     )
     votes = {} if majority is None else {"majority": digits(majority)}
     assert judge.verdicts is not None, "responses are judged"
-    return {"counts": counts.tolist()} | votes | judge.verdicts.means()
+    return {"counts": counts.tolist(), "reward": reward} | votes | judge.verdicts.means()
 
 
 def show_tokens(bar: tqdm, where: str):

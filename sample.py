@@ -44,17 +44,28 @@ def side_by_side(texts: list[str]) -> str:
 def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[str]:
     """Return a right and a wrong rollout of one model, or the first rollout of each of several.
 
-    groups  of each model: the rollouts of one prompt and which are right, (N,)
+    groups  of each model: the rollouts of one prompt and their rewards, (N,)
     """
     if len(groups) > 1:
         texts = []
-        for name, (rollouts, right) in zip(names, groups):
+        for name, (rollouts, rewards) in zip(names, groups):
+            right = rewards == 1
             count = f"{name}: {int(right.sum())} of {len(right)} are right"
-            texts.append(f"{count}\n{show(rollouts.text(0, 0))}")
+            texts.append(f"{count}\n{response(rollouts, rewards, 0, show)}")
         return texts
-    rollouts, right = groups[0]
-    chosen = [mask.long().argmax() if mask.any() else None for mask in (right, ~right)]
-    return ["" if i is None else show(rollouts.text(0, int(i))) for i in chosen]
+    rollouts, rewards = groups[0]
+    right = rewards == 1
+    chosen = [int(mask.long().argmax()) for mask in (right, ~right) if mask.any()]
+    return [response(rollouts, rewards, i, show) for i in chosen]
+
+
+def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]) -> str:
+    """Return rollout i of a prompt, below its reward unless all are 0 or 1."""
+    text = show(rollouts.text(0, i))
+    if ((rewards == 0) | (rewards == 1)).all():
+        return text
+    reward = "no verdict" if rewards[i].isnan() else f"reward {rewards[i]:g}"
+    return f"{reward}\n{text}"
 
 
 def main(arguments: list[str]):
@@ -76,13 +87,13 @@ def main(arguments: list[str]):
         for policy in policies:
             with torch.no_grad():
                 rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
-            groups.append((rollouts, judge(examples, rollouts).cpu()[0] == 1))
-        if args.both and all(right.all() or not right.any() for _, right in groups):
+            groups.append((rollouts, judge(examples, rollouts).cpu()[0]))
+        counts = [int((rewards == 1).sum()) for _, rewards in groups]
+        if args.both and not any(0 < count < args.samples for count in counts):
             continue
         heading = f"prompt {index}"
         if len(groups) == 1:
-            right = groups[0][1]
-            heading += f": {int(right.sum())} of {args.samples} rollouts are right"
+            heading += f": {counts[0]} of {args.samples} rollouts are right"
         print(heading)
         texts = columns(args.checkpoints, groups, lambda text: task.show(text, task[index]))
         print(side_by_side(texts), end="\n\n")

@@ -36,10 +36,7 @@ def closing(run) -> list[str]:
         return ["there was no step to do"]
     newest = Path(cfg.out) / latest.read_text().strip()
     if run.stopped:
-        return [
-            f"saved {newest}; the same command with --resume auto continues, a script with "
-            "train(resume_from_checkpoint=True)"
-        ]
+        return [f"saved {newest}; {run.resume} continues"]
     lines = []
     if cfg.stop_at_pass:
         reached = "reached" if run.reached else "did not reach"
@@ -54,6 +51,9 @@ def closing(run) -> list[str]:
         rows += [cfg.init, "--against", Path(cfg.out).name]
         # The warm-up may not say so.
         rows += ["--zero-reward-at-limit", "true"] * cfg.zero_reward_at_limit
+    if cfg.eval_every and cfg.eval_samples:
+        # More samples may take longer than the run.
+        rows += ["--samples", str(cfg.eval_samples)]
     if cfg.task == "prompts" and not cfg.task_options.get("test"):
         rows += ["--split", "validation" if cfg.task_options.get("validation") else "train"]
     commands = {

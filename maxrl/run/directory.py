@@ -63,6 +63,13 @@ class Run:
         self.cfg = cfg
         self.recipe = recipe
         self.path = Path(cfg.out)
+        # What the user can do, on the command line or in a script.
+        self.scripted = recipe == "MaxRLTrainer"
+        self.resume = "the same command with --resume auto"
+        self.another = "--out DIR"
+        if self.scripted:
+            self.resume = "train(resume_from_checkpoint=True)"
+            self.another = "a new trainer with another output_dir"
         self.task = task
         self.examples = len(task)
         # A digest is "" if it is not known.
@@ -104,14 +111,11 @@ class Run:
         begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size
         if self.cfg.resume == "no" and begun:
             raise UsageError(
-                f"{run} already holds a run: --resume auto resumes it (in a script "
-                "train(resume_from_checkpoint=True)), --out DIR (a new trainer with another "
-                "output_dir) starts another"
+                f"{run} already holds a run: {self.resume} resumes it, {self.another} starts another"
             )
         if self.cfg.resume == "yes" and not begun:
-            raise UsageError(
-                f"{run} holds no checkpoint to resume from: use --resume auto (in a script train())"
-            )
+            begins = "train()" if self.scripted else "--resume auto"
+            raise UsageError(f"{run} holds no checkpoint to resume from: use {begins}")
         found = newest_intact(run)
         if begun:
             self.check_same(found or run)
@@ -131,11 +135,13 @@ class Run:
         # The shape of a decrease depends on its length.
         free = FREE_ON_RESUME - (set() if self.cfg.schedule == "constant" else {"steps"})
         new = self.cfg.to_dict()
+        another = f"start another run with {self.another}"
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
+                again = "" if self.scripted else f"repeat {old['command']} with --resume auto, or "
                 raise UsageError(
                     f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
-                    "start another run with --out DIR"
+                    f"{again}{another}"
                 )
         for file, found in self.code.items():
             began = old.get("code", {}).get(file, found)
@@ -147,7 +153,7 @@ class Run:
         ):
             raise UsageError(
                 f"{self.path} was started with other data of the same name: put them back, or "
-                "start another run with --out DIR"
+                f"{another}"
             )
 
     @checkpoint.one_sentence()

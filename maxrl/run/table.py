@@ -11,6 +11,7 @@ from maxrl.metrics import exact_pass_at_k, mean_and_se, pass_at_k, samples_to_ma
 # Paired differences beyond this many standard errors are called more or fewer.
 CLEAR = 2
 GUESS = "guess"  # the row of guesses that are blind to the prompt
+ENOUGH = 10  # prompts, of which fewer have no error that could be trusted
 
 
 def over_seeds(results: dict, value: Callable[[dict], object]) -> dict[str, np.ndarray]:
@@ -78,8 +79,8 @@ def print_row(name: str, width: int, columns: Iterable[np.ndarray], form: str):
 def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
     """Return a sentence about pass@k, which `values` has for every prompt of each row.
 
-    One row solves more or fewer than another if their difference, paired over prompts, is larger
-    than CLEAR standard errors.
+    One row solves more or fewer than another if their difference, paired over ENOUGH prompts, is
+    larger than CLEAR standard errors.
     """
     level = "neither clearly more nor fewer than"
     verdicts: dict[str, list[str]] = {"more than": [], level: [], "fewer than": []}
@@ -87,14 +88,15 @@ def in_words(k: int, values: dict[str, np.ndarray], against: str) -> str:
         if name != against:
             mean, se = mean_and_se(values[against] - rates)
             clear = "more than" if mean > 0 else "fewer than"
-            verdicts[clear if abs(mean) > CLEAR * se else level].append(name)
+            known = len(rates) >= ENOUGH and abs(mean) > CLEAR * se
+            verdicts[clear if known else level].append(name)
     said = [f"{verdict} {listed(others)}" for verdict, others in verdicts.items() if others]
     tries = "At the first try" if k == 1 else f"Within {k} tries"
     return f"{tries} {against} solves {', '.join(said)}."
 
 
 def in_samples(results: dict, k: int, against: str) -> str:
-    """Return how many samples one row needs for the others' pass@k (the paper's Figure 5)."""
+    """Return in how many samples one row reaches the others' pass@k (the paper's Figure 5)."""
     ks = sorted({*powers(results), k})
     curves = {name: values.mean((0, 1)) for name, values in coverage(results, ks).items()}
     own = curves.pop(against)
@@ -103,9 +105,10 @@ def in_samples(results: dict, k: int, against: str) -> str:
         # Linear between powers of 2. The other row may have its pass@k with fewer samples than k.
         its = samples_to_match(ks, curve, curve)[ks.index(k)]
         need = samples_to_match(ks, curve, own)[ks.index(k)]
-        few = "at most 1" if need == ks[0] else f"about {need:.3g}"
-        said.append(f"of {name}, which needs {its:.3g}, {few if need <= k else f'more than {k}'}")
-    return f"Samples that {against} needs for the pass@{k} {'; '.join(said)}."
+        few = "1 sample" if need == ks[0] else f"about {need:.3g} samples"
+        few = few if need <= k else f"more than {k} samples"
+        said.append(f"of {name} in {few} ({name} itself in {its:.3g})")
+    return f"{against} reaches the pass@{k} {', '.join(said)}."
 
 
 def listed(names: list[str]) -> str:
@@ -139,11 +142,15 @@ def drawn(results: dict) -> str:
 
 
 def print_rewards(results: dict):
-    """Print the mean of each reward function, if there are several; of one it is pass@1."""
+    """Print the mean of each reward function if there are several, or of one that is not pass@1."""
+    if results["classes"]:
+        return
     for row in results["checkpoints"]:
         said = [f"{key[8:-5]} {row[key]:.3f}" for key in row if key.endswith("/mean")]
         if len(said) > 1:
             print(f"{row['name']}: mean rewards {', '.join(said)}")
+        elif not math.isclose(row["reward"], np.mean(row["counts"]) / results["samples"]):
+            print(f"{row['name']}: mean reward {row['reward']:.3f}")
 
 
 def print_faults(results: dict):

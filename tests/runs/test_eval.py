@@ -163,6 +163,41 @@ def test_the_mean_of_every_reward_function(judges, dice, evaluate):
     assert f"up {sum(row['counts']) / 80:.3f}, half" in said
 
 
+PARTIAL = """
+def up(completions):
+    return [REWARD if text[:2] == 'UP' else 0.0 for text in completions]
+"""
+
+
+@pytest.mark.parametrize(
+    "reward, weights, shown",
+    [
+        ("0.5", "", True),
+        ("0.25", "", True),
+        ("-1.0", "", True),
+        ("3.0", "", True),
+        ("1.0", "--reward-weights 0.5", True),
+        ("0.5", "--reward-weights 2", False),
+        ("1.0", "", False),
+    ],
+)
+def test_rewards_that_are_not_0_or_1(dice, evaluate, shell, reward, weights, shown):
+    """Their mean is shown, since pass@1 counts a reward of 1 alone, and sample.py shows each."""
+    Path("rewards.py").write_text(PARTIAL.replace("REWARD", reward))
+    ask = (*UP, "--reward", "rewards.py:up", *weights.split())
+    said, results = evaluate(dice, *ask)
+    each = float(reward) * float(weights.split()[-1] if weights else 1)
+    mean = each * sum(throws(range(10), 8, 0.5)) / 80
+    (row,) = results["checkpoints"]
+    assert row["reward"] == pytest.approx(mean)
+    assert (f"reward {mean:.3f}" in said) == shown
+    look = ("--samples", 8, "--prompts", 3, "--max-response", 6, "--task", "tests.helpers.tiny:Up")
+    said = passed(shell("sample.py", dice, *look, *ask[len(UP) :]))
+    assert (f"reward {each:g}\n" in said) == shown
+    both = passed(shell("sample.py", dice, dice, *look, *ask[len(UP) :]))
+    assert ("reward" in both) == shown
+
+
 @pytest.mark.parametrize("option", ["--json", "--plot"])
 def test_what_is_there_is_not_replaced(option, dice, shell):
     Path("out.png").write_text("mine")
@@ -448,22 +483,43 @@ def in_samples(k, against, **counts):
 
 
 def test_how_many_samples_match():
-    # pass@4 of base is 1/2, as pass@1 of mine.
+    # pass@4 of base is 1/2, as pass@1 of mine, whose pass@4 best has at once.
     said = in_samples(4, "mine", base=1, mine=4, best=8)
-    assert "of base, which needs 4, at most 1" in said
-    assert "of best, which needs 1, more" in said
+    assert re.search(r"pass@4 of base in 1 .*4\).* of best in more than 4 .*1\)", said)
     # Three of 8 are right, so that 6 samples always have one. Both rows need as many.
-    assert "of one, which needs 6, about 6" in in_samples(6, "other", one=3, other=3)
+    assert re.findall(r"\d+", in_samples(6, "other", one=3, other=3)) == ["6"] * 3
 
 
 def test_the_table_in_words():
-    """More and fewer are differences of two paired standard errors; eight prompts, +-.01."""
-    noise = np.array([0.01, -0.01] * 4)
+    """More and fewer are differences of two paired standard errors; ten prompts, +-.01."""
+    noise = np.array([0.01, -0.01] * 5)
     values = {"base": 0.1 + noise, "grpo": 0.3 + noise[::-1], "maxrl": 0.2 + noise}
     assert "more than base, fewer than grpo" in table.in_words(64, values, "maxrl")
     values = {"base": 0.4 + noise, "grpo": 0.8 + noise, "maxrl": 0.8 + noise[::-1]}
     said = table.in_words(64, values, "maxrl")
     assert "more than base, neither clearly more nor fewer than grpo" in said
+
+
+@pytest.mark.parametrize(
+    "base, mine, verdict",
+    [
+        # Equal differences, whose error is 0, of three and of nine prompts say nothing.
+        ([0.25] * 3, [0.1] * 3, "neither"),
+        ([0.0] * 9, [1.0] * 9, "neither"),
+        ([0.5], [0.9], "neither"),
+        ([0.5] * 200, [0.5] * 200, "neither"),
+        ([0.0] * 10, [1.0] * 10, "solves more"),
+        ([0.75] * 10, [0.5] * 9 + [0.7], "solves fewer"),
+        ([0.5] * 10, [0.5] * 9 + [0.7], "neither"),
+    ],
+)
+@pytest.mark.parametrize("k", [1, 2, 64])
+def test_a_verdict_needs_prompts(base, mine, verdict, k):
+    values = {"base": np.array(base), "mine": np.array(mine)}
+    said = table.in_words(k, values, "mine")
+    assert f"mine {verdict}" in said.replace("solves neither", "neither")
+    # One try has no number, and k tries have theirs.
+    assert re.findall(r"\d+", said) == ([] if k == 1 else [str(k)])
 
 
 def opened(file, mode="w"):

@@ -97,13 +97,14 @@ def test_an_existing_run_is_never_overwritten(recorded, shell):
     shutil.copytree(recorded.path, "run")
     again = shell(*recorded.command, "--resume", "no")
     refused(again, "run already holds a run", "--resume auto", "--out DIR")
+    began = read_json("run/recipe.json")["command"]
     for change, words in (
         (("--lr", 0.5), "lr = 0.0007, not 0.5"),
         (("--seed", 1), "seed = 0, not 1"),
         # Five steps of a cosine resumed to ten would not be the run of ten steps at once.
         (("--steps", 10), "steps = 5, not 10"),
     ):
-        refused(shell(*recorded.command, *change), "was started with " + words)
+        refused(shell(*recorded.command, *change), "was started with " + words, began)
     assert differences(recorded.path, Path("run")) == []
     for folder in Path("run").glob("step-*"):
         shutil.rmtree(folder)

@@ -4,10 +4,12 @@ import atexit
 import contextlib
 import os
 import resource
+import socket
 import sys
 import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -15,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from maxrl.errors import UsageError
+from maxrl.errors import RunError, UsageError
 
 T = TypeVar("T")
 
@@ -41,12 +43,42 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for cuBLAS
         torch.use_deterministic_algorithms(True)
     if "WORLD_SIZE" in os.environ and not dist.is_initialized():
-        # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
-        # dead rank at once; the time-out is for one that hangs.
-        backend = "nccl" if gpu else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(hours=1), device_id=gpu)
+        try:
+            join(gpu)
+        except (ValueError, OSError, dist.DistError) as error:
+            said = str(error).partition("\n")[0]
+            raise RunError(f"the ranks do not meet, has their launcher ended? {said}") from None
         atexit.register(leave)
     return rank(), world_size(), gpu or torch.device("cpu")
+
+
+def join(gpu: torch.device | None) -> None:
+    """Join the process group; RunError beside ranks of an earlier launch on the same port.
+
+    They outlive a launcher that is killed, and may meet the store of the next one.
+    """
+    env = os.environ.get
+    # torchrun has opened its store before it starts a rank.
+    if env("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        socket.create_connection((env("MASTER_ADDR"), int(env("MASTER_PORT", 0))), 60).close()
+    # A rank may wait this long for another one's rollouts or evaluation. torchrun notices a
+    # dead rank at once; the time-out is for one that hangs.
+    hour = timedelta(hours=1)
+    store, number, size = next(dist.rendezvous("env://", timeout=hour))
+    # Ranks of a launch have a folder of logs in common, on each node another one.
+    launch = Path(env("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent
+    node = env("GROUP_RANK", "")
+    store.append(f"{node}{launch}", f" {os.getpid()}")
+    found = store.compare_set(node, "", str(launch)).decode()
+    if found != str(launch):
+        raise RunError(
+            f"ranks of another launch use port {env('MASTER_PORT')}: end the processes"
+            f"{store.get(node + found).decode()}, then start again"
+        )
+    backend = "nccl" if gpu else "gloo"
+    dist.init_process_group(
+        backend, store=store, rank=number, world_size=size, timeout=hour, device_id=gpu
+    )
 
 
 def leave() -> None:

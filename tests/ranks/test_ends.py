@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from tests import ROOT
-from tests.helpers.started import ended, torchrun
+from tests.helpers.started import ended, free_port, start, torchrun
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -136,3 +137,49 @@ def test_gloo_is_done_before_the_interpreter_ends(in_a_directory_of_its_own):
     Path("script.py").write_text(SCRIPT)
     code, said = ended(torchrun("script.py"), 60)
     assert code == 0, said
+
+
+RANK = """
+from maxrl.parallel import distributed
+from maxrl.run import cli
+with cli.script("x.py"):
+    distributed.setup("cpu")
+    print("met", distributed.all_reduce({"ranks": 1.0}))
+"""
+
+
+def one_rank(number: int, launch: str, port: int, **more):
+    """Start a rank as torchrun does, of a launch with this folder."""
+    env = {"RANK": f"{number}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "GROUP_RANK": "0"}
+    env |= {"MASTER_PORT": f"{port}", "LOCAL_RANK": f"{number}"}
+    env |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    env |= {"TORCHELASTIC_ERROR_FILE": f"/tmp/{launch}/attempt_0/{number}/error.json"}
+    return start("-c", RANK, env=env | more)
+
+
+@pytest.fixture
+def store():
+    """As torchrun has one for its ranks."""
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_ranks_of_two_launches_on_one_port(store):
+    """The later one's are told which process to end; those of the first meet as if nothing were."""
+    first = one_rank(0, "new", store.port)
+    store.wait(["0"])
+    code, said = ended(one_rank(1, "old", store.port), 60)
+    assert code == 2
+    assert "Traceback" not in said
+    assert f"{store.port}" in said
+    assert f" {first.pid}," in said
+    for rank in (one_rank(1, "new", store.port), first):
+        code, said = ended(rank, 60)
+        assert (code, said) == (0, "met {'ranks': 2.0}\n")
+
+
+@pytest.mark.parametrize("missing", [{}, {"RANK": ""}])
+def test_a_rank_without_a_launcher(missing):
+    """It does not wait for the next one."""
+    code, said = ended(one_rank(0, "old", free_port(), **missing), 60)
+    assert code == 2
+    assert "Traceback" not in said

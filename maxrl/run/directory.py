@@ -25,6 +25,7 @@ from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
 from maxrl.io import chat_template, files, user_code
 from maxrl.parallel import distributed
+from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
 
 # The exit code of a run that a signal stopped and that was saved (EX_TEMPFAIL of sysexits.h).
@@ -182,6 +183,8 @@ class Run:
             "step": step,
             "command": f"{launcher} {shlex.join(sys.argv)}",
             "ranks": world,
+            "commit": origin.commit() if self.main else "",
+            "machine": origin.processor(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "config": self.cfg.to_dict(),
@@ -190,7 +193,8 @@ class Run:
             "date": chat_template.date,
             "code": self.code,
         }
-        if self.main:
+        # The last start that trained has made what is here.
+        if self.main and step < self.cfg.steps:
             files.write_json(self.path / "recipe.json", self.record)
         # A reward function may change the directory.
         self.path = self.path.absolute()

@@ -6,10 +6,7 @@ the machine slept says nothing of the method.
 """
 
 import json
-import platform
-import re
 import statistics
-import subprocess
 from pathlib import Path
 
 from maxrl.io.files import json_lines
@@ -30,6 +27,8 @@ KEPT = (
     "seconds",
     "rollouts",
 )
+# What a run has recorded of itself; earlier versions have written neither commit nor machine.
+ABOUT = ("command", "torch", "python", "commit", "machine")
 # What is known of a test of classifiers.
 ASKED = ("command", "torch", "precision", "task_options", "split", "prompts", "rollouts", "classes")
 
@@ -74,24 +73,11 @@ def columns(rows: list[dict]) -> dict[str, list]:
     return {key: [row.get(key) for row in rows] for key in keys}
 
 
-def machine() -> str:
-    about = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*: (.*)", about.read_text()) if about.exists() else None
-    return found[1] if found else platform.processor()
-
-
-def commit() -> str:
-    """The commit of the working tree, with a + if files differ from it."""
-    describe = ["git", "describe", "--always", "--dirty=+"]
-    return subprocess.run(describe, capture_output=True, text=True).stdout.strip()
-
-
 def kept_run(folder: Path, size: int = STEPS) -> dict:
     """What stays of a run."""
     recipe = json.loads((folder / "recipe.json").read_text())
     rows = [row for row, _ in json_lines(folder / "metrics.jsonl")]
-    known = {key: recipe[key] for key in ("command", "torch", "python")}
-    known |= {"commit": commit(), "machine": machine()}
+    known = {key: recipe[key] for key in ABOUT if key in recipe}
     if "pass_rate" in rows[-1]:
         return known | between(rows)
     return known | {"metrics": columns(thinned(rows, size))}
@@ -136,7 +122,10 @@ def keep(study: str, module):
     for stage in getattr(module, "RUNS", {}).values():
         for name in stage:
             if (folder / name / "metrics.jsonl").exists() and ended(folder / name):
-                runs[name] = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
+                run = kept_run(folder / name, getattr(module, "KEPT_STEPS", STEPS))
+                # An entry of the same run may know more of it.
+                if not run.items() <= runs.get(name, {}).items():
+                    runs[name] = run
     # A line a run, so that those kept before stay as they are.
     lines = [f'"{name}": {json.dumps(runs[name], separators=(",", ":"))}' for name in sorted(runs)]
     command = f'"command": "python -m results.lab {study} keep"'

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from results.lab.keep import commit
+from maxrl.run.origin import commit
 
 BASE = ["maze9_laptop_sft", "--stop-at-pass", ".08"]
 # On seed 100, validation: README.md.

@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import platform
-import re
 import statistics
 import subprocess
 import sys
@@ -69,32 +68,18 @@ ALLOCATORS = ("MALLOC_", "PYTORCH_", "LD_PRELOAD")
 HEAD = "ratio | row | maxrl | work | of the matrix rate | the others, maxrl's speed over theirs"
 
 
-def cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    found = info.exists() and re.search(r"(?m)^model name\s*: (.*)", info.read_text())
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    """Of the repository, with a + where files differ from it; "" where there is no git."""
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        return ""
-
-
 def machine(device: str, threads: int) -> dict:
     """What a number means nothing without."""
     import torch
 
     from maxrl.parallel.distributed import use_bfloat16
+    from maxrl.run import origin
 
     found = {each.name.lower(): each.version for each in metadata.distributions()}
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "cpu": cpu_model(),
+        "commit": origin.commit(),
+        "cpu": origin.processor(),
         "cores": os.cpu_count(),
         "bfloat16": use_bfloat16("auto", torch.device("cpu")),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else "",

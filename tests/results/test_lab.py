@@ -20,6 +20,7 @@ from results.lab import __main__ as lab
 from results.lab import data, guessing, intervals, keep
 from results.lab.runs import evaluation, from_bases, in_order, product, seed_models, with_bases
 from results.texts.tasks import SubsetSum
+from tests import ROOT
 from tests.helpers.runs import at_call
 
 
@@ -119,7 +120,33 @@ def test_what_is_kept_of_a_run(warm):
     assert kept["metrics"]["step"] == [*range(4, len(rows), 5)]
     first = np.mean([row["loss"] for row in rows[:5]])
     assert kept["metrics"]["loss"][0] == pytest.approx(first, rel=1e-5)
-    assert kept["command"] and kept["machine"]
+    recipe = json.loads((warm / "recipe.json").read_text())
+    about = ("command", "commit", "machine", "torch", "python")
+    assert all(kept[name] == recipe[name] for name in about)
+    assert recipe["machine"] and bool(recipe["commit"]) == (ROOT / ".git").exists()
+
+
+@pytest.mark.parametrize(
+    "recorded, changed, expected",
+    [
+        ({}, False, "first"),  # of an earlier version, which recorded nothing
+        ({}, True, None),  # another run in its place
+        ({"commit": "own"}, False, "own"),
+        ({"commit": "own"}, True, "own"),
+        ({"commit": "first"}, False, "first"),
+    ],
+)
+def test_a_later_keep_does_not_relabel_a_run(recorded, changed, expected, warm, toy):
+    run = Path("runs/toy/seed0/base")
+    shutil.copytree(warm, run)
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe = {key: recipe[key] for key in recipe if key not in ("commit", "machine")}
+    (run / "recipe.json").write_text(json.dumps(recipe | recorded))
+    entry = keep.kept_run(run) | {"commit": "first"}
+    entry["metrics"]["loss"][0] += changed
+    Path("results/toy/runs.json").write_text(json.dumps({"runs": {"seed0/base": entry}}))
+    toy("keep")
+    assert data.read_json("toy/runs.json")["runs"]["seed0/base"].get("commit") == expected
 
 
 @pytest.mark.parametrize("lost", [0, 1, 10**6])
@@ -129,11 +156,11 @@ def test_only_what_has_ended_is_kept(warm, lost, toy):
     shutil.copytree(warm, run)
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[: max(len(lines) - lost, 0)]))
-    before = {"command": "x", "runs": {"seed0/base": "before"}}
+    before = {"command": "x", "runs": {"seed0/base": {"command": "before"}}}
     Path("results/toy/runs.json").write_text(json.dumps(before))
     toy("keep")
     after = data.read_json("toy/runs.json")["runs"]["seed0/base"]
-    assert (after == "before") == (lost > 0)
+    assert (after["command"] == "before") == (lost > 0)
 
 
 def test_the_interval():

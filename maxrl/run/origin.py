@@ -1,0 +1,27 @@
+"""Where a run comes from: the commit of the code, and the processor."""
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def commit() -> str:
+    """The commit of this checkout, with a + if files differ from it; "" if it is none."""
+    describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty=+", "--exclude=*"]
+    # An installed package may lie within a checkout of something else.
+    if not (ROOT / ".git").exists():
+        return ""
+    try:
+        return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
+def processor() -> str:
+    """The name of the CPU."""
+    about = Path("/proc/cpuinfo")
+    found = about.exists() and re.search(r"model name\s*: (.*)", about.read_text())
+    return found[1] if found else platform.processor() or platform.machine()

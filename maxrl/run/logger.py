@@ -34,7 +34,7 @@ WARNINGS = {
     "sampling/logprob_abs_diff/mean": (
         0.02,
         "sampler and training forward differ by more than 0.02 in log-probability: the rollouts "
-        "are not quite the policy's own",
+        "are not quite the policy's own, which --precision float32 cures (bf16=False in a script)",
     ),
     "completions/clipped_ratio": (
         0.5,

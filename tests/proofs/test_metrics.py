@@ -118,7 +118,7 @@ def test_samples_to_match(ks, a, b, expected):
 
 
 def test_curves_that_do_not_match():
-    for ks, a in (([1, 2], [0.1]), ([2, 1], [0.1, 0.2])):
+    for ks, a in (([1, 2], [0.1]), ([2, 1], [0.1, 0.2]), ([1, 1], [0.1, 0.2])):
         with pytest.raises(ValueError, match="samples_to_match"):
             samples_to_match(ks, a, a)
 

@@ -15,6 +15,7 @@ def test_a_run_in_rounds(dice, shell):
     """
     said = passed(shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl"))
     assert "6 steps of 4 prompts x 1 + 1 + 2 rollouts" in said
+    assert "warning" not in said
     for row in metrics("rl"):
         assert row["rollouts"] == 4 * row["rollouts/per_prompt"]
         assert row["rollouts"] in range(4, 17)

@@ -169,3 +169,8 @@ def test_a_slow_reward_is_named_once(tmp_path, capsys, reward, total, said):
     for step in range(3):
         log.log(step, {"seconds": total, "seconds/reward": reward})
     assert capsys.readouterr().err.count("ThreadPoolExecutor") == said
+
+
+def test_a_sampler_that_is_off_is_named_with_its_remedy(tmp_path, capsys):
+    Logger(started(tmp_path), 0).log(0, {"sampling/logprob_abs_diff/mean": 0.03})
+    assert "--precision float32" in capsys.readouterr().err

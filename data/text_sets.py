@@ -72,8 +72,8 @@ def read_source(source: Source, file: str | Path | None, folder: Path) -> list[d
                 f"{where} needs {source.problem!r} and {source.answer!r}; it has {[*row]}"
             )
         new = {
-            "problem": as_text(row[source.problem], f"{where}: {source.problem!r}").strip(),
-            "answer": as_text(row[source.answer], f"{where}: {source.answer!r}").strip(),
+            "problem": as_text(row, source.problem, where).strip(),
+            "answer": as_text(row, source.answer, where).strip(),
             "source": source.name,
         }
         if not new["problem"] or not new["answer"]:

@@ -216,7 +216,8 @@ def verify_number(response: str, answer: str | float) -> float:
     Otherwise 0.0. Numbers outside the box do not count, and nothing matches an answer that is no
     number. Of GSM8K's worked answers the number behind #### counts.
     """
-    gold = read_number(as_text(answer, "the answer").rpartition("####")[2])
+    text = as_text({"answer": answer}, "answer", "verify_number")
+    gold = read_number(text.rpartition("####")[2])
     return float(gold is not None and final_number(response) == gold)
 
 

@@ -15,11 +15,12 @@ from maxrl.errors import UsageError
 from maxrl.io.files import DataError, parse
 
 
-def as_text(value: object, where: str) -> str:
-    """Return a text as it is, a number as people write it, and "" for a missing value.
+def as_text(row: dict, name: str, where: str) -> str:
+    """Return a row's text as it is, a number as people write it, and "" for a missing value.
 
-    DataError, which names `where`, for a value of any other type, such as a list.
+    DataError, which names `where` and the column, for any other type, such as a list.
     """
+    value = row.get(name)
     # A scalar of numpy or torch. Its digits are those of its own precision.
     if getattr(value, "shape", None) == ():
         value = np.asarray(value)[()]
@@ -31,7 +32,7 @@ def as_text(value: object, where: str) -> str:
         return f"{Decimal(str(value)):f}".removesuffix(".0")
     if isinstance(value, str | numbers.Rational | np.bool_):
         return str(value)
-    raise DataError(f"{where} must be a text or a number, not {value!r:.40}")
+    raise DataError(f"{where}: {name!r} must be a text or a number, not {value!r:.40}")
 
 
 def read_table(file: Path) -> Iterator[tuple[dict, str]]:

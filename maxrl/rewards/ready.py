@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection
 
 from maxrl.errors import UsageError
+from maxrl.parallel import distributed
 from maxrl.tasks.base import Task
 from maxrl.tasks.rows import reference
 from maxrl.verifiers import (
@@ -94,7 +95,8 @@ def check_references(task: Task, split: str, functions: Collection[Callable]) ->
     said += f"{found!r:.60} in {places[first]}"
     if learned or not any(known):
         raise UsageError(f"{said}: write the answer alone into the column 'answer'")
-    warnings.warn(f"{said}; no response to these succeeds", stacklevel=2)
+    if distributed.rank() == 0:
+        warnings.warn(f"{said}; no response to these succeeds", stacklevel=2)
 
 
 def format_reward(completions: Completions) -> list[float]:

@@ -95,9 +95,9 @@ def overridden(config: Config, given: Mapping) -> Config:
             inner[name][option] = value if text else guess(value)
         else:
             changes[name] = value
-    samples = changes.get("eval_samples")
-    if samples and "eval_k" not in changes:
-        changes["eval_k"] = tuple(k for k in config.eval_k if k <= samples) or config.eval_k
+    samples = changes.get("eval_samples") or float("inf")
+    fitting = tuple(k for k in config.eval_k if k <= samples)
+    changes.setdefault("eval_k", fitting or config.eval_k)
     # A number of steps takes the place of the recipe's epochs.
     if "steps" in changes and changes.setdefault("epochs", 0.0):
         raise UsageError("--steps and --epochs say the same thing twice: leave one out")

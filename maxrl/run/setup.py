@@ -176,12 +176,13 @@ def check(cfg: Config, task: Task, world: int) -> Config:
         )
     # Found out now, and not by the first response that satisfies several functions.
     total = float(sum(cfg.reward_weights or [1] * len(cfg.reward)))
+    rewards = torch.full((1, max(cfg.rollouts)), total)
     try:
-        ADVANTAGES[cfg.estimator](
-            torch.full((1, max(cfg.rollouts)), total), **estimator_options(cfg)
-        )
+        ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg))
     except RewardError as error:
-        warnings.warn(f"of a response that satisfies all reward functions, {error}", stacklevel=2)
+        if distributed.rank() == 0:
+            said = f"of a response that satisfies all reward functions, {error}"
+            warnings.warn(said, stacklevel=2)
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
         # A missing package or reward function is named before any work.

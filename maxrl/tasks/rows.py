@@ -102,8 +102,7 @@ def reference(row: dict, where: str) -> str:
 
     DataError, which names `where` and the column, if it is neither a text nor a number.
     """
-    answer = as_text(row.get("answer"), f"{where}: 'answer'")
-    return answer or as_text(row.get("solution"), f"{where}: 'solution'")
+    return as_text(row, "answer", where) or as_text(row, "solution", where)
 
 
 def answered(row: dict, where: str) -> dict:
@@ -111,7 +110,7 @@ def answered(row: dict, where: str) -> dict:
 
     Of a worked solution it is the answer in it, and the solution is kept. DataError as above.
     """
-    answer = as_text(row.get("answer"), f"{where}: 'answer'")
+    answer = as_text(row, "answer", where)
     if not answer or "####" in answer or last_boxed(answer):
         row["solution"] = reference(row, where)
         answer = last_formula(row["solution"])

@@ -67,9 +67,9 @@ NAN = float("nan")
 @pytest.mark.parametrize("line", VALUES.strip().splitlines())
 def test_values(line):
     value, _, text = line.partition(" |")
-    rows = [{"prompt": "p", "answer": eval(value)}]
-    assert as_text(rows[0]["answer"], "") == text.strip()
-    assert load_task("prompts", "train", train=rows)[0].answer == text.strip()
+    row = {"prompt": "p", "answer": eval(value)}
+    assert as_text(row, "answer", "") == text.strip()
+    assert load_task("prompts", "train", train=[row])[0].answer == text.strip()
 
 
 def test_the_missing_values_of_pandas():

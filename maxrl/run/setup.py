@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import compress
 from pathlib import Path
 from typing import cast
 
@@ -72,9 +73,11 @@ def choose_rewards(
             )
         else:
             verdicts = Verdicts(split, cfg.reward_errors, cfg.out)
+        # A function of weight 0 may lack what it compares with.
+        judging = [*compress(verdicts.functions.values(), verdicts.weights)]
         learned = cfg.supervised and split is task
         with refusing("", ValueError):
-            check_references(split, label, () if learned else verdicts.functions.values())
+            check_references(split, label, [] if learned else judging)
         judge = Judge(verdicts, verdicts, judge, cfg.zero_reward_at_limit)
     assert judge is not None
     return judge

@@ -238,6 +238,8 @@ def test_a_run_names_them(own, shell):
     assert "1 of 3" in passed(shell(*ask))
     put(Path("mine.jsonl"), data[2:] * 4)
     refused(shell(*ask[:-1], "none"), "4 of 4", "two apples")
+    logged = ("--reward", "rewards.py:some", "--reward-weights", "0,1")
+    passed(shell(*ask[:-1], "logged", *logged))
 
 
 # What stands behind ####, and the number if it is one.

@@ -31,6 +31,7 @@ from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import verifier_faults
 from maxrl.run import cli, evaluation_options, setup, table
+from maxrl.run.logger import LINES
 from maxrl.run.setup import Asked, Judge
 from maxrl.tasks import Task
 
@@ -111,6 +112,8 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     for name, path in args.checkpoints:
         policy = setup.start_policy(asked.of(path), task, None, path, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
+        if not sys.stderr.isatty():
+            about |= {"file": Lines(), "mininterval": LINES, "miniters": 0}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
             row = measure(args, asked, policy, task, judge, bar)
@@ -161,6 +164,17 @@ def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> 
     votes = {} if majority is None else {"majority": digits(majority)}
     assert judge.verdicts is not None, "responses are judged"
     return {"counts": counts.tolist(), "reward": reward} | votes | judge.verdicts.means()
+
+
+class Lines:
+    """Prints a line whenever a bar would be drawn again, where there is no terminal."""
+
+    def write(self, drawn: str):
+        if drawn.strip():
+            cli.say(drawn.strip())
+
+    def flush(self):
+        """Do nothing: say() has done so."""
 
 
 def show_tokens(bar: tqdm, where: str):

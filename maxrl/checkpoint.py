@@ -177,6 +177,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """
     try:
         return load_file(regular(file))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} is missing, and no pickle (.bin, .pt) is read") from None
     except (SafetensorError, IsADirectoryError) as error:
         raise ValueError(f"{file} is damaged: {one_line(error)}") from None
 

@@ -103,6 +103,13 @@ def start(command: list[str], log: Path, variables: dict[str, str]) -> subproces
         )
 
 
+def last_line(log: Path) -> str:
+    """Return the last line of a log, with a dot for what cannot be printed."""
+    lines = log.read_text(errors="replace").split("\n")
+    line = next((line for line in reversed(lines) if line.strip()), "")
+    return "".join(c if c.isprintable() else "\u00b7" for c in line.strip()[-300:])
+
+
 def run_all(
     command: list[str], runs: dict[str, list[str]], folder: Path, slots: list[dict[str, str]]
 ) -> int:
@@ -145,8 +152,9 @@ def run_all(
             stopped = stopped or codes[name] == STOPPED
             del running[name]
             free.append(slot)
-            outcome = OUTCOMES.get(codes[name], f"failed with code {code}, and its log says why")
-            cli.say(f"{name}: {outcome}")
+            log = folder / f"{name}.log"
+            failed = f"failed with code {code}: {last_line(log)} ({log})"
+            cli.say(f"{name}: {OUTCOMES.get(codes[name], failed)}")
     done = list(codes.values()).count(0)
     cli.say(f"{done} of {len(runs)} runs are done")
     if waiting or STOPPED in codes.values():
@@ -160,7 +168,7 @@ def main(arguments: list[str]) -> int:
     Returns the exit code: 0, 1 if a run failed, 75 if a signal has stopped one.
     """
     if not arguments or {"-h", "--help"} & set(arguments):
-        print(__doc__)
+        print(__doc__ or "")
         return 0
     parser = option_parser(Config(), "maxrl.grid", read=values_of)
     parser.add_argument("recipe")

@@ -149,7 +149,9 @@ def figure(runs: dict[str, Tensor], path: Path):
 
 def main(arguments: list[str]):
     """Run the command line."""
-    parser = argparse.ArgumentParser("python -m maxrl.toy", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        "python -m maxrl.toy", description=(__doc__ or "").partition("\n")[0]
+    )
     add = parser.add_argument
     add("--out", type=Path, help="directory of toy.png; numbers only when left out")
     add("--estimator", type=plots.comma_list, default=[*METHODS], help="NAME,FILE.py:FUNCTION")

@@ -47,7 +47,10 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
             join(gpu)
         except (ValueError, OSError, dist.DistError) as error:
             said = str(error).partition("\n")[0]
-            raise RunError(f"the ranks do not meet, has their launcher ended? {said}") from None
+            raise RunError(
+                "WORLD_SIZE is set, but the ranks do not meet: start them with torchrun, or again "
+                f"if it has ended: {said}"
+            ) from None
         atexit.register(leave)
     return rank(), world_size(), gpu or torch.device("cpu")
 

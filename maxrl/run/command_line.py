@@ -128,7 +128,8 @@ def read_recipe(arguments: list[str], lecture: str) -> tuple[str, Config] | None
     if asks_help and not name:
         print(f"{lecture}\nRecipes:")
         for known, recipe in RECIPES.items():
-            print(f"  {known:24} {(recipe.__doc__ or '').splitlines()[0]}")
+            about, *_ = (recipe.__doc__ or "").split("\n")
+            print(f"  {known:24} {about}")
         return None
     usual, about = find_recipe(name)
     if asks_help:

@@ -112,7 +112,8 @@ class Run:
         begun = checkpoints(run) or metrics.exists() and metrics.stat().st_size
         if self.cfg.resume == "no" and begun:
             raise UsageError(
-                f"{run} already holds a run: {self.resume} resumes it, {self.another} starts another"
+                f"{run} already holds a run: {self.resume} resumes it, {self.another} starts "
+                "another"
             )
         if self.cfg.resume == "yes" and not begun:
             begins = "train()" if self.scripted else "--resume auto"

@@ -201,9 +201,11 @@ def test_what_is_no_safetensors_file(path):
     with pytest.raises(ValueError, match=f"{file} is damaged"):
         checkpoint.load_model(path)
     file.unlink()
-    torch.save({}, path / "pytorch_model.bin")
-    with pytest.raises(FileNotFoundError, match=str(file)):
-        checkpoint.load_model(path)
+    (path / "model.safetensors.index.json").unlink()
+    for name in ("notes.md", "pytorch_model.bin", "consolidated.00.pth", "model.pt"):
+        torch.save({}, path / name)
+        with pytest.raises(FileNotFoundError, match=f"{file} .*pickle"):
+            checkpoint.load_model(path)
 
 
 def test_shards(path):

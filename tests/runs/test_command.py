@@ -13,6 +13,7 @@ import pytest
 from maxrl import __main__ as command
 from maxrl.run import cli
 from tests import ROOT
+from tests.helpers.runs import refused
 
 
 @pytest.fixture
@@ -163,6 +164,49 @@ def test_a_terminal_that_cannot_show_everything(prints, dice, recorded, words):
     code, said = prints("ascii", *words.replace("RUN", str(recorded.path)).split())
     assert code == 0, said
     assert "\\x" in said
+
+
+BARE = """
+import runpy, sys
+for name in {names}:
+    sys.argv = [name, "--help"]
+    try:
+        runpy.run_path(f"{root}/{{name}}", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, name
+"""
+
+
+def test_help_without_docstrings():
+    """`python -OO` has none."""
+    names = ["train.py", "eval.py", "data/maze/prepare.py"]
+    names += [f"maxrl/{name}.py" for name in command.MODULES]
+    code = BARE.format(names=names, root=ROOT)
+    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: eval.py" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"WORLD_SIZE": "1"},
+        {"WORLD_SIZE": "2", "RANK": "0"},
+        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost"},
+        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "none"},
+        {"WORLD_SIZE": ""},
+        {"WORLD_SIZE": "two", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+    ],
+)
+@pytest.mark.parametrize("words", ["train.py tiny", "eval.py DICE", "sample.py DICE"])
+def test_half_of_the_variables_of_a_launcher(shell, monkeypatch, dice, words, variables):
+    """As images of containers have them."""
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    more = "" if words.startswith("train") else " --task tests.helpers.tiny:Up --max-response 6"
+    refused(shell(*(words + more).replace("DICE", str(dice)).split()), "WORLD_SIZE", "torchrun")
 
 
 @pytest.mark.parametrize(

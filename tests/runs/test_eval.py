@@ -120,7 +120,7 @@ def test_seeds_share_a_row(dice, other, evaluate):
     assert second != first
     assert cell((pass_at_k(8, first, 1) + pass_at_k(8, second, 1)) / 2) in said
     # Its row, and the head of the differences.
-    assert len(re.findall("^two ", said, re.M)) == 2
+    assert len(re.findall(r"^two (?: *\d|minus)", said, re.M)) == 2
 
 
 JUDGES = """
@@ -439,12 +439,25 @@ def test_which_test_set_and_what_its_verifier_lost(warm, evaluate, monkeypatch):
     assert counts.items() <= results["checkpoints"][0].items()
 
 
+def test_progress_in_a_file(dice, other, shell, monkeypatch):
+    """Lines as those of train.py and no carriage returns: at first and every ten seconds."""
+    found = []
+    for pause in (1000, 0):
+        monkeypatch.setattr("maxrl.run.logger.LINES", pause)
+        said = passed(shell("eval.py", f"a={dice}", f"b={other}", *UP, "--samples", 512))
+        assert "\r" not in said
+        found.append(re.findall("(?m)^([ab]) .*[0-9]/10 .*prompt", said))
+    few, many = found
+    assert few == ["a", "b"]
+    assert many.count("a") > 2
+
+
 def test_sample(warm, mazes, shell):
     """It shows rollouts of the noise that eval.py uses, without escapes if there is no terminal;
     with --both only prompts that have right and wrong ones."""
     ask = ("sample.py", warm, "--prompts", 24, "--samples", 8)
     said = passed(shell(*ask))
-    assert "\x1b" not in said
+    assert not {"\x1b", "\r"} & {*said}
     policy = tiny.policy(checkpoint.load_model(warm)[0], max_tokens=20)
     task = load_task("maze", "validation", size=7, directory=str(mazes))
     counts = judge_samples(policy, task, range(24), 8)[0].tolist()

@@ -211,6 +211,34 @@ def test_a_signal_stops_all_runs(stub, gpus, parallel):
     assert list(logs().values()) == [["heard"]] * parallel
 
 
+@pytest.mark.parametrize(
+    "log, said",
+    [
+        ("a warning\ntrain.py: --lr 9 is too much\n", "train.py: --lr 9 is too much"),
+        ("step 3\n\n  ValueError: no\n\n", "ValueError: no"),
+        ("no line break", "no line break"),
+        ("bytes \\xff\\xfe\n", "bytes"),
+        ("x" * 100_000, "x" * 200),
+        ("bar |#| 3\rbar |##| 4", "4"),
+        ("", "log"),
+    ],
+)
+def test_why_a_run_failed(stub, log, said):
+    """The grid repeats the last line of its log, without what a terminal would do."""
+    Path("stub.py").write_text(f"import sys\nsys.stdout.write({log!r})\nsys.exit(2)")
+    code, told = stub("0")
+    assert code == 1
+    (line,) = [line for line in told.splitlines() if "code 2" in line]
+    assert said in line
+    assert len(line) < 500
+    assert line.isprintable()
+
+
+def test_help_is_no_failure(capsys):
+    assert grid.main(["--help"]) == grid.main([]) == 0
+    assert "--parallel" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("ended, code, count", [(75, 75, 1), (0, 0, 2)])
 def test_the_exit_code(stub, ended, code, count):
     """After a run that a signal has stopped no further one starts."""

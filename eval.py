@@ -18,6 +18,7 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -113,7 +114,8 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         policy = setup.start_policy(asked.of(path), task, None, path, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         if not sys.stderr.isatty():
-            about |= {"file": Lines(), "mininterval": LINES, "miniters": 0}
+            lines = SimpleNamespace(write=line, flush=int)
+            about |= {"file": lines, "mininterval": LINES, "miniters": 0}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
             row = measure(args, asked, policy, task, judge, bar)
@@ -166,15 +168,10 @@ def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> 
     return {"counts": counts.tolist(), "reward": reward} | votes | judge.verdicts.means()
 
 
-class Lines:
-    """Prints a line whenever a bar would be drawn again, where there is no terminal."""
-
-    def write(self, drawn: str):
-        if drawn.strip():
-            cli.say(drawn.strip())
-
-    def flush(self):
-        """Do nothing: say() has done so."""
+def line(drawn: str):
+    """Print a bar as a line whenever it is drawn again, where there is no terminal."""
+    if drawn.strip():
+        cli.say(drawn.strip())
 
 
 def show_tokens(bar: tqdm, where: str):

@@ -64,8 +64,7 @@ def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]
     text = show(rollouts.text(0, i))
     if ((rewards == 0) | (rewards == 1)).all():
         return text
-    reward = "no verdict" if rewards[i].isnan() else f"reward {rewards[i]:g}"
-    return f"{reward}\n{text}"
+    return f"reward {rewards[i]:g}\n{text}"
 
 
 def main(arguments: list[str]):

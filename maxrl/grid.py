@@ -103,13 +103,6 @@ def start(command: list[str], log: Path, variables: dict[str, str]) -> subproces
         )
 
 
-def last_line(log: Path) -> str:
-    """Return the last line of a log, with a dot for what cannot be printed."""
-    lines = log.read_text(errors="replace").split("\n")
-    line = next((line for line in reversed(lines) if line.strip()), "")
-    return "".join(c if c.isprintable() else "\u00b7" for c in line.strip()[-300:])
-
-
 def run_all(
     command: list[str], runs: dict[str, list[str]], folder: Path, slots: list[dict[str, str]]
 ) -> int:
@@ -153,7 +146,8 @@ def run_all(
             del running[name]
             free.append(slot)
             log = folder / f"{name}.log"
-            failed = f"failed with code {code}: {last_line(log)} ({log})"
+            last = log.read_text(errors="replace").strip().splitlines()[-1:]
+            failed = f"failed with code {code}: {''.join(last)!r:.300} ({log})"
             cli.say(f"{name}: {OUTCOMES.get(codes[name], failed)}")
     done = list(codes.values()).count(0)
     cli.say(f"{done} of {len(runs)} runs are done")

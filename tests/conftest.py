@@ -18,6 +18,7 @@ from maxrl.tasks.maze import VOCABULARY
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.chats import tiny_chat  # noqa: F401
+from tests.helpers.evaluated import evaluate, judges  # noqa: F401
 from tests.helpers.glyph_sets import recipe, set_of_glyphs  # noqa: F401
 from tests.helpers.own_files import own  # noqa: F401
 from tests.helpers.recorded import recorded  # noqa: F401

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, check_least, dashed, typed
+from maxrl.io.arguments import Parser, check_least, dashed
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
 from maxrl.run.setup import Asked
@@ -94,25 +94,21 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
 
 
 def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:
-    """Return the fields of JUDGE by which the recipes of a task judge, whichever is the first.
+    """Return the fields of JUDGE that the recipes of a task have, whichever is the first.
 
     Raises UsageError if they differ in one that is not given.
     """
-    fields = {}
+    fields: dict = {}
     for name in JUDGE:
-        values = []
+        # Weights belong to their reward functions.
+        rewards = given.get("reward") if name == "reward_weights" else None
         for recipe in recipes:
-            rewards = tuple(given.get("reward", recipe.reward))
-            # Weights belong to their reward functions.
-            says = name != "reward_weights" or rewards == recipe.reward
-            if recipe.task == task and says and getattr(recipe, name) not in values:
-                values.append(getattr(recipe, name))
-        if len(values) > 1 and name not in given:
-            said = " and ".join(typed(value) or "none" for value in values)
-            raise UsageError(
-                f"the checkpoints were trained with --{dashed(name)} {said}: give the option, by "
-                "which all are judged"
-            )
-        if values:
-            fields[name] = values[0]
+            if recipe.task != task or rewards and tuple(rewards) != recipe.reward:
+                continue
+            value = getattr(recipe, name)
+            if fields.setdefault(name, value) != value and name not in given:
+                raise UsageError(
+                    f"the checkpoints were trained with --{dashed(name)} {fields[name]} and "
+                    f"{value}: give the option, by which all are judged"
+                )
     return fields

@@ -356,8 +356,8 @@ def find_task(asked: Asked) -> tuple[Task, Judge]:
         names = {"max_prompt", "max_response", "reward", "reward_weights", "zero_reward_at_limit"}
         if names & set(asked.given) or asked.top_k or asked.top_p != 1:
             raise UsageError(
-                "a classifier draws classes, not tokens: leave out "
-                f"{', '.join('--' + dashed(name) for name in sorted(names))}, --top-k and --top-p"
+                "a classifier draws classes, not tokens: leave out --max-prompt, --max-response, "
+                "--top-k, --top-p, --reward, --reward-weights and --zero-reward-at-limit"
             )
         return task, choose_rewards(cfg, task)
     if not cfg.reward:

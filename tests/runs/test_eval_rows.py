@@ -1,0 +1,156 @@
+"""Several rows of eval.py and sample.py: one judge, one date, one length for all."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tokenizers import Regex, pre_tokenizers
+
+from maxrl import checkpoint
+from maxrl.config import Config
+from maxrl.io.files import read_json
+from maxrl.io.tokenizer import Tokenizer
+from maxrl.policy import SequencePolicy
+from maxrl.tasks.maze import VOCABULARY
+from tests.helpers import tiny
+from tests.helpers.evaluated import FEW, JUDGES, UP
+from tests.helpers.runs import passed, refused
+from tests.helpers.tables import put
+
+
+@pytest.mark.parametrize(
+    "rows, options, length", [("69", (), 9), ("96", (), 9), ("69", ("--max-response", 4), 4)]
+)
+def test_responses_may_be_as_long_as_the_longest_of_all_rows(evaluate, rows, options, length):
+    """Whichever row is the first; an option decides for all."""
+    tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+    for name in "69":
+        recipe = {"config": Config(task="tests.helpers.tiny:Up", max_response=int(name)).to_dict()}
+        checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], recipe=recipe)
+    _, results = evaluate(*rows, *FEW, "--task", "tests.helpers.tiny:Up", *options)
+    assert results["max_response"] == length
+
+
+TRUE = {"zero_reward_at_limit": True}
+ONE = {"reward": ["judges.py:up"]}
+BOTH = {"reward": ["judges.py:up", "judges.py:half"]}
+OTHER = {"task": "maze", "zero_reward_at_limit": True}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    "recipes, options, expected",
+    [
+        # What all recipes say, in either order; a row without a recipe or of another task has no
+        # say, nor has one about the weights of other functions.
+        ([TRUE, None], "", TRUE),
+        ([TRUE, TRUE], "", TRUE),
+        ([TRUE, {}], "--zero-reward-at-limit true", TRUE),
+        ([TRUE, {}], "--zero-reward-at-limit false", {"zero_reward_at_limit": False}),
+        ([OTHER, {}], "", {"zero_reward_at_limit": False}),
+        ([ONE, BOTH | {"reward_weights": [1, 0]}], "--reward judges.py:up", {"reward_weights": []}),
+        ([BOTH, None], "--reward judges.py:up,judges.py:half", {"reward_weights": []}),
+        (
+            [BOTH | {"reward_weights": [1, 0]}, BOTH],
+            "--reward judges.py:up,judges.py:half --reward-weights 0,1",
+            {"reward_weights": [0, 1]},
+        ),
+        # No row decides for the other.
+        ([TRUE, {}], "", "--zero-reward-at-limit"),
+        ([ONE, BOTH], "", "--reward"),
+        ([ONE, {}], "", "--reward"),
+        (
+            [BOTH | {"reward_weights": [1, 0]}, BOTH],
+            "--reward judges.py:up,judges.py:half",
+            "--reward-weights",
+        ),
+    ],
+)
+def test_one_judge_for_all_rows(judges, shell, recipes, options, expected, turned):
+    """Whichever is the first: half of the responses of one token are cut."""
+    names = ["a", "b"]
+    for name, recipe in zip(names, recipes):
+        config = {"task": "tests.helpers.tiny:Up", "max_response": 1} | (recipe or {})
+        known = {} if recipe is None else {"recipe": {"config": Config(**config).to_dict()}}
+        tokenizer = Tokenizer.from_vocabulary(VOCABULARY)
+        checkpoint.save(name, tiny.dice(UP=0.5, DONE=0.5), tokenizer, [2, 7], **known)
+    rows = names[::-1] if turned else names
+    ask = (*rows, *UP, "--max-response", 1, "--json", "out.json", *options.split())
+    if isinstance(expected, str):
+        refused(shell("eval.py", *ask), expected + " ")
+        return
+    said = passed(shell("eval.py", *ask))
+    results = read_json("out.json")
+    assert {name: results[name] for name in expected} == expected
+    assert results["checkpoints"][0]["counts"] == results["checkpoints"][1]["counts"]
+    assert ("cut" in said) == results["zero_reward_at_limit"]
+    # UP is right, and the only one that is cut.
+    if "zero_reward_at_limit" in expected:
+        assert any(results["checkpoints"][0]["counts"]) != results["zero_reward_at_limit"]
+
+
+OLD = "2024-07-26T01:02:03"
+LATER = "2025-01-02T00:00:00"
+
+
+@pytest.mark.parametrize("script", ["eval.py", "sample.py"])
+@pytest.mark.parametrize(
+    "dates, printed",
+    [
+        ([OLD], OLD),
+        ([OLD, LATER], LATER),
+        ([LATER, OLD], LATER),
+        ([None, OLD], OLD),
+        ([OLD, 5, "yesterday", {}], OLD),
+        ([None, None], None),
+    ],
+)
+def test_templates_print_one_date(dates, printed, script, shell, monkeypatch):
+    """That of the run, the latest of several, or else that of the program's begin."""
+    seen = []
+    encode = Tokenizer.encode
+
+    def noted(self, text):
+        seen.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(Tokenizer, "encode", noted)
+    words = Tokenizer.from_vocabulary(VOCABULARY)
+    words.config["chat_template"] = "{{ strftime_now('%FT%T.%f') }} {{ messages[0].content }}"
+    put(Path("mine.jsonl"), [{"prompt": [{"role": "user", "content": "UP"}]}] * 4)
+    Path("judges.py").write_text(JUDGES)
+    for place, date in enumerate(dates):
+        recipe = {"config": Config(task="prompts").to_dict(), "date": date}
+        known = {} if date is None else {"recipe": recipe}
+        checkpoint.save(f"row{place}", tiny.dice(UP=0.5, DONE=0.5), words, [2, 7], **known)
+    rows = [f"row{place}" for place in range(len(dates))]
+    task = "--task prompts --task.test mine.jsonl --split test --reward judges.py:up"
+    few = f"{task} --max-response 6 --samples 2 --prompts 2"
+    json = ("--json", "out.json") if script == "eval.py" else ()
+    passed(shell(script, *rows, *few.split(), *json))
+    (text,) = set(seen)
+    assert text.startswith(printed or "")
+    if json:
+        assert text.startswith(read_json("out.json")["date"])
+
+
+def test_every_row_is_tried_before_any_sampling(dice, shell, monkeypatch):
+    """A prompt may have more tokens for the second tokenizer than for the first."""
+    letters = Tokenizer.from_vocabulary((*"<>UPLEFTbos ", "<unk>"))
+    letters.backend.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    checkpoint.save("letters", tiny.model(max_position_embeddings=16), letters, [12])
+    monkeypatch.setattr(SequencePolicy, "rollout", None)
+    refused(shell("eval.py", dice, "letters", *UP), "letters: ", "the model's 16 positions")
+
+
+def test_checkpoints_that_do_not_fit(warm, mazes, shell):
+    """A directory without a recipe needs --task; a vocabulary that is not the task's is named."""
+    shutil.copytree(checkpoint.find(warm), "bare")
+    for name in ("recipe.json", "checksums.json"):
+        Path("bare", name).unlink()
+    refused(shell("eval.py", "bare"), "--task")
+    task = ("--task", "maze", "--task.size", 7, "--task.directory", mazes, "--max-response", 20)
+    passed(shell("eval.py", "bare", *FEW, *task))
+    file = Path("bare/tokenizer.json")
+    file.write_text(file.read_text().replace('"DONE"', '"READY"'))
+    refused(shell("eval.py", "bare", *FEW, *task), "no token 'DONE'")

@@ -145,10 +145,12 @@ def run_all(
             stopped = stopped or codes[name] == STOPPED
             del running[name]
             free.append(slot)
-            log = folder / f"{name}.log"
-            last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            failed = f"failed with code {code}: {''.join(last)!r:.300} ({log})"
-            cli.say(f"{name}: {OUTCOMES.get(codes[name], failed)}")
+            outcome = OUTCOMES.get(codes[name])
+            if not outcome:
+                log = folder / f"{name}.log"
+                last = log.read_text(errors="replace").strip().splitlines()[-1:]
+                outcome = f"failed with code {code}: {''.join(last)!r:.300} ({log})"
+            cli.say(f"{name}: {outcome}")
     done = list(codes.values()).count(0)
     cli.say(f"{done} of {len(runs)} runs are done")
     if waiting or STOPPED in codes.values():

@@ -21,18 +21,19 @@ Qwen2's own.
 """
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
@@ -55,7 +56,7 @@ from maxrl.io.hub_files import (  # noqa: F401
     weight_files,
 )
 from maxrl.io.tokenizer import CARRIED, Tokenizer
-from maxrl.models import from_config
+from maxrl.models import Uninitialised, from_config
 from maxrl.models.lora import from_adapter, has_lora, lora_state
 from maxrl.models.resnet import ResNet
 from maxrl.models.transformer import Transformer
@@ -70,21 +71,6 @@ RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl
 STATE = {"AdamW": ("step", "exp_avg", "exp_avg_sq"), "SGD": ("momentum_buffer",)}
 # What code raises that is given the content of a wrong file; torch raises RuntimeError too.
 WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
-
-
-class Uninitialised(TorchFunctionMode):
-    """Within this context torch.nn.init does nothing, as the numbers come from a checkpoint.
-
-    On the meta device it would import torch's compiler to draw them.
-    """
-
-    def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
-    ) -> object:
-        kwargs = kwargs or {}
-        if getattr(function, "__module__", None) == "torch.nn.init":
-            return args[0] if args else kwargs["tensor"]
-        return function(*args, **kwargs)
 
 
 def check_intact(path: str | Path) -> None:
@@ -127,7 +113,7 @@ def load_model(
     return model, tokenizer, all_ends(path, model, tokenizer, named)
 
 
-def all_ends(path: Path, model: Transformer, tokenizer: Tokenizer, named: list) -> list[int]:
+def all_ends(path: Path, model: Any, tokenizer: Tokenizer, named: list) -> list[int]:
     """Return the end tokens of a tokenizer and those named elsewhere, each once.
 
     The end of a message of an instruct model may stand in any one place; TRL and vLLM join them.
@@ -150,17 +136,15 @@ def load_weights(path: Path, config: dict) -> Model:
     try:
         with torch.device("meta"), Uninitialised():
             model = from_config(config)
-        state = {}
+        state: dict[str, Tensor] = {}
         for file in weight_files(path):
-            for name, tensor in read_tensors(file).items():
-                # Old checkpoints hold the frequencies of rotary positions too.
-                if not name.endswith("rotary_emb.inv_freq"):
-                    state[name] = as_float32(tensor).clone()
+            state |= read_weights(file)
         tied = isinstance(model, Transformer) and model.config.tie_word_embeddings
         if tied and isinstance(model, Transformer):
-            # Either will do, and the embedding counts, as for transformers.
-            if HEAD in state:
-                state.setdefault(EMBEDDING, state[HEAD])
+            # One of both will do. Two matrices stay two, as for transformers.
+            head = state.get(HEAD)
+            if head is not None and not torch.equal(head, state.setdefault(EMBEDDING, head)):
+                return load_weights(path, config | {"tie_word_embeddings": False})
             state[HEAD] = state.get(EMBEDDING, model.lm_head.weight)
         model.load_state_dict(state, assign=True)
         if tied and isinstance(model, Transformer):
@@ -168,6 +152,20 @@ def load_weights(path: Path, config: dict) -> Model:
         return model
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """Return the weights of a safetensors file in float32; ValueError for numbers that are none."""
+    state = {}
+    for name, tensor in read_tensors(file).items():
+        tensor = as_float32(tensor).clone()
+        # Ten times as fast as isfinite().
+        if tensor.is_complex() or not all(map(math.isfinite, tensor.aminmax())):
+            raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
+        # Old checkpoints hold the frequencies of rotary positions too.
+        if not name.endswith("rotary_emb.inv_freq"):
+            state[name] = tensor
+    return state
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -197,8 +195,8 @@ def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
             f"{path} is a LoRA adapter and its base model is not there ({error}): put it back, or "
             "write where it is now as base_model_name_or_path into adapter_config.json"
         ) from None
-    tensors = read_tensors(path / "adapter_model.safetensors")
     try:
+        tensors = read_weights(path / "adapter_model.safetensors")
         from_adapter(model, read_json(path / "adapter_config.json"), tensors)
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None

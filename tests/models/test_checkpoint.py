@@ -178,14 +178,68 @@ def test_a_classifier_larger_than_its_files_gets_no_memory(tmp_path):
         checkpoint.load_model(tmp_path / "a")
 
 
-def test_both_names_of_a_tied_head(path):
-    """The file may have either or both, as for transformers, where the embedding counts."""
+@pytest.mark.parametrize(
+    "head, embedding, tied",
+    [
+        (None, 0, True),
+        (0, None, True),
+        (0, 0, True),
+        (1, 0, False),
+        (1e-6, 0, False),
+        (0, 1, False),
+        (0, -1, False),
+        # One element alone; a bfloat16 of the same numbers, or of rounded ones.
+        ("one", 0, False),
+        ("bfloat16", "bfloat16", True),
+        ("bfloat16", 0, False),
+    ],
+)
+def test_both_names_of_a_tied_head(path, head, embedding, tied):
+    """The file may have either or both; two different matrices stay two, as for transformers, and
+    are written so."""
     tensor = load_file(path / "model.safetensors")[EMBEDDING]
-    for changes in ({}, {HEAD: tensor + 1}, {EMBEDDING: None, HEAD: tensor}):
-        rewrite(path, changes)
-        again = checkpoint.load_model(path)[0]
-        assert again.lm_head.weight is again.model.embed_tokens.weight
-        assert torch.equal(again.lm_head.weight, tensor)
+    one = tensor.clone()
+    one[3, 5] += 1
+
+    def changed(how):
+        if how is None or isinstance(how, int | float):
+            return how if how is None else tensor + how
+        return one if how == "one" else tensor.bfloat16()
+
+    file = {HEAD: changed(head), EMBEDDING: changed(embedding)}
+    rewrite(path, file)
+    model, *others = checkpoint.load_model(path)
+    checkpoint.save(path.parent / "b", model, *others)
+    for found in (model, checkpoint.load_model(path.parent / "b")[0]):
+        assert (found.lm_head.weight is found.model.embed_tokens.weight) == tied
+        assert found.config.tie_word_embeddings == tied
+        for name, expected in file.items():
+            if expected is not None:
+                close(found.get_parameter(name), expected.float(), 0)
+    theirs = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
+    close(model.state_dict(), dict(theirs), 0)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 1j, 1e6])
+@pytest.mark.parametrize("adapter", [False, True])
+def test_weights_that_are_no_numbers(path, value, adapter):
+    """One element of a model, or of an adapter, is enough; 1e6 in float16 is infinite."""
+    file = path / "model.safetensors"
+    if adapter:
+        model, *others = checkpoint.load_model(path)
+        path = path.parent / "adapter"
+        checkpoint.save_into(path, add_lora(model, 2, 2, base=str(file.parent)), *others)
+        file = path / "adapter_model.safetensors"
+    tensors = load_file(file)
+    name = list(tensors)[-2]
+    dtype = {1j: torch.complex64, 1e6: torch.float16}.get(value, torch.float32)
+    tensors[name] = tensors[name].to(dtype)
+    tensors[name].view(-1)[-1] = value
+    (path / checkpoint.CHECKSUMS).unlink()
+    save_file(tensors, file)
+    with pytest.raises(ValueError, match=name) as caught:
+        checkpoint.load_model(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_rotary_tables_of_old_checkpoints(path):

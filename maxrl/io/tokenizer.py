@@ -1,9 +1,11 @@
 """Text to token ids and back: a thin wrapper around the `tokenizers` library."""
 
 import contextlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, pre_tokenizers
@@ -12,12 +14,13 @@ from tokenizers.models import BPE, WordLevel
 from maxrl.io import chat_template
 from maxrl.io.files import read_json, regular, write_json, write_text
 
+SPECIAL_MAP = "special_tokens_map.json"  # of the roles, in older checkpoints
 # Saved byte for byte as they were loaded: the programs that read them may use another version of
 # `tokenizers`.
 CARRIED = (
     "tokenizer.json",
     "chat_template.jinja",
-    "special_tokens_map.json",
+    SPECIAL_MAP,
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
@@ -41,6 +44,11 @@ def byte_level(model: BPE) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, letters])
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+def content(token: Any) -> Any:
+    """Return the text of a token, which files write as it is or with its properties."""
+    return token["content"] if isinstance(token, dict) else token
 
 
 @dataclass(eq=False)
@@ -71,15 +79,18 @@ class Tokenizer:
         """
         directory = Path(directory)
         file = directory / "tokenizer.json"
-        content = regular(file).read_bytes()
+        text = regular(file).read_bytes()
         config_file = directory / "tokenizer_config.json"
         config = read_json(config_file) if config_file.exists() else {}
         files = {}
         for name in CARRIED:
             if (directory / name).exists():
                 files[name] = regular(directory / name).read_bytes()
+        # As transformers does.
+        if SPECIAL_MAP in files and "added_tokens_decoder" not in config:
+            config |= read_json(directory / SPECIAL_MAP)
         try:
-            backend = tokenizers.Tokenizer.from_buffer(content)
+            backend = tokenizers.Tokenizer.from_buffer(text)
         # The library raises Exception itself.
         except Exception as error:
             raise ValueError(f"{file} is no tokenizer: {error!s:.100}") from None
@@ -88,11 +99,17 @@ class Tokenizer:
         backend.no_truncation()
         tokenizer = cls(backend, config, files)
         try:
-            "".join(filter(None, [tokenizer.chat_template, *map(tokenizer.special, ROLES)]))
-        except (LookupError, TypeError):
+            "".join([tokenizer.chat_template or "", *tokenizer.named()])
+        except (LookupError, TypeError, AttributeError):
             raise ValueError(
                 f"{config_file} has a chat template or special token that is no text"
             ) from None
+        for token in tokenizer.named():
+            if backend.token_to_id(token) is None:
+                raise ValueError(
+                    f"{file} lacks the token {token!r:.40} that the files beside it name: write it "
+                    "anew by save_pretrained of the AutoTokenizer of transformers"
+                )
         return tokenizer
 
     def save(self, directory: str | Path) -> None:
@@ -153,8 +170,17 @@ class Tokenizer:
 
     def special(self, role: str) -> str | None:
         """Return the token that tokenizer_config.json gives a role such as eos_token, if any."""
-        token = self.config.get(role)
-        return token["content"] if isinstance(token, dict) else token
+        return content(self.config.get(role))
+
+    def named(self) -> list[str]:
+        """Return the tokens that files beside tokenizer.json name."""
+        tokens = [self.config.get(role) for role in ROLES]
+        tokens += (self.config.get("added_tokens_decoder") or {}).values()
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            further = self.config.get(key) or []
+            tokens += further.values() if isinstance(further, dict) else further
+        tokens += json.loads(self.files.get("added_tokens.json", "{}"))
+        return [content(token) for token in tokens if token is not None]
 
     @property
     def ends(self) -> list[int]:

@@ -1,6 +1,7 @@
 """Chat templates: rendered as transformers renders them, in a sandbox, and carried over by
 checkpoints."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,57 @@ def test_the_end_of_a_turn(template, stop, end):
     policy.tokenizer = tokenizer(template)
     policy.stop_tokens = stop
     assert policy.demonstrate([Example("a", "user:")]).tokens[0, 0, -1] == end
+
+
+@pytest.mark.parametrize(
+    "config, older",
+    [
+        ({}, {"eos_token": "<eos>", "bos_token": BOS}),
+        ({"eos_token": "<bos>", "pad_token": "<pad>"}, {"eos_token": "<eos>"}),
+        ({"eos_token": "<bos>", "added_tokens_decoder": {}}, {"eos_token": "<eos>"}),
+        ({"eos_token": BOS, "added_tokens_decoder": {"1": BOS}}, {"bos_token": "<eos>"}),
+        ({"eos_token": "<eos>"}, {}),
+    ],
+)
+def test_roles_as_transformers_reads_them(tmp_path, config, older):
+    """special_tokens_map.json of an older checkpoint gives roles, which the templates write."""
+    words = tokenizer("{{ eos_token }} {{ bos_token }} {{ pad_token }} {{ sep_token }}")
+    for role in ROLES:
+        words.config.pop(role, None)
+    words.config |= config
+    words.files = {"special_tokens_map.json": json.dumps(older).encode()}
+    theirs = oracle(words, tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.render(USER) == theirs.apply_chat_template(USER, tokenize=False)
+    assert ours.ends == ([] if theirs.eos_token is None else [theirs.eos_token_id])
+
+
+ADDED = {"content": "<new>", "lstrip": False, "special": True}
+
+
+@pytest.mark.parametrize(
+    "config, file, content",
+    [
+        ({"eos_token": "<new>"}, "", {}),
+        ({"mask_token": ADDED | {"__type": "AddedToken"}}, "", {}),
+        ({"added_tokens_decoder": {"9": ADDED, "2": BOS}}, "", {}),
+        ({"additional_special_tokens": ["<bos>", "<new>"]}, "", {}),
+        ({"extra_special_tokens": {"image_token": "<new>"}}, "", {}),
+        ({}, "special_tokens_map.json", {"eos_token": ADDED}),
+        ({}, "added_tokens.json", {"<new>": 9}),
+    ],
+)
+def test_a_token_that_tokenizer_json_lacks(tmp_path, config, file, content):
+    """transformers adds it, so that texts have other ids; once it is there, all is well."""
+    words = tokenizer(**config)
+    words.files = {file: json.dumps(content).encode()} if file else {}
+    words.save(tmp_path)
+    with pytest.raises(ValueError, match="'<new>'"):
+        Tokenizer.load(tmp_path)
+    pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path).save_pretrained(
+        tmp_path
+    )
+    assert Tokenizer.load(tmp_path).encode("a <new>") == [5, len(WORDS)]
 
 
 def test_a_resumed_run_has_the_date_of_its_start(dice, shell, monkeypatch):

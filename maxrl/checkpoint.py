@@ -12,8 +12,8 @@
         recipe.json, optimizer.safetensors, state.json, metrics.jsonl so far, for --resume
         checksums.json, of all other files
 
-With --lora-rank a checkpoint is a PEFT adapter instead (adapter_config.json and
-adapter_model.safetensors, without the base model) and the files for --resume.
+With --lora-rank a checkpoint is a PEFT adapter instead (adapter_config.json,
+adapter_model.safetensors and the tokenizer, without the base model) and the files for --resume.
 
 transformers reads the tokenizer of a vocabulary of words, such as the maze's, with
 PreTrainedTokenizerFast. AutoTokenizer of transformers 5 takes every qwen2 model's tokenizer for
@@ -51,6 +51,7 @@ from maxrl.io.files import (
 from maxrl.io.hub_files import (  # noqa: F401
     MODEL_FILES,
     base_name,
+    digest,
     end_tokens,
     find,
     weight_files,
@@ -109,6 +110,7 @@ def load_model(
     if (path / "generation_config.json").exists():
         model.generation_config = read_json(path / "generation_config.json")
     tokenizer = Tokenizer.load(path)
+    model.digest = digest(path)
     named = [*end_tokens(model.generation_config), *end_tokens(config)]
     return model, tokenizer, all_ends(path, model, tokenizer, named)
 
@@ -200,6 +202,9 @@ def load_adapted(path: Path) -> tuple[nn.Module, Tokenizer, list[int]]:
         from_adapter(model, read_json(path / "adapter_config.json"), tensors)
     except (*WRONG, RuntimeError) as error:
         raise ValueError(f"{path} cannot be loaded: {one_line(error)}") from None
+    recipe = path / "recipe.json"
+    if recipe.exists() and read_json(recipe).get("base") not in (None, "", model.digest):
+        raise ValueError(f"the base model {base_of(path)} of {path} has changed: put it back")
     tokenizer = load_tokenizer(path)
     return model, tokenizer, all_ends(path, model, tokenizer, stop)
 
@@ -252,6 +257,10 @@ def save(
         if has_lora(model):
             write_json(temporary / "adapter_config.json", model.adapter_config)
             write_tensors(temporary / "adapter_model.safetensors", lora_state(model))
+            if tokenizer is not None:
+                tokenizer.save(temporary)
+            if recipe is not None:
+                recipe = recipe | {"base": model.digest}
         else:
             write_model(temporary, model, tokenizer, stop_tokens)
         if recipe is not None:
@@ -304,14 +313,12 @@ def save_into(
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         new = Path(temporary) / "model"
         save(new, model, tokenizer, stop_tokens)
-        # An adapter's directory has none by itself.
-        tokenizer.save(new)
         # Until everything has followed, the new checksums refuse the directory.
         os.replace(new / CHECKSUMS, folder / CHECKSUMS)
         for pattern in (*MODEL_FILES, *CARRIED):
             for old in folder.glob(pattern):
                 old.unlink()
-        # An adapter's tokenizer, which has no checksum, goes before its config.
+        # The tokenizer goes before the config.
         for file in sorted(new.iterdir(), reverse=True):
             os.replace(file, folder / file.name)
         flush(folder)

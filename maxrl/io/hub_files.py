@@ -1,5 +1,6 @@
 """Finds checkpoints and data sets in directories or on the Hugging Face hub."""
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ MODEL_FILES = (
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
 )
+PART = 2**16  # bytes
 FILES = (".jsonl", ".json", ".csv", ".parquet")  # how a data set of one file ends
 
 
@@ -33,8 +35,10 @@ def find(path: str | Path) -> Path:
     found = path
     # os.path takes names of any length, which other people's files may hold.
     if os.path.isfile(path / "latest"):
-        # The name alone: a run directory from elsewhere must not lead out of itself.
-        found = path / Path((path / "latest").read_text(errors="replace").strip()).name
+        # A run directory from elsewhere must not lead out of itself.
+        name = (path / "latest").read_text(errors="replace").strip()
+        if re.fullmatch(r"step-\d+", name):
+            found = path / name
     if any(os.path.isfile(found / name) for name in ("config.json", "adapter_config.json")):
         return found
     raise FileNotFoundError(
@@ -131,3 +135,20 @@ def weight_files(path: Path) -> list[Path]:
     if not names <= set(os.listdir(path)):
         raise FileNotFoundError(f"{index} names a file that is not there")
     return [path / name for name in sorted(names)]
+
+
+def digest(path: Path) -> str:
+    """Return what tells the model and tokenizer of a directory from others.
+
+    Of a large file it is the size and 64 parts, from the first to the last one: reading all of it
+    would take as long as loading it.
+    """
+    found = hashlib.sha256()
+    for file in (*weight_files(path), path / "config.json", path / "tokenizer.json"):
+        size = os.path.getsize(file)
+        found.update(f"{file.name} {size}".encode())
+        with file.open("rb") as opened:
+            for i in range(64):
+                opened.seek(max(0, size - PART) * i // 63)
+                found.update(opened.read(PART))
+    return found.hexdigest()

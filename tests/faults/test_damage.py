@@ -30,7 +30,7 @@ def test_every_damage_is_recognised(tmp_path, adapted):
     checkpoint.save(tmp_path / "a", model, TOKENIZER, [7, 2], **more)
     assert checkpoint.first_problem(tmp_path / "a") == ""
     tried, missed = unnoticed(tmp_path / "a", random.Random(0))
-    assert tried == 121 * (6 if adapted else 10)
+    assert tried == 121 * (8 if adapted else 10)
     assert missed == []
 
 

@@ -134,6 +134,13 @@ def test_find(path, tmp_path):
     checkpoint.set_latest(run, "step-1")
     assert checkpoint.find(run) == run / "step-1"
     assert checkpoint.find(run / "step-1") == run / "step-1"
+    save(tmp_path / "outer" / "step-2")
+    outer = tmp_path / "outer" / "step-2"
+    checkpoint.save(outer / "run" / "step-1", tiny.model(torch.float32), TOKENIZER, [7])
+    for name in ("..", "step-1/..", "step-1/../..", ".", str(path), f"../../../{path.name}", ""):
+        checkpoint.set_latest(outer / "run", name)
+        with pytest.raises(FileNotFoundError):
+            checkpoint.find(outer / "run")
     checkpoint.set_latest(run, f"../{path.name}")
     for nothing in (tmp_path, tmp_path / "elsewhere", run):
         with pytest.raises(FileNotFoundError, match="neither a checkpoint .* nor a run directory"):

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from maxrl import checkpoint
 from maxrl.io.files import read_json
 from maxrl.models import lora
 from tests.helpers.logits import close, logits
 from tests.helpers.runs import killed, passed, refused, timeless
+from tests.helpers.trained import TOKENIZER
 
 SIZES = ("--prompts", 4, "--rollouts", 4, "--steps", 2)
 RL = ("tiny", *SIZES, "--lora-rank", 3, "--lora-alpha", 5, "--lr", 0.02)
@@ -36,6 +38,7 @@ def test_train_writes_an_adapter_that_eval_and_sample_load(trained, warm, shell)
     assert not files & {"config.json", "model.safetensors"}
     config = read_json(found / "adapter_config.json")
     assert config["base_model_name_or_path"] == str(checkpoint.find(warm).resolve())
+    assert AutoTokenizer.from_pretrained(found).get_vocab() == TOKENIZER.backend.get_vocab()
     assert config["r"] == 3
     assert config["lora_alpha"] == 5
     assert config["target_modules"] == ["q_proj", "down_proj"]
@@ -94,3 +97,27 @@ def test_the_base_is_gone_or_damaged(trained, warm, shell):
     Path("base").rename("elsewhere")
     for command in commands:
         refused(shell(*command), "its base model is not there", "base_model_name_or_path")
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_the_base_is_another_one(trained, warm, shell, file):
+    """Made again at the same path: the weights, one tensor of them, the tokenizer or a size."""
+    shutil.copytree(checkpoint.find(warm), "base")
+    Path("base/checksums.json").unlink()
+    trained("--init", "base")
+    path = Path("base", file)
+    before = path.read_bytes()
+    changes = {"tokenizer.json": (b'"UP"', b'"PU"'), "config.json": (b"10000.0", b"20000.0")}
+    after = before.replace(*changes.get(file, (b"", b"")))
+    if file == "model.safetensors":
+        tensors = load_file(path)
+        tensors["model.layers.1.mlp.up_proj.weight"] *= -1
+        save_file(tensors, path)
+    else:
+        assert after != before
+        path.write_bytes(after)
+    longer = ("train.py", *RL, "--init", "base", "--out", "rl", "--resume", "--steps", 4)
+    for command in (longer, ("sample.py", "rl"), ("eval.py", "rl", "--prompts", 4)):
+        refused(shell(*command), "base")
+    path.write_bytes(before)
+    passed(shell(*longer))

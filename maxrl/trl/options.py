@@ -125,6 +125,11 @@ NO_EFFECT = (
     "ddp_backend ddp_timeout project skip_memory_metrics do_train do_eval do_predict local_rank"
 )
 UNUSED = NO_EFFECT.split()
+# Of earlier versions of TRL and transformers.
+FORMER = (
+    "logging_dir overwrite_output_dir no_cuda evaluation_strategy group_by_length save_safetensors "
+    "vllm_device vllm_dtype"
+)
 # Arguments, methods and attributes of GRPOTrainer that are not here: why, and what instead.
 REASONS = {
     "the loop is train.py's; change it there, or read metrics.jsonl while it runs": (
@@ -246,6 +251,8 @@ class MaxRLConfig(Further):
             raise UsageError(f"{name} is an array, which no option takes: write a number or a list")
         if name in WHY_NOT and not asks_nothing(name, value):
             raise UsageError(f"{name} = {value!r:.40} is not here: {WHY_NOT[name]}")
+        if name in FORMER.split():
+            raise UsageError(f"{name} is no longer in TRL: leave it out")
         if name not in {*KINDS, *UNUSED, *WHY_NOT}:
             raise UsageError(f"{name} is an option of neither TRL nor train.py")
         if name in KINDS:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     LlamaConfig,
     MistralConfig,
     PreTrainedTokenizerFast,
@@ -17,6 +18,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from maxrl import checkpoint
+from maxrl.build import make_policy
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer, TransformerConfig
@@ -111,6 +113,33 @@ def test_logits_equal_transformers(case, directory):
         expected = theirs(torch.cat([prefix[g, :n].expand(2, n), rows[g]], 1)).logits[:, n:]
         close(shared[g], expected, 1e-4)
         close(decoded[g], expected, 1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("sharded", ["mistral, untied", "qwen3, 1 key-value head"])
+@pytest.mark.parametrize("change", ["another head", "eos in the tokenizer", "one token more"])
+def test_files_that_people_have(sharded, change, directory, tmp_path):
+    """Logits and ends as transformers and TRL have them, or refused."""
+    theirs = read_by_transformers(directory(sharded))
+    tokenizer = AutoTokenizer.from_pretrained(directory(sharded))
+    if change == "another head":
+        theirs.lm_head.weight = torch.nn.Parameter(-theirs.lm_head.weight)
+    elif change == "eos in the tokenizer":
+        theirs.generation_config.eos_token_id = theirs.config.eos_token_id = None
+        tokenizer.eos_token = "DONE"
+    else:
+        tokenizer.add_tokens(["<new>"])
+    theirs.save_pretrained(tmp_path, max_shard_size="12KB")
+    tokenizer.save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('embeddings": false', 'embeddings": true'))
+    loaded = checkpoint.load_model(tmp_path)
+    tokens = torch.stack(tiny.prompts((100,)))
+    close(logits(loaded[0], tokens), read_by_transformers(tmp_path)(tokens).logits, 1e-4)
+    assert loaded[2] == [tokenizer.eos_token_id]
+    if change == "one token more":
+        with pytest.raises(ValueError, match="vocab_size"):
+            make_policy(*loaded, tiny.Up(""), "cpu", max_tokens=1)
 
 
 @torch.no_grad()

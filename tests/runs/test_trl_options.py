@@ -1,6 +1,7 @@
 """The options of TRL's GRPOConfig: each is taken, with what it means here, or refused."""
 
 import dataclasses
+import inspect
 import itertools
 import math
 import re
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import MaxRLConfig, build
+from maxrl import MaxRLConfig, MaxRLTrainer, build
 from maxrl.config import Config
 from maxrl.errors import UsageError
 from maxrl.io.arguments import dashed
 from maxrl.trl.log import history
-from maxrl.trl.options import FIELDS, OPTIONS, UNUSED, WHY_NOT, asks_nothing
+from maxrl.trl.options import ABSENT, FIELDS, FORMER, OPTIONS, UNUSED, WHY_NOT, asks_nothing
 from maxrl.trl.recipe import Arithmetic, recipe
 from maxrl.updates import learning_rate
 from tests import ROOT
@@ -56,6 +57,24 @@ def test_what_is_not_here_is_refused_by_one_sentence(name):
     assert recipe(args, 1, 8, 0) == recipe(MaxRLConfig("x"), 1, 8, 0)
     with pytest.raises(UsageError):
         setattr(args, name, "something")
+
+
+@pytest.mark.parametrize("name", FORMER.split())
+def test_what_an_earlier_trl_had(name):
+    assert name not in pytest.importorskip("trl").GRPOConfig.__dataclass_fields__
+    with pytest.raises(UsageError, match=f"{name} is no longer"):
+        MaxRLConfig("x", **{name: True})
+
+
+def test_the_page_has_every_argument_of_the_trainer():
+    """It is here, or in ABSENT and in a row of the page."""
+    theirs, ours = (
+        inspect.signature(trainer).parameters.keys()
+        for trainer in (pytest.importorskip("trl").GRPOTrainer, MaxRLTrainer)
+    )
+    for name in theirs - ours:
+        assert name in ABSENT
+        assert re.search(rf"(?m)^\|.*`{name}`.* \| ", PAGE), name
 
 
 def test_what_scripts_write_from_modelconfig_asks_for_nothing():

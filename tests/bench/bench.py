@@ -46,7 +46,7 @@ TABLE = """
   step/9x9/bfloat16              bench_trl.whole_step   9x9 bfloat16 maxrl
   rare/17x17/float32             bench_trl.whole_step   17x17 float32 maxrl_rare
   rare/9x9/float32               bench_trl.whole_step   9x9 float32 maxrl_rare
-  rounds/9x9/float32             bench_trl.rounds
+  rounds/9x9/float32             bench_rounds.rounds
 * step/images_laptop/float32     bench_images.laptop
   step/resnet50/float32          bench_images.resnet50  float32
   step/resnet50/bfloat16         bench_images.resnet50  bfloat16

@@ -322,7 +322,7 @@ def mazes(turns: int) -> dict:
         "texts": lambda: super(Maze, task).rewards(examples[:4], few),
     }
     work = {"token ids, batched": 32 * 128, "texts": 4 * 128}
-    what = "32 x 128 responses of up to 37 tokens"
+    what = "32 x 128 responses of up to 37 tokens: a quarter right, the others random moves"
     return contest(what, contestants, 4 * turns, work, "response", rivals=["texts"])
 
 

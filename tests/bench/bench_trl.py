@@ -13,17 +13,15 @@ from dataclasses import replace
 import torch
 
 import train
-from data.maze.prepare import main as prepare
 from maxrl import build
 from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
-from maxrl.run import setup
 from maxrl.run.logger import step_metrics
 from tests.bench import bench_turns
 from tests.bench.bench_text import WORDS, FreshMazes, peer, random_model
-from tests.bench.bench_turns import Times, contest, counted, row, sized, timed
+from tests.bench.bench_turns import Times, counted, row, sized, timed
 
 TASKS = {  # recipe, size of the mazes, prompts, rollouts
     "17x17": (maze17, 17, 8, 16),
@@ -49,6 +47,15 @@ def our_step(cfg, task, policy):
         return stats | step_metrics(sampled, None)
 
     return step
+
+
+def policy_of(cfg, model) -> SequencePolicy:
+    """The recipe's policy, none of whose responses ends before the limit."""
+    # The fields of the recipe that a policy has by the same names.
+    taken = inspect.signature(SequencePolicy).parameters.keys() - {"model"}
+    options = {name: value for name, value in vars(cfg).items() if name in taken}
+    options |= {"max_tokens": cfg.max_response, "autocast": cfg.precision == "bfloat16"}
+    return SequencePolicy(model, WORDS, [NEVER], **options)
 
 
 def their_trainer(cfg, task, theirs, folder, turns: int, callback):
@@ -107,12 +114,7 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
     task = FreshMazes(side, P)
     model = random_model(cfg.model)
     theirs = peer(model, torch.float32).train()
-    # The fields of the recipe that a policy has by the same names.
-    taken = inspect.signature(SequencePolicy).parameters.keys() - {"model"}
-    options = {name: value for name, value in vars(cfg).items() if name in taken}
-    options |= {"max_tokens": L, "autocast": dtype == "bfloat16"}
-    policy = SequencePolicy(model, WORDS, [NEVER], **options)
-    step = our_step(cfg, task, policy)
+    step = our_step(cfg, task, policy_of(cfg, model))
     times = Times()
 
     def ours():
@@ -140,38 +142,6 @@ def whole_step(size: str, dtype: str, estimator: str, turns: int) -> dict:
 
     with tempfile.TemporaryDirectory() as folder:
         their_trainer(cfg, task, theirs, folder, turns, Turns()).train()
-    what = f"a whole step of {P} x {N} x {L} tokens, {estimator}, against TRL's GRPOTrainer"
+    what = f"a whole step of {P} x {N} x {L} tokens, {estimator}, a quarter right, against TRL's "
+    what += "GRPOTrainer"
     return row(what, times, P * N * L, "token", dtype=dtype, rivals=["TRL"], flops=flops)
-
-
-def rounds(turns: int) -> dict:
-    """A step of order 128 on 9x9 mazes, in rounds and at once, from a model that is right at one
-    try in .15 of them."""
-    found = {}
-
-    def contestant(who, **options):
-        cfg = replace(maze9_laptop(), prompts=sized(16, 2), eval_every=0, **options)
-        task, _ = setup.load_splits(cfg)
-        step = our_step(cfg, task, setup.start_policy(cfg, task, None, None, bench_turns.device))
-
-        def call():
-            metrics = step()
-            found[who] = {name: metrics[name] for name in ("reward", "rollouts", "tokens")}
-
-        return call
-
-    with tempfile.TemporaryDirectory() as folder:
-        mazes = f"{folder}/9x9"
-        warm = f"{folder}/warm"
-        prepare(["--size", "9", "--train", sized("20000", "64"), "--out", mazes])
-        until = sized(["--stop-at-pass", ".15"], ["--steps", "1"])
-        train.main(["maze9_laptop_sft", "--task.directory", mazes, *until, "--out", warm])
-        common = {"init": warm, "task_options": {"size": 9, "directory": mazes}}
-        sizes = sized((8, 8, 16, 32, 64), (2, 2, 4))
-        rare = contestant("rounds", estimator="maxrl_rare", rollouts=sizes, **common)
-        plain = contestant("at once", estimator="maxrl", rollouts=sized(128, 8), **common)
-        what = "a step of order 128 and 127, 16 prompts of 9x9: rounds of 8, 8, 16, 32, 64 with "
-        what += "maxrl_rare, 128 at once with maxrl"
-        contestants = {"rounds": rare, "at once": plain}
-        made = contest(what, contestants, turns, 1, "step", dtype="float32", rivals=["at once"])
-    return made | {"found": found}

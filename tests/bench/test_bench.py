@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests import ROOT
-from tests.bench import bench
+from tests.bench import bench, bench_rounds
 
 
 def printed(found: dict, by: str, capsys) -> int:
@@ -37,6 +37,23 @@ def test_every_row_runs(tmp_path, capsys):
             assert not last, row["error"]
     if missing:
         pytest.skip(f"rows that need {missing} stopped there")
+
+
+def test_rollouts_of_rounds():
+    """On the page they are those of the formula, and as drawn within 5 standard errors of it."""
+    page = (ROOT / "results/speed/bench.md").read_text()
+    for mean in bench_rounds.MEANS:
+        rates = bench_rounds.moved(bench_rounds.base_rates(), mean)
+        assert float(rates.mean()) == pytest.approx(mean)
+        expected = bench_rounds.expected(rates)
+        (cells,) = re.findall(rf"^\| {mean:g} \| (.*) \|$".replace("0.", "."), page, re.M)
+        rollouts, drawn, ratio, of_drawn = map(float, cells.split(" | "))
+        assert rollouts == pytest.approx(expected, abs=0.051)
+        assert ratio == pytest.approx(128 / expected, abs=0.0051)
+        # A prompt has 8 to 128 rollouts, so that their standard deviation is at most 60.
+        for found, number in ((drawn, 20), (bench_rounds.counted(rates, 4), 4)):
+            assert abs(found - expected) < 5 * 60 / (512 * number) ** 0.5
+        assert of_drawn == pytest.approx(128 / drawn, rel=0.01)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "results/speed/bench").glob("*.json")), ids=str)

@@ -68,9 +68,9 @@ def join(gpu: torch.device | None) -> None:
     # dead rank at once; the time-out is for one that hangs.
     hour = timedelta(hours=1)
     store, number, size = next(dist.rendezvous("env://", timeout=hour))
-    # Ranks of a launch have a folder of logs in common, on each node another one.
+    # Ranks of a launch have a folder of logs in common on each node, where others have another.
     launch = Path(env("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent
-    node = env("GROUP_RANK", "")
+    node = f"{socket.gethostname()} {env('GROUP_RANK')}"
     store.append(f"{node}{launch}", f" {os.getpid()}")
     found = store.compare_set(node, "", str(launch)).decode()
     if found != str(launch):

@@ -184,7 +184,7 @@ class Run:
             "step": step,
             "command": f"{launcher} {shlex.join(sys.argv)}",
             "ranks": world,
-            "commit": origin.commit() if self.main else "",
+            "commit": origin.commit(),
             "machine": origin.processor(),
             "torch": torch.__version__,
             "python": platform.python_version(),

@@ -10,12 +10,11 @@ ROOT = Path(__file__).parents[2]
 
 def commit() -> str:
     """The commit of this checkout, with a + if files differ from it; "" if it is none."""
-    describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty=+", "--exclude=*"]
     # An installed package may lie within a checkout of something else.
-    if not (ROOT / ".git").exists():
-        return ""
+    git = ["git", "--no-optional-locks", f"--git-dir={ROOT}/.git", f"--work-tree={ROOT}"]
+    describe = [*git, "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
-        return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(describe, capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""
 
@@ -24,4 +23,4 @@ def processor() -> str:
     """The name of the CPU."""
     about = Path("/proc/cpuinfo")
     found = about.exists() and re.search(r"model name\s*: (.*)", about.read_text())
-    return found[1] if found else platform.processor() or platform.machine()
+    return found[1] if found else platform.machine()

@@ -11,10 +11,9 @@ import torch.nn.functional as F
 
 from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
-from maxrl.policy import SequencePolicy
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
-from tests.helpers.runs import metrics, refused, weights
+from tests.helpers.runs import metrics, refused
 from tests.helpers.tensors import F64, close, normal
 
 
@@ -226,19 +225,6 @@ def words(init):
     return ("tiny", *options.split(), "--init", init)
 
 
-def test_several_updates_per_batch(run):
-    """Every group once per pass. The first update makes UP likelier by a quarter and more, so that
-    all of the next meet a ratio far beyond the clip, whatever was drawn. One update per batch
-    remains what it was."""
-    rows = run("many", "--lr 0.01 --minibatches 4 --passes 2 --clip 1e-3,1e-3")
-    for row in rows[:2]:
-        assert 0 < row["clip_ratio/low_mean"] < 1
-        assert 0 < row["clip_ratio/high_mean"] < 1
-    assert rows[0]["tokens"] == pytest.approx(rows[0]["completions/mean_length"] * 64)
-    assert "clip_ratio/low_mean" not in run("one", "--lr 0.01")[0]
-    assert weights("one") != weights("many")
-
-
 def test_a_resumed_run_keeps_its_reference(dice, shell):
     """--init is a run that has gone on in between."""
     for step in (1, 2):
@@ -263,25 +249,3 @@ def test_entropy_bonus_raises_the_entropy(run):
 )
 def test_estimators_with_options_of_their_own(run, options):
     assert len(run("own", f"--estimator {options}")) == 3
-
-
-@pytest.mark.parametrize("options", ["", "--minibatches 2 --passes 2"])
-def test_the_sampler_is_compared_also_with_several_updates(run, options, monkeypatch):
-    """The first pass's log-probs are those of one update: the same difference to the sampler's,
-    before any has changed. A sampler that is off by .01, and at the first token by .03, is found
-    out both ways."""
-    rollout = SequencePolicy.rollout
-
-    def off(self, *arguments, **given):
-        rollouts = rollout(self, *arguments, **given)
-        rollouts.log_probs = rollouts.log_probs + 0.01
-        rollouts.log_probs[..., 0] += 0.02
-        return rollouts
-
-    monkeypatch.setattr(SequencePolicy, "rollout", off)
-    # The bonus has all rows run.
-    (row,) = run("off", f"--prompts 4 --rollouts 4 --steps 1 --entropy-bonus 1e-9 {options}")
-    share = 1 / row["completions/mean_length"]  # of first tokens
-    mean = 0.01 + 0.02 * share
-    assert row["sampling/logprob_abs_diff/mean"] == pytest.approx(mean, abs=1e-5)
-    assert row["sampling/logprob_abs_diff/max"] == pytest.approx(0.03, abs=1e-5)

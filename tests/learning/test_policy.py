@@ -94,7 +94,7 @@ def test_who_watches_is_told_where_a_step_is():
 
 def test_statistics():
     """The difference between sampler and training forward is 0 where the stored log-probs are the
-    model's; where they are not, see test_objective.py.
+    model's; where they are not, see runs/test_metrics.py.
     """
     policy = tiny.policy()
     rollouts = policy.rollout(tiny.examples("UP DOWN LEFT", "WALL"), 5, step=3)
@@ -105,20 +105,6 @@ def test_statistics():
     assert stats["loss"] == pytest.approx(-float(rollouts.log_probs.sum()) / tokens)
     expected = rollouts.log_probs.sum(-1) / rollouts.lengths
     assert torch.equal(rollouts.mean_log_probs(), expected)
-
-
-def test_lengths_by_hand():
-    rollouts = tiny.rollouts((3, 2), N=2)
-    rollouts.lengths = torch.tensor([[1, 2], [4, 6]])
-    rollouts.finished = torch.tensor([[True, True], [True, False]])
-    rollouts.entropies = torch.full((2, 2, 6), 0.5)
-    assert rollouts.statistics() == {
-        "entropy": 12 / 13,
-        "completions/mean_length": 13 / 4,
-        "completions/max_length": 6,
-        "completions/min_length": 1,
-        "completions/clipped_ratio": 1 / 4,
-    }
 
 
 def test_what_is_read_of_a_response():

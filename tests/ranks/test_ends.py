@@ -1,6 +1,7 @@
 """How a rank or a single process ends: at once, and with all that the user has open."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -166,7 +167,7 @@ def store():
 def test_ranks_of_two_launches_on_one_port(store):
     """The later one's are told which process to end; those of the first meet as if nothing were."""
     first = one_rank(0, "new", store.port)
-    store.wait(["0"])
+    store.wait([f"{socket.gethostname()} 0"])
     code, said = ended(one_rank(1, "old", store.port), 60)
     assert code == 2
     assert "Traceback" not in said

@@ -10,19 +10,10 @@ RUN = ("train.py", "tiny", "--task", "tests.helpers.tiny:Up", *OPTIONS.split())
 
 
 def test_a_run_in_rounds(dice, shell):
-    """The model is measured by the first round; what was sampled, and who is left without a
-    success, by all of them.
-    """
+    """Samples are of the first round."""
     said = passed(shell(*RUN, "--init", dice, "--steps", 6, "--out", "rl"))
     assert "6 steps of 4 prompts x 1 + 1 + 2 rollouts" in said
     assert "warning" not in said
-    for row in metrics("rl"):
-        assert row["rollouts"] == 4 * row["rollouts/per_prompt"]
-        assert row["rollouts"] in range(4, 17)
-        # Those without a success go on to the second round, and perhaps to the third.
-        first = 4 * (1 - row["reward"])
-        assert first <= 4 * row["rounds"] - 4 <= 2 * first
-        assert row["frac_unsolved"] <= 1 - row["reward"]
     assert len({row["rollouts"] for row in metrics("rl")}) > 1
     shown = rows(Path("rl/samples.jsonl"))
     assert shown

@@ -1,5 +1,6 @@
 """Where a run comes from: the commit of the code, and the processor."""
 
+import contextlib
 import platform
 import re
 import subprocess
@@ -21,6 +22,8 @@ def commit() -> str:
 
 def processor() -> str:
     """The name of the CPU."""
-    about = Path("/proc/cpuinfo")
-    found = about.exists() and re.search(r"model name\s*: (.*)", about.read_text())
+    about = ""
+    with contextlib.suppress(OSError):
+        about = Path("/proc/cpuinfo").read_text()
+    found = re.search(r"model name\s*: (.*)", about)
     return found[1] if found else platform.machine()

@@ -56,6 +56,7 @@ STARTED = {
     "results/speed/speedrun.py": "--help",
     "results/tour.ipynb": "tests/results/test_tour.py",
     "tests/bench/bench.py": "tests/bench/test_bench.py",
+    "tests/bench/bench_rounds.py": "tests/bench/test_bench.py",
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/helpers/busy.py": "--help",

@@ -75,10 +75,7 @@ WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 def check_intact(path: str | Path) -> None:
-    """DataError if a file that the policy is loaded from does not have its stored checksum.
-
-    Checkpoints from elsewhere have no checksums.
-    """
+    """DataError if a file that the policy is loaded from has another checksum than is stored."""
     path = find(path)
     if not (path / CHECKSUMS).exists():
         return
@@ -161,7 +158,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     state = {}
     for name, tensor in read_tensors(file).items():
         tensor = as_float32(tensor).clone()
-        # Ten times as fast as isfinite().
+        # aminmax is ten times as fast as isfinite.
         if tensor.is_complex() or not all(map(math.isfinite, tensor.aminmax())):
             raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
         # Old checkpoints hold the frequencies of rotary positions too.

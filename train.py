@@ -185,6 +185,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    cli.never_fail()
+    cli.never_fail("stdout")
     with cli.script("train.py", memory=cli.LESS_MEMORY):
         main(sys.argv[1:])

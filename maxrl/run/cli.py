@@ -42,6 +42,7 @@ def script(program: str, *sentences: type[Exception], memory: str = "") -> Itera
     memory     what to change if memory runs out
     """
     escape_output()
+    never_fail("stderr")
     try:
         with warnings.catch_warnings():
             # In one line, like everything else that is said, and without a line of our source.
@@ -162,12 +163,12 @@ def unfailing(method: Callable) -> Callable:
     return call
 
 
-def never_fail():
-    """Keep a program running if its standard output or error cannot be written to.
+def never_fail(*names: str):
+    """Keep a program running if its "stdout" or "stderr" cannot be written to.
 
     The disk may be full, or nobody reads it any more.
     """
-    for name in ("stdout", "stderr"):
+    for name in names:
         # A stream that was closed when the program started is None.
         stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
         stream.write = unfailing(stream.write)

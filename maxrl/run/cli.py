@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 from tqdm import tqdm
@@ -170,7 +170,7 @@ def never_fail(*names: str):
     """
     for name in names:
         # A stream that was closed when the program started is None.
-        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
+        stream: Any = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115
         stream.write = unfailing(stream.write)
         stream.flush = unfailing(stream.flush)
         setattr(sys, name, stream)

@@ -140,7 +140,9 @@ class Run:
         another = f"start another run with {self.another}"
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
-                again = "" if self.scripted else f"repeat {old['command']} with --resume auto, or "
+                again = (
+                    "" if self.scripted else f"repeat {old['command']!r} with --resume auto, or "
+                )
                 raise UsageError(
                     f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
                     f"{again}{another}"

@@ -140,13 +140,10 @@ class Run:
         another = f"start another run with {self.another}"
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
-                again = (
-                    "" if self.scripted else f"repeat {old['command']!r} with --resume auto, or "
-                )
-                raise UsageError(
-                    f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
-                    f"{again}{another}"
-                )
+                said = f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "
+                if not self.scripted:
+                    said += f"repeat {old['command']!r} with --resume auto, or "
+                raise UsageError(said + another)
         for file, found in self.code.items():
             began = old.get("code", {}).get(file, found)
             if began != found:

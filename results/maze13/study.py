@@ -14,11 +14,11 @@ LARGE = (
 SEARCHED = (201, 202)
 
 
-def bases(seeds, rate: str = "1e-3") -> dict:
+def warmed_from_small(seeds, rate: str = "1e-3") -> dict:
     """The bases of these seeds, and the 9x9 models that they start from."""
     small = product("seed{seed}/small", SMALL, seed=seeds)
     return small | product("seed{seed}/base", LARGE, seed=seeds, rate=[rate])
 
 
-RUNS = {"bases": bases(SEARCHED)}
+RUNS = {"bases": warmed_from_small(SEARCHED)}
 KEPT_STEPS = 20

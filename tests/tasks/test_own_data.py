@@ -108,7 +108,7 @@ def test_a_sum_that_the_estimator_refuses_is_named_at_the_start(row, train):
     Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
     words, total = row.split("| ")
     said = train(*PAIR, *words.split(), "--steps", 1)
-    assert ("warning" in said) == (f"reward of {total} " in said) == (total != "None")
+    assert ("warning" in said) == (f"reward of {total}" in said) == (total != "None")
 
 
 def test_a_mended_command_is_not_blocked(own, train, shell):

@@ -107,7 +107,7 @@ def load_model(
     if (path / "generation_config.json").exists():
         model.generation_config = read_json(path / "generation_config.json")
     tokenizer = Tokenizer.load(path)
-    model.digest = digest(path)
+    model.digest = digest(path, f"{model.config} {tokenizer.backend.to_str()}")
     named = [*end_tokens(model.generation_config), *end_tokens(config)]
     return model, tokenizer, all_ends(path, model, tokenizer, named)
 
@@ -117,13 +117,15 @@ def all_ends(path: Path, model: Any, tokenizer: Tokenizer, named: list) -> list[
 
     The end of a message of an instruct model may stand in any one place; TRL and vLLM join them.
     """
-    stop = []
-    for end in (*tokenizer.ends, *named):
-        if end not in range(model.config.vocab_size):
-            raise ValueError(f"{path} has eos_token_id {end!r:.40}, which is no token of the model")
-        if end not in stop:
-            stop.append(end)
-    return stop
+    ends = [*tokenizer.ends, *named]
+    # A number that is left from another vocabulary ends nothing.
+    known = [end for end in ends if end in range(model.config.vocab_size)]
+    wrong = [end for end in ends if end not in known]
+    if wrong and not (known and all(isinstance(end, int) for end in wrong)):
+        raise ValueError(
+            f"{path} has eos_token_id {wrong[0]!r:.40}, which is no token of the model"
+        )
+    return [*dict.fromkeys(known)]
 
 
 def load_weights(path: Path, config: dict) -> Model:
@@ -157,13 +159,13 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     """Return the weights of a safetensors file in float32; ValueError for numbers that are none."""
     state = {}
     for name, tensor in read_tensors(file).items():
-        tensor = as_float32(tensor).clone()
-        # aminmax is ten times as fast as isfinite.
-        if tensor.is_complex() or not all(map(math.isfinite, tensor.aminmax())):
-            raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
         # Old checkpoints hold the frequencies of rotary positions too.
-        if not name.endswith("rotary_emb.inv_freq"):
-            state[name] = tensor
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        state[name] = tensor = as_float32(tensor).clone()
+        # aminmax is ten times as fast as isfinite.
+        if tensor.is_complex() or tensor.numel() and not all(map(math.isfinite, tensor.aminmax())):
+            raise ValueError(f"{file} has complex or infinite numbers or NaN in {name}")
     return state
 
 

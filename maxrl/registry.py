@@ -120,8 +120,8 @@ def by_group(rewards, group_ids, rule, **options) -> Tensor:
     ids = group_ids.tolist() if hasattr(group_ids, "tolist") else group_ids
     ids = [i.item() if hasattr(i, "item") else i for i in ids]
     for i in ids:
-        # NaN would be a group of its own.
-        if not isinstance(i, Hashable) or i != i:
+        # What is missing would be a group of its own.
+        if not isinstance(i, Hashable) or str(i) in ("None", "nan", "<NA>", "NaT"):
             raise ValueError(f"by_group takes numbers or texts as group_ids, not {i!r:.60}")
     if rewards.shape != (len(ids),):
         raise ValueError(

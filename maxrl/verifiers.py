@@ -32,6 +32,8 @@ BARE = re.compile(r"-?(?:[0-9]++(?:[.,][0-9]++)*|\.[0-9]++)")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 # Not of amounts of money: no blank within, beside the dollars, and no digit behind them.
 FORMULA = re.compile(r"\$(?!\s)([^$]+)(?<!\s)\$(?!\d)")
+# What stands between the answers of one reference.
+ENUMERATED = re.compile(r"\$?\s*(?:[,;]|(?:[,;]\s*)?(?:and|or)\b)\s*\$?$")
 
 
 def last_boxed(text: str) -> str | None:
@@ -66,18 +68,33 @@ def last_formula(text: str) -> str:
     """Return the answer in a reference, "" for a sentence without one.
 
     This is the last box, or else what follows GSM8K's ####, and in this the last formula in
-    dollars.
+    dollars. Several of them in an enumeration are one answer.
     """
     if box := last_boxed(text):
+        # An enumeration's earlier boxes end where its last box begins.
+        before = text[: max(BOX.finditer(text), key=re.Match.start).start()]
+        earlier = ENUMERATED.sub("", before)
+        if earlier != before and earlier.endswith(f"{last_boxed(earlier)}}}"):
+            return f"{last_formula(earlier)}, {box}"
         return box
     text = text.rpartition("####")[2].strip()
-    formulas = FORMULA.findall(text)
-    if formulas:
-        return formulas[-1]
+    found = name = ""
+    end = 0
+    for formula in FORMULA.finditer(text):
+        joined = found and ENUMERATED.fullmatch(text[end : formula.start()])
+        # a = 3 and x = 4 are no answers to one question.
+        before, name = name, formula[1].rpartition("=")[0]
+        found = f"{found}, {formula[1]}" if joined and name == before else formula[1]
+        end = formula.end()
+    if found:
+        return found
     words = text.split()
     # math-verify would read letters as variables. A single word may be an answer, or its unit.
     plain = [word for word in words if len(word) > 1 and word.strip(".,:;!?").isalpha()]
-    return "" if len(plain) > 1 else text
+    if len(plain) < 2:
+        return text
+    number = read_number(text)
+    return "" if number is None else str(number)
 
 
 # ------------------------------------------ numbers -----------------------------------------------

@@ -137,14 +137,16 @@ def weight_files(path: Path) -> list[Path]:
     return [path / name for name in sorted(names)]
 
 
-def digest(path: Path) -> str:
+def digest(path: Path, meaning: str) -> str:
     """Return what tells the model and tokenizer of a directory from others.
 
-    Of a large file it is the size and 64 parts, from the first to the last one: reading all of it
-    would take as long as loading it.
+    meaning  what its smaller files mean, however they are written
+
+    Of a file of weights it is the size and 64 parts, from the first to the last one: reading all
+    of it would take as long as loading it.
     """
-    found = hashlib.sha256()
-    for file in (*weight_files(path), path / "config.json", path / "tokenizer.json"):
+    found = hashlib.sha256(meaning.encode())
+    for file in weight_files(path):
         size = os.path.getsize(file)
         found.update(f"{file.name} {size}".encode())
         with file.open("rb") as opened:

@@ -107,8 +107,8 @@ class Tokenizer:
         for token in tokenizer.named():
             if backend.token_to_id(token) is None:
                 raise ValueError(
-                    f"{file} lacks the token {token!r:.40} that the files beside it name: write it "
-                    "anew by save_pretrained of the AutoTokenizer of transformers"
+                    f"{file} lacks the token {token!r:.40} that the files beside it name: take it "
+                    "out of them if no text needs it, or add it to tokenizer and model"
                 )
         return tokenizer
 
@@ -180,13 +180,13 @@ class Tokenizer:
             further = self.config.get(key) or []
             tokens += further.values() if isinstance(further, dict) else further
         tokens += json.loads(self.files.get("added_tokens.json", "{}"))
-        return [content(token) for token in tokens if token is not None]
+        return [content(token) for token in tokens if token is not None and content(token) != ""]
 
     @property
     def ends(self) -> list[int]:
         """The id of eos_token, if there is one."""
         token = self.special("eos_token")
-        return [] if token is None else [self.id(token)]
+        return [self.id(token)] if token else []
 
     def turn_end(self, stop_tokens: Sequence[int]) -> int:
         """Return which stop token ends an answer: the chat template's, or else eos_token."""

@@ -70,7 +70,7 @@ class Run:
         self.another = "--out DIR"
         if self.scripted:
             self.resume = "train(resume_from_checkpoint=True)"
-            self.another = "a new trainer with another output_dir"
+            self.another = "a trainer whose output_dir is another one"
         self.task = task
         self.examples = len(task)
         # A digest is "" if it is not known.
@@ -137,7 +137,7 @@ class Run:
         # The shape of a decrease depends on its length.
         free = FREE_ON_RESUME - (set() if self.cfg.schedule == "constant" else {"steps"})
         new = self.cfg.to_dict()
-        another = f"start another run with {self.another}"
+        another = f"begin a new run: {self.another}"
         for name, value in checkpoint.recorded(folder).items():
             if name not in free and value != new[name]:
                 said = f"{self.path} was started with {name} = {value!r}, not {new[name]!r}: "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maxrl.config import Config
 from maxrl.errors import UsageError
-from maxrl.io.arguments import Parser, check_least, dashed
+from maxrl.io.arguments import Parser, check_least, dashed, typed
 from maxrl.recipes import repeated
 from maxrl.run.command_line import add_field, overridden, refuse_code
 from maxrl.run.setup import Asked
@@ -96,19 +96,26 @@ def complete(args: argparse.Namespace, given: dict, path: Path, *others: Path) -
 def judged(task: str, given: dict, recipes: Sequence[Config]) -> dict:
     """Return the fields of JUDGE that the recipes of a task have, whichever is the first.
 
-    Raises UsageError if they differ in one that is not given.
+    A warm-up has no say beside a run that was judged. Raises UsageError if they differ in fields
+    that are not given.
     """
     fields: dict = {}
+    different = {}
+    recipes = [recipe for recipe in recipes if recipe.task == task]
+    recipes = [recipe for recipe in recipes if not recipe.supervised] or recipes
     for name in JUDGE:
         # Weights belong to their reward functions.
         rewards = given.get("reward") if name == "reward_weights" else None
         for recipe in recipes:
-            if recipe.task != task or rewards and tuple(rewards) != recipe.reward:
+            if rewards and tuple(rewards) != recipe.reward:
                 continue
             value = getattr(recipe, name)
             if fields.setdefault(name, value) != value and name not in given:
-                raise UsageError(
-                    f"the checkpoints were trained with --{dashed(name)} {fields[name]} and "
-                    f"{value}: give the option, by which all are judged"
-                )
+                values = f"{typed(fields[name]) or 'none'} and {typed(value) or 'none'}"
+                different[f"--{dashed(name)}"] = values
+    if different:
+        said = ", ".join(f"{option} {values}" for option, values in different.items())
+        raise UsageError(
+            f"the checkpoints were trained with {said}: give what all are to be judged by"
+        )
     return fields

@@ -184,7 +184,7 @@ def check(cfg: Config, task: Task, world: int) -> Config:
         ADVANTAGES[cfg.estimator](rewards, **estimator_options(cfg))
     except RewardError as error:
         if distributed.rank() == 0:
-            said = f"of a response that satisfies all reward functions, {error}"
+            said = f"a response that satisfies all reward functions would end the run: {error}"
             warnings.warn(said, stacklevel=2)
     check_trackers(cfg.track)
     if not (cfg.reward or task.classes or cfg.supervised and not cfg.eval_every):
@@ -212,8 +212,11 @@ def check_estimation(cfg: Config):
             rule = ADVANTAGES[cfg.estimator]
             check_sizes(rule, cfg.rollouts, options)
             rule(torch.zeros(1, max(cfg.rollouts)), **options)
-            if cfg.allow_fractional and (
-                "allow_fractional" not in rule.known or options.get(rule.count)
+            # A run that began with it goes on.
+            if (
+                cfg.allow_fractional
+                and cfg.resume == "no"
+                and ("allow_fractional" not in rule.known or options.get(rule.count))
             ):
                 raise ValueError("--allow-fractional changes nothing here: leave it out")
     fixed = options.keys() & {"order", "k", "mean_log_probs"}

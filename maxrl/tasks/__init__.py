@@ -57,4 +57,6 @@ def constructor_of(name: str) -> Callable[..., Task]:
 def takes_text(name: str, option: str) -> bool:
     """Return whether a task's constructor has an argument annotated as a text or path."""
     parameters = inspect.signature(constructor_of(name)).parameters if name else {}
-    return bool(re.search(r"\b(str|Path)\b", str(parameters.get(option))))
+    kind = str(parameters.get(option))
+    text = re.search(r"\b(str|Path)\b", kind)
+    return bool(text and not re.search(r"\b(int|float|bool)\b", kind))

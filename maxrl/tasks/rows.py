@@ -15,9 +15,9 @@ from maxrl.verifiers import last_boxed, last_formula
 NAMES = ("prompt", "problem", "question")
 # The text of chat messages, as Python, JSON or numpy writes them.
 CHAT = re.compile(
-    r"""[\s"]*(?:array)?[\[({].*['"]role\\?['"]\s*:\s*\\?['"](?:system|user|assistant|human)\b"""
-    r""".*[\]})][\s"]*""",
-    re.DOTALL,
+    r"""[\s"]*(?:array)?[\s\[(]*\{.*['"](?:role|from)\\?['"]\s*:\s*"""
+    r"""\\?['"](?:system|developer|user|human|assistant|gpt|tool|function)\b.*[\]})][\s"]*""",
+    re.DOTALL | re.IGNORECASE,
 )
 
 

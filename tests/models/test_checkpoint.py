@@ -165,7 +165,6 @@ def test_find(path, tmp_path):
         ({}, {"rms_norm_eps": [1]}, "cannot be loaded"),
         ({}, {"rope_theta": "a"}, "cannot be loaded"),
         ({}, {"eos_token_id": ["a"]}, "eos_token_id"),
-        ({}, {"eos_token_id": HUGE}, "eos_token_id"),
     ],
 )
 def test_what_does_not_fit_is_an_error_that_names_it(tmp_path, tensors, config, words, tied):
@@ -302,6 +301,8 @@ def test_shards(path):
     [
         (None, [2, 7], "<eos>", [2, 7]),
         ({}, 5, "<eos>", [2, 5]),
+        ({}, HUGE, "<eos>", [2]),
+        ({"eos_token_id": [7, -1]}, 32000, "<eos>", [2, 7]),
         ({"eos_token_id": [7, 2, 9]}, 4, "UP", [2, 4, 7, 9, 13]),
         ({"eos_token_id": None}, 2, None, [2]),
         ({"eos_token_id": 2}, 2, "<eos>", [2]),

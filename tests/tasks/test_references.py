@@ -15,10 +15,12 @@ import torch
 from maxrl.errors import UsageError
 from maxrl.io.files import DataError
 from maxrl.io.tables import as_text
+from maxrl.rewards import ready
 from maxrl.rewards.ready import READY, check_references
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask
-from maxrl.verifiers import verify_math_batch, verify_number
+from maxrl.tasks.prompts import Prompts
+from maxrl.verifiers import last_formula, verify_math_batch, verify_number
 from tests.helpers.runs import passed, refused
 from tests.helpers.tables import put, rows
 
@@ -256,3 +258,31 @@ def test_commas_of_gsm8k(answer, shell):
         assert rows(Path("out/train.jsonl"))[0]["answer"] == MARKED[answer]
     else:
         refused(said, "#### and a number")
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        (r"The roots are \boxed{3} and \boxed{4}.", "3, 4"),
+        (r"$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$", "1, 2, 3"),
+        (r"\boxed{3} fails, so \boxed{5}", "5"),
+        ("$1$ and $2$", "1, 2"),
+        ("$(1,2)$, $(3,4)$", "(1,2), (3,4)"),
+        ("$x=1$ or $x=2$", "x=1, x=2"),
+        ("So $a = 3$ and $x = 4$.", "x = 4"),
+        ("12 square units", "12"),
+        ("2 hours and 15 minutes", ""),
+    ],
+)
+def test_an_enumeration_is_one_answer(text, answer):
+    """And a number with the words of its unit is the number."""
+    assert last_formula(text) == answer
+
+
+def test_a_sample_of_references_is_no_row_in_two(monkeypatch):
+    """Half of the rows is a pattern that even steps would meet or miss as a whole."""
+    monkeypatch.setattr(ready, "SAMPLE", 20)
+    texts = ["3", "By induction this holds."] * 30
+    given = [{"prompt": "p", "answer": text} for text in texts]
+    with pytest.warns(UserWarning, match="of 20 references"):
+        check_references(Prompts("train", given), "train", [READY["accuracy_reward"]])

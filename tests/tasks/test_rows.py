@@ -102,9 +102,18 @@ str(np.array(MESSAGES))
 repr(np.array(MESSAGES))
 str(tuple(MESSAGES))
 str(CHAT[0])
+str([{"from": "human", "value": "Hi"}])
+str([{"role": "User", "content": "Hi"}])
 str([{"name": "x"} | CHAT[0]]).replace("{", "{ ") + " "
 """
-TEXTS = ["[1, 2]", str([{"name": "Ann", "role": "admin"}]), f"Is {CHAT} JSON?", "role: user", "{}"]
+TEXTS = [
+    "[INST] Is {'role': 'user'} JSON? [/INST]",
+    "[1, 2]",
+    str([{"name": "Ann", "role": "admin"}]),
+    f"Is {CHAT} JSON?",
+    "role: user",
+    "{}",
+]
 
 
 @pytest.mark.parametrize("text", AS_TEXT.strip().splitlines())

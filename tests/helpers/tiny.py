@@ -212,3 +212,18 @@ def chain(following: dict[int, int], **changes) -> Transformer:
         for before, after in following.items():
             result.lm_head.weight[after, before] = 8  # times 32**0.5 behind the norm: a logit of 45
     return result
+
+
+class Ragged(Up):
+    """Prompts of four lengths, with answers. Right is what begins with a word of even number, as
+    half of the responses of random weights do.
+    """
+
+    vocabulary = VOCABULARY
+
+    def __getitem__(self, index):
+        words = ["<bos>", *["UP"] * (index % 4), VOCABULARY[8 + index % 10]]
+        return Example(" ".join(words), " ".join(["LEFT", *["DOWN"] * (index % 3), "DONE"]))
+
+    def verify(self, response, example):
+        return float(ID.get(response.partition(" ")[0], 1) % 2 == 0)

@@ -60,6 +60,7 @@ STARTED = {
     "tests/faults/torture.py": "tests/faults/test_torture.py",
     "tests/gpu/gpu_check.py": "tests/gpu/test_gpu_check.py",
     "tests/gpu/pretended/cuda.py": "--help",
+    "tests/gpu/pretended/settings.py": "tests/gpu/test_pretended.py",
     "tests/helpers/busy.py": "--help",
     "tests/learning/fake_cuda.py": "tests/learning/test_fake_cuda.py",
     "tests/ranks/worker.py": "tests/ranks/test_distributed.py",

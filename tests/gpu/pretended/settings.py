@@ -1,0 +1,150 @@
+"""Runs of the scripts on the CPU and on the pretended device, for test_pretended.py.
+
+    python -m tests.gpu.pretended.settings
+
+A device cannot be taken back, so that all of it is in one process. It works in the current
+directory and prints what was seen in each setting, as JSON; the runs of a setting are in its folder
+NAME/cpu and NAME/cuda, for the test to compare. All is in float64 but checkpoints: no rounding
+decides on a token.
+"""
+
+import collections
+import contextlib
+import io
+import json
+import os
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+import eval as evaluation
+import sample
+import train
+from maxrl import checkpoint
+from maxrl.config import Config
+from maxrl.recipes import RECIPES
+from tests.gpu.pretended import cuda
+from tests.helpers import tiny
+
+TASK = ("--task", "tests.helpers.tiny:Ragged")
+SFT = "--estimator supervised --rollouts 1 --eval-every 0"
+LORA = "--lora-rank 2 --lora-alpha 4"
+# Each with the words that train.py gets on both devices.
+TRAIN = {
+    "supervised": SFT,
+    "graphs": "--wave-rows 8",
+    "no-graphs": "--cuda-graphs false",
+    "memory": "--kv-memory-gb .00002",
+    "updates": "--minibatches 2 --passes 2",
+    "beta": "--init supervised/cpu --beta .1",
+    "entropy": "--entropy-bonus .01",
+    "lora": f"--init supervised/cpu {LORA}",
+    "rounds": "--estimator maxrl_rare --rollouts 2,4,8",
+    "checkpointing": "--gradient-checkpointing true",
+    "deterministic": "--deterministic true",
+}
+# On which device the first two steps are, and on which the rest.
+RESUMED = {"cuda-cuda": ("cuda", "cuda"), "cpu-cuda": ("cpu", "cuda"), "cuda-cpu": ("cuda", "cpu")}
+
+
+def recipe() -> Config:
+    """Three steps of a tiny model."""
+    return Config(
+        task=TASK[1],
+        model=tiny.SIZES,
+        estimator="maxrl",
+        prompts=4,
+        rollouts=(6,),
+        steps=3,
+        lr=1e-2,
+        max_response=8,
+        micro_batch_tokens=160,
+        precision="float32",
+        eval_every=2,
+        eval_prompts=3,
+        eval_k=(1, 2),
+        eval_samples=2,
+    )
+
+
+def run(words: str, out: str, device: str, *more: str):
+    """Train the recipe with these words."""
+    train.main(["pretended", *words.split(), "--device", device, "--out", out, *more])
+
+
+def resume(name: str):
+    first, then = RESUMED[name]
+    run("--steps 2", f"{name}/cuda", first)
+    run("", f"{name}/cuda", then, "--resume", "auto")
+
+
+def printed(script, words: str, device: str) -> str:
+    """What a script prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        script.main([*words.split(), *TASK, "--device", device])
+    return said.getvalue()
+
+
+def scripts(script, words: str) -> dict:
+    """What a script prints on each device."""
+    return {device: printed(script, words, device) for device in ("cpu", "cuda")}
+
+
+def settings() -> dict:
+    """Each setting's name and what it does; later ones read the runs of earlier ones."""
+    calls = {}
+    for name, words in TRAIN.items():
+        calls[f"{name}/cpu"] = lambda name=name, words=words: run(words, f"{name}/cpu", "cpu")
+        calls[f"{name}/cuda"] = lambda name=name, words=words: run(words, f"{name}/cuda", "cuda")
+    for name in RESUMED:
+        calls[f"{name}/cuda"] = lambda name=name: resume(name)
+    rows = "a=supervised/cpu b=graphs/cpu --prompts 3 --samples 4 --k 1,2"
+    calls["eval"] = lambda: scripts(evaluation, rows)
+    calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-k 5 --temperature .7")
+    return calls
+
+
+def look(call) -> dict:
+    """What is seen while a call runs: what it returns or raises, waits, streams and graphs."""
+    torch.use_deterministic_algorithms(False)
+    cuda.taken()
+    cuda.CUDAGraph.counts.clear()
+    made = cuda.Stream.made
+    start = time.process_time()
+    seen = {"error": "", "result": None}
+    try:
+        seen["result"] = call()
+    except BaseException:
+        seen["error"] = traceback.format_exc()
+    waits = collections.Counter()
+    for (kind, _, where), count in cuda.taken().items():
+        waits[f"{kind} {where}"] += count
+    return seen | {
+        "seconds": round(time.process_time() - start, 2),
+        "waits": waits,
+        "streams": cuda.Stream.made - made,
+        "graphs": dict(cuda.CUDAGraph.counts),
+    }
+
+
+def main():
+    cuda.install()
+    torch.set_default_dtype(torch.float64)
+    load = checkpoint.load_model
+
+    def in_float64(*arguments, **options):
+        model, *rest = load(*arguments, **options)
+        return model.double(), *rest
+
+    checkpoint.load_model = in_float64
+    RECIPES["pretended"] = recipe
+    os.environ.pop("WORLD_SIZE", None)
+    found = {name: look(call) for name, call in settings().items()}
+    Path("seen.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

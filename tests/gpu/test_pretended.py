@@ -1,0 +1,89 @@
+"""Runs on a pretended CUDA device equal those on the CPU: settings.py in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+
+from maxrl import checkpoint
+from tests.gpu.pretended import cuda, settings
+from tests.helpers.runs import timeless
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The runs of all settings, and seen.json."""
+    if reason := cuda.missing():
+        pytest.skip(reason)
+    out = tmp_path_factory.mktemp("pretended")
+    program = [sys.executable, "-m", "tests.gpu.pretended.settings"]
+    environment = os.environ | {"MAX_JOBS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        program, cwd=out, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+@pytest.fixture(scope="module")
+def seen(folder):
+    """What settings.py has seen in each setting."""
+    return json.loads((folder / "seen.json").read_text())
+
+
+def rows(run):
+    """The metrics of a run without what depends on time or is rounding itself."""
+    return [
+        {name: value for name, value in row.items() if "abs_diff" not in name}
+        for row in timeless(run)
+    ]
+
+
+def same(ours, theirs):
+    """Two runs learned the same, to rounding in float64 or, after a resume, in float32."""
+    assert len(rows(ours)) == len(rows(theirs)) == 3
+    for a, b in zip(rows(ours), rows(theirs)):
+        assert a["grad_norm"] > 0
+        assert a == pytest.approx(b, rel=1e-6, abs=1e-9)
+    files = [sorted(checkpoint.find(run).glob("*model.safetensors")) for run in (ours, theirs)]
+    for a, b in zip(*files, strict=True):
+        weights, expected = load_file(a), load_file(b)
+        assert weights.keys() == expected.keys()
+        for name, tensor in weights.items():
+            assert tensor.allclose(expected[name], rtol=1e-5, atol=1e-6), name
+
+
+@pytest.mark.parametrize("name", settings.TRAIN)
+def test_a_run_equals_that_of_the_cpu(folder, seen, name):
+    """And its steps of sampling are replayed, unless it is said otherwise."""
+    for device in ("cpu", "cuda"):
+        assert not seen[f"{name}/{device}"]["error"]
+    same(folder / name / "cuda", folder / name / "cpu")
+    graphs = seen[f"{name}/cuda"]["graphs"]
+    if name in ("supervised", "no-graphs"):
+        assert not graphs
+    else:
+        assert graphs["replays"] > graphs["captures"] > 0
+
+
+@pytest.mark.parametrize("name", settings.RESUMED)
+def test_a_run_goes_on_on_another_device(folder, seen, name):
+    assert not seen[f"{name}/cuda"]["error"]
+    same(folder / name / "cuda", folder / "graphs" / "cpu")
+
+
+@pytest.mark.parametrize("script", ["eval", "sample"])
+def test_a_script_prints_the_same(seen, script):
+    assert not seen[script]["error"]
+    said = seen[script]["result"]
+    assert said["cuda"] == said["cpu"] != ""
+    assert seen[script]["graphs"]["replays"] > 0
+
+
+def test_a_run_on_the_cpu_leaves_the_device_alone(seen):
+    for name in settings.TRAIN:
+        row = seen[f"{name}/cpu"]
+        assert not row["waits"] and not row["graphs"]

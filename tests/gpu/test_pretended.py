@@ -87,3 +87,15 @@ def test_a_run_on_the_cpu_leaves_the_device_alone(seen):
     for name in settings.TRAIN:
         row = seen[f"{name}/cpu"]
         assert not row["waits"] and not row["graphs"]
+
+
+@pytest.mark.parametrize("name", settings.WRONG)
+def test_a_step_that_only_a_cpu_takes(folder, seen, name):
+    """It is right there. On the device it raises, or a replay repeats what was captured."""
+    assert not seen[f"{name}/cpu"]["error"]
+    same(folder / name / "cpu", folder / "graphs" / "cpu")
+    if name == "counting":
+        assert not seen["counting/cuda"]["error"]
+        assert rows(folder / name / "cuda") != rows(folder / name / "cpu")
+    else:
+        assert f", in {name}\n" in seen[f"{name}/cuda"]["error"]

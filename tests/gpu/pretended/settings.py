@@ -15,7 +15,9 @@ import json
 import os
 import time
 import traceback
+import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -25,6 +27,8 @@ import train
 from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.recipes import RECIPES
+from maxrl.sampling import sampler
+from maxrl.sampling.sampler import decode_step
 from tests.gpu.pretended import cuda
 from tests.helpers import tiny
 
@@ -47,6 +51,29 @@ TRAIN = {
 }
 # On which device the first two steps are, and on which the rest.
 RESUMED = {"cuda-cuda": ("cuda", "cuda"), "cpu-cuda": ("cpu", "cuda"), "cuda-cpu": ("cuda", "cpu")}
+
+
+def from_host(model, state, **sampling):
+    """A step that adds a tensor of the host: a GPU refuses it."""
+    decode_step(model, state, **sampling)
+    state.current += torch.zeros(state.current.shape, dtype=torch.long)
+
+
+def waiting(model, state, **sampling):
+    """A step that reads a number of the device: it cannot be captured."""
+    decode_step(model, state, **sampling)
+    int(state.cache.slot)
+
+
+def counting(model, state, **sampling):
+    """A step that takes its slot from a counter of Python: in a graph it never changes."""
+    state.drawn = getattr(state, "drawn", -1) + 1
+    state.cache.slot.fill_(state.drawn - 1)
+    decode_step(model, state, **sampling)
+
+
+# Steps of sampling that are right on a CPU alone.
+WRONG = {step.__name__: step for step in (from_host, waiting, counting)}
 
 
 def recipe() -> Config:
@@ -101,6 +128,11 @@ def settings() -> dict:
         calls[f"{name}/cuda"] = lambda name=name, words=words: run(words, f"{name}/cuda", "cuda")
     for name in RESUMED:
         calls[f"{name}/cuda"] = lambda name=name: resume(name)
+    for name, step in WRONG.items():
+        for device in ("cpu", "cuda"):
+            out = f"{name}/{device}"
+            change = mock.patch.object(sampler, "decode_step", step)
+            calls[out] = change(lambda out=out, device=device: run("", out, device))
     rows = "a=supervised/cpu b=graphs/cpu --prompts 3 --samples 4 --k 1,2"
     calls["eval"] = lambda: scripts(evaluation, rows)
     calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-k 5 --temperature .7")
@@ -141,6 +173,7 @@ def main():
 
     checkpoint.load_model = in_float64
     RECIPES["pretended"] = recipe
+    warnings.filterwarnings("error", "sampling goes on without CUDA graphs")
     os.environ.pop("WORLD_SIZE", None)
     found = {name: look(call) for name, call in settings().items()}
     Path("seen.json").write_text(json.dumps(found))

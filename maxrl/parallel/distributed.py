@@ -33,7 +33,9 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
     if device == "cuda" and not available:
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
     if device != "cpu" and available:
-        gpu = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        # A scheduler may show each task a GPU of its own.
+        local = int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
+        gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)

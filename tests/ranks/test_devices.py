@@ -45,7 +45,7 @@ ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 @pytest.fixture
 def gpu(monkeypatch):
     """A machine with a GPU; what the allocator's options were when CUDA was asked."""
-    for name in (*ALLOCATOR, "CUBLAS_WORKSPACE_CONFIG", "WORLD_SIZE"):
+    for name in (*ALLOCATOR, "CUBLAS_WORKSPACE_CONFIG", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "")  # so that it is put back
         monkeypatch.delenv(name)
     asked = []
@@ -56,6 +56,7 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", available)
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     yield asked
     torch.backends.cuda.enable_cudnn_sdp(True)
@@ -70,6 +71,16 @@ def test_settings_of_a_gpu(gpu, deterministic):
     assert torch.backends.cuda.flash_sdp_enabled()
     assert torch.backends.cudnn.benchmark is not deterministic
     assert set(gpu) == {"expandable_segments:True"}
+
+
+@pytest.mark.parametrize(
+    "local, seen, index", [("0", 1, 0), ("3", 1, 0), ("3", 8, 3), ("7", 8, 7), ("7", 4, 3)]
+)
+def test_a_rank_takes_a_gpu_that_it_sees(gpu, monkeypatch, local, seen, index):
+    """A task of a scheduler may see all GPUs of its node, or its own alone."""
+    monkeypatch.setenv("LOCAL_RANK", local)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
+    assert distributed.setup("cuda")[2].index == index
 
 
 def test_what_the_user_has_set_stays(gpu, monkeypatch):

@@ -17,6 +17,8 @@ class CudaGraph:
     """
 
     failed = False
+    # One for the process: a block of memory is used again by the stream it was made for alone.
+    side: torch.cuda.Stream | None = None
 
     def __init__(self, function: Callable[[], None], device: torch.device, wanted: bool = True):
         self.function = function
@@ -24,8 +26,8 @@ class CudaGraph:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.shape: torch.Size | None = None
         self.captured = False
-        if self.used:
-            self.side = torch.cuda.Stream()
+        if self.used and not CudaGraph.side:
+            CudaGraph.side = torch.cuda.Stream()
 
     def __call__(self, shape: torch.Size) -> None:
         """Run the function once; another shape means other tensors."""
@@ -78,7 +80,8 @@ class CudaGraph:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """Run on a stream of its own: the default stream cannot be captured."""
+        """Run on another stream: the default stream cannot be captured."""
+        assert self.side
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
             yield

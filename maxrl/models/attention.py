@@ -20,11 +20,11 @@ KV = tuple[Tensor, Tensor]  # keys and values
 KEYS = 1024  # attend_by_products, which stores all attention weights, is for at most so many keys
 
 
-def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "cpu") -> Tensor:
+def prefix_mask(lengths: Tensor, Lp: int, L: int, on_device: Tensor) -> Tensor:
     """Which of [Lp prefix tokens | L own tokens] each own token attends to.
 
-    lengths  (G,), of each prefix without its padding, on the host
-    device   where the mask goes
+    lengths    (G,), of each prefix without its padding, on the host
+    on_device  the same where the mask goes: its copy from the host would wait for the device
 
     Returns a bool (G, 1, L, Lp + L), or a CausalBias if all prefixes are full.
     """
@@ -35,12 +35,11 @@ def prefix_mask(lengths: Tensor, Lp: int, L: int, device: torch.device | str = "
 
         return causal_lower_right(L, Lp + L)
     # Columns 0 to Lp - 1 are the prefix; own token t is column Lp + t.
-    column = torch.arange(Lp + L)
-    own = torch.arange(Lp, Lp + L).view(1, L, 1)
-    unpadded = column < lengths.view(-1, 1, 1)  # (G, 1, Lp + L)
+    column = torch.arange(Lp + L, device=on_device.device)
+    own = column[Lp:].view(1, L, 1)
+    unpadded = column < on_device.view(-1, 1, 1)  # (G, 1, Lp + L)
     earlier = (column >= Lp) & (column <= own)  # (1, L, Lp + L)
-    mask = unpadded | earlier
-    return mask.unsqueeze(1).to(device)
+    return (unpadded | earlier).unsqueeze(1)
 
 
 def after_prefix(prefix: Tensor, own: Tensor) -> Tensor:

@@ -251,7 +251,7 @@ class Transformer(nn.Module):
             # A row's own tokens follow the last token of their prefix, not its padding.
             starts = prefix_lengths.to(device, non_blocking=True)
             positions = positions + starts[:, None]
-            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, device)
+            mask = prefix_mask(prefix_lengths, prefix.shape[1], L, starts)
             prefix_x, prefix_rotation = self.embed_prefix(prefix)
         positions = positions.repeat_interleave(M, 0)  # (G M, L)
         rotation = self.rotation(positions[:, None])  # (G M, 1, L, D) twice

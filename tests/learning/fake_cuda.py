@@ -86,10 +86,10 @@ def fake(value, name=""):
     return value
 
 
-def prefix_mask(lengths, Lp, L, device="cpu", real=transformer.prefix_mask):
-    """The mask of a micro-batch is made on the host, from the lengths of prompts that lie there."""
+def prefix_mask(lengths, Lp, L, on_device, real=transformer.prefix_mask):
+    """Whether there is a mask is decided on the host, from the lengths of prompts."""
     with _disable_current_modes():
-        made = real(lengths, Lp, L)
+        made = real(lengths, Lp, L, lengths)
     return fake(made) if type(made) is torch.Tensor else made
 
 

@@ -59,7 +59,8 @@ def attention_inputs(lengths, M, L, H, Hk, D=8):
     shapes = ((*own, H), (*own, Hk), (*own, Hk), (*prefix, Hk), (*prefix, Hk))
     # As the projections leave them.
     tensors = [normal(*shape, D, seed=i).transpose(1, 2) for i, shape in enumerate(shapes)]
-    return tensors, prefix_mask(torch.tensor(lengths), Lp, L)
+    lengths = torch.tensor(lengths)
+    return tensors, prefix_mask(lengths, Lp, L, lengths)
 
 
 def attended(function, tensors, mask, dtype=F64):

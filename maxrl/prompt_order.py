@@ -54,7 +54,8 @@ def prefetched(task: Task, plan, workers: int = 0, first: int = 0) -> Generator:
         batch_size=None,
         sampler=range(first, len(plan)),
         num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
+        # Not for a run on the CPU of a machine that has GPUs.
+        pin_memory=torch.cuda.is_initialized(),
         worker_init_fn=ignore_signals,
     )
     with blaming(f"the start of --workers {workers} (--workers 0 has none)"):

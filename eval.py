@@ -19,6 +19,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,6 +102,7 @@ def check_task(args: argparse.Namespace, asked: Asked, task: Task):
     args.prompts = min(args.prompts or (len(task) if task.classes else 256), len(task))
 
 
+@torch.no_grad()
 def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     """Return the results of all checkpoints, over the same prompts and the same noise."""
     rank, world, device = distributed.setup(asked.cfg.device)
@@ -108,19 +110,19 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
     check_task(args, asked, task)
     for _, path in args.checkpoints[1:]:
         # What cannot be loaded, or cannot answer these prompts, is refused before any sampling.
-        setup.start_policy(asked.of(path), task, None, path, device)
+        setup.start_policy(asked.of(path), task, None, path, torch.device("cpu"))
     rows = []
     for name, path in args.checkpoints:
-        policy = setup.start_policy(asked.of(path), task, None, path, device)
         about = {"desc": f"{name} ({path})", "unit": " prompts", "leave": False}
         if not sys.stderr.isatty():
             lines = SimpleNamespace(write=line, flush=int)
             about |= {"file": lines, "mininterval": LINES, "miniters": 0}
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
-            row = measure(args, asked, policy, task, judge, bar)
+            row = measure(args, asked, path, device, task, judge, bar)
         rows.append({"name": name, "path": str(path)} | row | verifier_faults())
     unjudged = [] if task.classes else leave_out(rows)
+    low = distributed.use_bfloat16(asked.cfg.precision, device)
     return {
         "command": shlex.join(["python", *sys.argv]),
         "torch": torch.__version__,
@@ -141,14 +143,16 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         "source": task.source,
         "no_verdict": unjudged,
         "guess": guesses(asked, task, [i for i in range(args.prompts) if i not in unjudged]),
-        "precision": "bfloat16" if policy.autocast else "float32",
+        "precision": "bfloat16" if low else "float32",
         "classes": len(task.classes),
         "checkpoints": rows,
     }
 
 
-def measure(args, asked: Asked, policy, task: Task, judge: Judge, bar: tqdm) -> dict:
-    """Return the counts of right samples of one policy, or a classifier's exact pass rates."""
+def measure(args, asked: Asked, path: Path, device, task: Task, judge: Judge, bar: tqdm) -> dict:
+    """Return the counts of right samples of a checkpoint, or a classifier's exact pass rates."""
+    # It is gone before the next row's is loaded.
+    policy: Any = setup.start_policy(asked.of(path), task, None, path, device)
     if task.classes:
         p, right = policy.pass_rates(task, args.prompts, progress=bar.update)
         return {"pass_rates": digits(p), "top1": right.long().tolist()}

@@ -67,6 +67,7 @@ def response(rollouts, rewards: torch.Tensor, i: int, show: Callable[[str], str]
     return f"reward {rewards[i]:g}\n{text}"
 
 
+@torch.no_grad()
 def main(arguments: list[str]):
     """Print rollouts until as many prompts as asked for are shown."""
     args, given = read_arguments(arguments)
@@ -84,8 +85,7 @@ def main(arguments: list[str]):
         examples = task.batch([index])
         groups = []
         for policy in policies:
-            with torch.no_grad():
-                rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
+            rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
             groups.append((rollouts, judge(examples, rollouts).cpu()[0]))
         counts = [int((rewards == 1).sum()) for _, rewards in groups]
         if args.both and not any(0 < count < args.samples for count in counts):

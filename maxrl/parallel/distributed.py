@@ -173,7 +173,8 @@ def data_parallel(module: nn.Module, *nothing: None) -> nn.Module:
     DDP rebuilds its buckets after the first backward. With `nothing` this happens here, before
     there is any Adam state; the first two steps would otherwise hold the gradients twice.
     """
-    if not dist.is_initialized():
+    # An evaluation has no gradients.
+    if not (dist.is_initialized() and torch.is_grad_enabled()):
         return module
     weight = next(module.parameters())
     devices = [weight.device] if weight.is_cuda else None

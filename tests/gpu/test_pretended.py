@@ -56,14 +56,14 @@ def same(ours, theirs):
             assert tensor.allclose(expected[name], rtol=1e-5, atol=1e-6), name
 
 
-@pytest.mark.parametrize("name", settings.TRAIN)
+@pytest.mark.parametrize("name", [*settings.TRAIN, "images"])
 def test_a_run_equals_that_of_the_cpu(folder, seen, name):
     """And its steps of sampling are replayed, unless it is said otherwise."""
     for device in ("cpu", "cuda"):
         assert not seen[f"{name}/{device}"]["error"]
     same(folder / name / "cuda", folder / name / "cpu")
     graphs = seen[f"{name}/cuda"]["graphs"]
-    if name in ("supervised", "no-graphs"):
+    if name in ("supervised", "no-graphs", "images"):
         assert not graphs
     else:
         assert graphs["replays"] > graphs["captures"] > 0
@@ -99,3 +99,31 @@ def test_a_step_that_only_a_cpu_takes(folder, seen, name):
         assert rows(folder / name / "cuda") != rows(folder / name / "cpu")
     else:
         assert f", in {name}\n" in seen[f"{name}/cuda"]["error"]
+
+
+def test_a_process_has_one_side_stream(seen):
+    assert sum(row["streams"] for row in seen.values()) == 1
+
+
+def test_a_forward_does_not_wait(seen):
+    """Nor does the backward, but for the sums that a step reads."""
+    models = [
+        wait
+        for name in settings.TRAIN
+        for wait in seen[f"{name}/cuda"]["waits"]
+        if "maxrl/models/" in wait and not wait.startswith("pageable")
+    ]
+    assert not models
+
+
+def test_an_evaluation_holds_one_model_and_no_gradients(seen):
+    """Also as a rank of a group, which a task of its own GPU is: its LOCAL_RANK is no device."""
+    assert not seen["rank"]["error"]
+    assert seen["rank"]["result"] == seen["eval"]["result"]["cpu"]
+    for name in ("eval", "rank"):
+        assert 1 <= max(seen[name]["peaks"]) < 1.3
+
+
+def test_memory_is_pinned_for_a_gpu_alone(seen):
+    assert not seen["images/cpu"]["pinned"]
+    assert seen["images/cuda"]["pinned"]

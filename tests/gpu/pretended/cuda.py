@@ -50,6 +50,7 @@ import torch
 SOURCE = Path(__file__).with_suffix(".cpp")
 EVENTS: collections.Counter = collections.Counter()  # (kind, operation, line of the caller)
 SYNC = {"mode": "default"}  # of torch.cuda.set_sync_debug_mode; "warn" warns as on a GPU
+USED = {"device": False}  # whether the device has been set, as is_initialized() tells
 HERE = ("/torch/", "/tests/gpu/pretended/")
 SHAPES = """nonzero masked_select _unique2 unique_dim unique_consecutive unique_dim_consecutive
     bincount equal"""
@@ -244,17 +245,24 @@ def install(limit_gib: float = 0.0):
         return lambda *_, **__: value
 
     fixed = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
-        "_is_in_bad_fork": False, "_lazy_init": None, "init": None, "set_device": None,
+        "is_available": True, "device_count": 1, "current_device": 0,
+        "_is_in_bad_fork": False, "_lazy_init": None, "init": None,
         "empty_cache": None, "manual_seed": None, "manual_seed_all": None, "set_rng_state": None,
         "set_rng_state_all": None, "is_bf16_supported": True, "get_device_properties": about,
         "get_device_name": about.name, "get_device_capability": (about.major, about.minor),
         "_exchange_device": 0, "_maybe_exchange_device": 0,
     }  # fmt: skip
+
+    def set_device(wanted):
+        if torch.device(wanted).index:
+            raise RuntimeError(f"CUDA error: invalid device ordinal ({wanted})")
+        USED["device"] = True
+
     replaced = {name: just(value) for name, value in fixed.items()} | {
         "Stream": Stream, "Event": Event, "CUDAGraph": CUDAGraph, "stream": stream,
         "current_stream": lambda *_: Stream.current, "default_stream": lambda *_: Stream.default,
         "device": lambda *_: contextlib.nullcontext(),
+        "is_initialized": lambda: USED["device"], "set_device": set_device,
         "synchronize": lambda *_: event("to host", "synchronize"),
         "set_sync_debug_mode": lambda mode: SYNC.update(mode=mode),
         "get_rng_state": lambda *_: torch.get_rng_state(),

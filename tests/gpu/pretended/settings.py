@@ -10,9 +10,11 @@ decides on a token.
 
 import collections
 import contextlib
+import gc
 import io
 import json
 import os
+import socket
 import time
 import traceback
 import warnings
@@ -24,14 +26,19 @@ import torch
 import eval as evaluation
 import sample
 import train
+from data.glyphs import prepare as glyphs
 from maxrl import checkpoint
 from maxrl.config import Config
 from maxrl.recipes import RECIPES
+from maxrl.run import setup
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
-from tests.gpu.pretended import cuda
+from maxrl.tasks.base import ImageBatch
+from tests.gpu.pretended import cuda, nccl
 from tests.helpers import tiny
 
+PEAKS: list[float] = []
+PINNED: list[int] = []
 TASK = ("--task", "tests.helpers.tiny:Ragged")
 SFT = "--estimator supervised --rollouts 1 --eval-every 0"
 LORA = "--lora-rank 2 --lora-alpha 4"
@@ -49,6 +56,7 @@ TRAIN = {
     "checkpointing": "--gradient-checkpointing true",
     "deterministic": "--deterministic true",
 }
+ROWS = "a=supervised/cpu b=graphs/cpu c=lora/cpu --prompts 3 --samples 4 --k 1,2"
 # On which device the first two steps are, and on which the rest.
 RESUMED = {"cuda-cuda": ("cuda", "cuda"), "cpu-cuda": ("cpu", "cuda"), "cuda-cpu": ("cuda", "cpu")}
 
@@ -96,9 +104,30 @@ def recipe() -> Config:
     )
 
 
-def run(words: str, out: str, device: str, *more: str):
-    """Train the recipe with these words."""
-    train.main(["pretended", *words.split(), "--device", device, "--out", out, *more])
+def images() -> Config:
+    """Three steps of a classifier."""
+    return Config(
+        task="images",
+        task_options={"directory": "glyphs", "size": 12, "augment": False},
+        model={"model_type": "torchvision_resnet", "block": "basic", "depths": (1, 1), "width": 8},
+        estimator="maxrl",
+        aggregation="sequence",
+        prompts=8,
+        rollouts=(16,),
+        steps=3,
+        optimizer="sgd",
+        lr=1e-2,
+        precision="float32",
+        eval_every=2,
+        eval_samples=0,
+        eval_prompts=8,
+        eval_k=(1, 2),
+    )
+
+
+def run(words: str, out: str, device: str, *more: str, recipe: str = "pretended"):
+    """Train a recipe with these words."""
+    train.main([recipe, *words.split(), "--device", device, "--out", out, *more])
 
 
 def resume(name: str):
@@ -133,15 +162,48 @@ def settings() -> dict:
             out = f"{name}/{device}"
             change = mock.patch.object(sampler, "decode_step", step)
             calls[out] = change(lambda out=out, device=device: run("", out, device))
-    rows = "a=supervised/cpu b=graphs/cpu --prompts 3 --samples 4 --k 1,2"
-    calls["eval"] = lambda: scripts(evaluation, rows)
+    for device in ("cpu", "cuda"):
+        out = f"images/{device}"
+        calls[out] = lambda out=out, device=device: run("", out, device, recipe="images")
+    calls["eval"] = lambda: scripts(evaluation, ROWS)
     calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-k 5 --temperature .7")
+    calls["rank"] = lambda: in_a_group(lambda: printed(evaluation, ROWS, "cuda"))
     return calls
+
+
+def in_a_group(call):
+    """What a call returns in the only rank of a group, on a node whose tasks see one GPU each."""
+    port = socket.create_server(("localhost", 0))
+    ours = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 3, "MASTER_ADDR": "localhost"}
+    ours["MASTER_PORT"] = port.getsockname()[1]
+    port.close()
+    nccl.install()
+    with mock.patch.dict(os.environ, {name: str(value) for name, value in ours.items()}):
+        return call()
+
+
+def start_policy(*arguments, real=setup.start_policy):
+    """Note the peak memory of the device meanwhile, in weights."""
+    torch.cuda.reset_peak_memory_stats()
+    policy = real(*arguments)
+    weights = sum(parameter.nbytes for parameter in policy.model.parameters())
+    PEAKS.append(torch.cuda.max_memory_allocated() / weights)
+    return policy
+
+
+def pin_memory(batch):
+    """Note that a batch of images was pinned, which in a run on the CPU would set up a GPU."""
+    PINNED.append(len(batch))
+    return batch
 
 
 def look(call) -> dict:
     """What is seen while a call runs: what it returns or raises, waits, streams and graphs."""
     torch.use_deterministic_algorithms(False)
+    gc.collect()
+    cuda.USED["device"] = False
+    PEAKS.clear()
+    PINNED.clear()
     cuda.taken()
     cuda.CUDAGraph.counts.clear()
     made = cuda.Stream.made
@@ -159,6 +221,8 @@ def look(call) -> dict:
         "waits": waits,
         "streams": cuda.Stream.made - made,
         "graphs": dict(cuda.CUDAGraph.counts),
+        "peaks": list(PEAKS),
+        "pinned": len(PINNED),
     }
 
 
@@ -172,7 +236,11 @@ def main():
         return model.double(), *rest
 
     checkpoint.load_model = in_float64
-    RECIPES["pretended"] = recipe
+    setup.start_policy = start_policy
+    ImageBatch.pin_memory = pin_memory
+    RECIPES.update(pretended=recipe, images=images)
+    sizes = "--classes 4 --size 12 --train 40 --validation 20 --test 8 --workers 1"
+    glyphs.main([*sizes.split(), "--out", "glyphs"])
     warnings.filterwarnings("error", "sampling goes on without CUDA graphs")
     os.environ.pop("WORLD_SIZE", None)
     found = {name: look(call) for name, call in settings().items()}

@@ -1,9 +1,6 @@
 """Runs on a pretended CUDA device equal those on the CPU: settings.py in a process of its own."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from safetensors.torch import load_file
@@ -11,6 +8,7 @@ from safetensors.torch import load_file
 from maxrl import checkpoint
 from tests.gpu.pretended import cuda, settings
 from tests.helpers.runs import timeless
+from tests.helpers.started import ended, start, torchrun
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +17,17 @@ def folder(tmp_path_factory):
     if reason := cuda.missing():
         pytest.skip(reason)
     out = tmp_path_factory.mktemp("pretended")
-    program = [sys.executable, "-m", "tests.gpu.pretended.settings"]
-    environment = os.environ | {"MAX_JOBS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        program, cwd=out, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    code, said = ended(start("-m", "tests.gpu.pretended.settings", cwd=out, env={"MAX_JOBS": "1"}))
+    assert code == 0, said
     return out
+
+
+@pytest.fixture(scope="module")
+def ranks(folder):
+    """What two ranks have seen on the pretended NCCL."""
+    code, said = ended(torchrun("-m", "tests.gpu.pretended.settings", cwd=folder))
+    assert code == 0, said
+    return [json.loads((folder / f"seen{rank}.json").read_text()) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +44,12 @@ def rows(run):
     ]
 
 
-def same(ours, theirs):
+def same(ours, theirs, rel=1e-6):
     """Two runs learned the same, to rounding in float64 or, after a resume, in float32."""
     assert len(rows(ours)) == len(rows(theirs)) == 3
     for a, b in zip(rows(ours), rows(theirs)):
         assert a["grad_norm"] > 0
-        assert a == pytest.approx(b, rel=1e-6, abs=1e-9)
+        assert a == pytest.approx(b, rel=rel, abs=1e-9)
     files = [sorted(checkpoint.find(run).glob("*model.safetensors")) for run in (ours, theirs)]
     for a, b in zip(*files, strict=True):
         weights, expected = load_file(a), load_file(b)
@@ -127,3 +129,20 @@ def test_an_evaluation_holds_one_model_and_no_gradients(seen):
 def test_memory_is_pinned_for_a_gpu_alone(seen):
     assert not seen["images/cpu"]["pinned"]
     assert seen["images/cuda"]["pinned"]
+
+
+@pytest.mark.parametrize("name, rel", [("ddp", 1e-6), ("shard", 1e-6), ("resumed", 1e-4)])
+def test_two_ranks_equal_one_process(folder, ranks, name, rel):
+    """The same collectives of both, none of them with a tensor of the host."""
+    collectives = []
+    for seen in ranks:
+        assert not seen[name]["error"]
+        waits = seen[name]["waits"].items()
+        collectives.append({wait: n for wait, n in waits if wait.startswith("collective")})
+    assert collectives[0] == collectives[1] != {}
+    same(folder / name, folder / "graphs" / "cpu", rel)
+
+
+def test_a_collective_of_a_tensor_of_the_host(ranks):
+    for seen in ranks:
+        assert "distributed.py" in seen["host"]["error"]

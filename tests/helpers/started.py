@@ -50,10 +50,10 @@ def start(*arguments, env=None, **options) -> subprocess.Popen:
     )
 
 
-def torchrun(script, *arguments) -> subprocess.Popen:
+def torchrun(script, *arguments, **options) -> subprocess.Popen:
     """Start a script on two ranks."""
     two = "-m torch.distributed.run --standalone --nproc-per-node 2"
-    return start(*two.split(), script, *arguments)
+    return start(*two.split(), script, *arguments, **options)
 
 
 def fail(process, why: str):

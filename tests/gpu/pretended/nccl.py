@@ -57,6 +57,10 @@ class Group(dist.ProcessGroup):
         if os.getpid() != self.owner:
             raise RuntimeError("NCCL in a forked process")
         cuda.event("collective", f"{name} {sum(t.nbytes for t in tensors)} bytes")
+        return self.hosts(name, tensors)
+
+    def hosts(self, name, tensors):
+        """The same without a count, of the parts that only one rank has."""
         for tensor in tensors:
             if not tensor.is_cuda:
                 where = tensor.device.type
@@ -120,7 +124,7 @@ class Group(dist.ProcessGroup):
 
     def scatter(self, outputs, inputs, opts):
         out = self.taken("scatter", outputs)
-        hosts = [self.taken("scatter", parts) for parts in inputs]
+        hosts = [self.hosts("scatter", parts) for parts in inputs]
         self.inner.scatter(out, hosts, opts).wait()
         return work(outputs)
 

@@ -1,6 +1,6 @@
 """Runs of the scripts on the CPU and on the pretended device, for test_pretended.py.
 
-    python -m tests.gpu.pretended.settings
+    python -m tests.gpu.pretended.settings      # under torchrun: those of two ranks
 
 A device cannot be taken back, so that all of it is in one process. It works in the current
 directory and prints what was seen in each setting, as JSON; the runs of a setting are in its folder
@@ -29,6 +29,7 @@ import train
 from data.glyphs import prepare as glyphs
 from maxrl import checkpoint
 from maxrl.config import Config
+from maxrl.parallel import distributed
 from maxrl.recipes import RECIPES
 from maxrl.run import setup
 from maxrl.sampling import sampler
@@ -171,6 +172,22 @@ def settings() -> dict:
     return calls
 
 
+def resume_sharded():
+    """From the checkpoint in float32: Adam's state is distributed in the type that it has there."""
+    run("--shard true --steps 2", "resumed", "cuda")
+    torch.set_default_dtype(torch.float32)
+    run("--shard true", "resumed", "cuda", "--resume", "auto")
+
+
+# What two ranks do, each in its process.
+RANKS = {
+    "ddp": lambda: run("", "ddp", "cuda"),
+    "shard": lambda: run("--shard true", "shard", "cuda"),
+    "resumed": resume_sharded,
+    "host": lambda: distributed.sum_tensor(torch.ones(1)),
+}
+
+
 def in_a_group(call):
     """What a call returns in the only rank of a group, on a node whose tasks see one GPU each."""
     port = socket.create_server(("localhost", 0))
@@ -200,6 +217,7 @@ def pin_memory(batch):
 def look(call) -> dict:
     """What is seen while a call runs: what it returns or raises, waits, streams and graphs."""
     torch.use_deterministic_algorithms(False)
+    torch.set_default_dtype(torch.float64)
     gc.collect()
     cuda.USED["device"] = False
     PEAKS.clear()
@@ -228,23 +246,27 @@ def look(call) -> dict:
 
 def main():
     cuda.install()
-    torch.set_default_dtype(torch.float64)
     load = checkpoint.load_model
 
-    def in_float64(*arguments, **options):
+    def in_default_type(*arguments, **options):
         model, *rest = load(*arguments, **options)
-        return model.double(), *rest
+        return model.to(torch.get_default_dtype()), *rest
 
-    checkpoint.load_model = in_float64
+    checkpoint.load_model = in_default_type
     setup.start_policy = start_policy
     ImageBatch.pin_memory = pin_memory
     RECIPES.update(pretended=recipe, images=images)
-    sizes = "--classes 4 --size 12 --train 40 --validation 20 --test 8 --workers 1"
-    glyphs.main([*sizes.split(), "--out", "glyphs"])
     warnings.filterwarnings("error", "sampling goes on without CUDA graphs")
-    os.environ.pop("WORLD_SIZE", None)
-    found = {name: look(call) for name, call in settings().items()}
-    Path("seen.json").write_text(json.dumps(found))
+    rank = os.environ.get("RANK")
+    if rank:
+        nccl.install()
+        calls = RANKS
+    else:
+        sizes = "--classes 4 --size 12 --train 40 --validation 20 --test 8 --workers 1"
+        glyphs.main([*sizes.split(), "--out", "glyphs"])
+        calls = settings()
+    found = {name: look(call) for name, call in calls.items()}
+    Path(f"seen{rank or ''}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from safetensors.torch import load_file
 
 from maxrl import checkpoint
 from tests.gpu.pretended import cuda, settings
+from tests.gpu.pretended.low_precision import FAMILIES, PROMPTS
 from tests.helpers.runs import timeless
 from tests.helpers.started import ended, start, torchrun
 
@@ -146,3 +147,20 @@ def test_two_ranks_equal_one_process(folder, ranks, name, rel):
 def test_a_collective_of_a_tensor_of_the_host(ranks):
     for seen in ranks:
         assert "distributed.py" in seen["host"]["error"]
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "call, copies", [("encode", []), ("step", []), ("micro-batch", ["pageable"])]
+)
+def test_products_are_in_bfloat16_and_nothing_waits(seen, family, kind, call, copies):
+    """Products and what attention gets; of attention's own products those of a step are ours. A
+    micro-batch brings the lengths of its prompts, once for all layers.
+    """
+    assert not seen["low_precision"]["error"]
+    row = seen["low_precision"]["result"][f"{family}, {kind}"][call]
+    assert row["products"] == ["torch.bfloat16"]
+    assert row["copies"] == copies
+    if call == "step":
+        assert row["batched"] == ["torch.bfloat16"]

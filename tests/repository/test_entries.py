@@ -62,7 +62,6 @@ STARTED = {
     "tests/gpu/pretended/cuda.py": "--help",
     "tests/gpu/pretended/settings.py": "tests/gpu/test_pretended.py",
     "tests/helpers/busy.py": "--help",
-    "tests/learning/fake_cuda.py": "tests/learning/test_fake_cuda.py",
     "tests/ranks/worker.py": "tests/ranks/test_distributed.py",
     "tests/repository/machines.py": "tests/repository/test_entries.py",
     "tests/repository/mutations.py": "--help",

@@ -35,7 +35,7 @@ from maxrl.run import setup
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
 from maxrl.tasks.base import ImageBatch
-from tests.gpu.pretended import cuda, nccl
+from tests.gpu.pretended import cuda, low_precision, nccl
 from tests.helpers import tiny
 
 PEAKS: list[float] = []
@@ -168,6 +168,7 @@ def settings() -> dict:
         calls[out] = lambda out=out, device=device: run("", out, device, recipe="images")
     calls["eval"] = lambda: scripts(evaluation, ROWS)
     calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-k 5 --temperature .7")
+    calls["low_precision"] = low_precision.every_call
     calls["rank"] = lambda: in_a_group(lambda: printed(evaluation, ROWS, "cuda"))
     return calls
 

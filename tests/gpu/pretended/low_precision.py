@@ -1,0 +1,80 @@
+"""What calls of a model multiply under bfloat16 autocast on the pretended device, by family."""
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from maxrl.packing import micro_batches
+from maxrl.policy import TokenLogProbs
+from maxrl.sampling.sampler import decode_step, noise, prefill
+from tests.bench.bench_turns import whole_biases
+from tests.gpu.pretended import cuda
+from tests.helpers import tiny
+
+FAMILIES = ("qwen2", "llama", "qwen3")
+PROMPTS = {"one length": (9, 9, 9), "ragged": (9, 5, 4)}
+
+
+class Attention(TorchFunctionMode):
+    """Notes of which type queries, keys and values are: what is below differs on a GPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = set()
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            self.types |= {str(each.dtype) for each in arguments[:3]}
+        return function(*arguments, **(options or {}))
+
+
+class Products(TorchDispatchMode):
+    """Notes the types of matrix products, and of batched ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = {"mm": set(), "bmm": set()}
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        name = function.overloadpacket.__name__.replace("addmm", "mm").replace("baddbmm", "bmm")
+        if name in self.types:
+            self.types[name].add(str(result.dtype))
+        return result
+
+
+def look(call) -> dict:
+    """The types of a call's products, and its copies between host and device."""
+    cuda.taken()
+    with whole_biases(), Attention() as attention, Products() as products:
+        call()
+    return {
+        "copies": [kind for kind, *_ in cuda.taken().elements()],
+        "products": sorted(products.types["mm"] | attention.types),
+        "batched": sorted(products.types["bmm"]),
+    }
+
+
+@torch.no_grad()
+def calls(family: str, lengths: tuple) -> dict:
+    """What a model of a family does in each call, for prompts of these lengths."""
+    model = tiny.model(torch.float32, model_type=family, head_dim=8).to("cuda")
+    (batch,) = micro_batches(tiny.rollouts(lengths), range(3), 10**6, torch.device("cuda"))
+    with torch.autocast("cuda", torch.bfloat16):
+        state = prefill(model, tiny.prompts(lengths), noise(0, 0, range(3), 4, 9))
+        state.cache.reserve(9)
+        return {
+            "encode": look(lambda: model.encode(batch.prefix)),
+            "step": look(lambda: decode_step(model, state)),
+            "micro-batch": look(lambda: TokenLogProbs(model)(batch, True)),
+        }
+
+
+def every_call() -> dict:
+    """What is seen of each family and kind of prompts."""
+    torch.set_default_dtype(torch.float32)
+    return {
+        f"{family}, {kind}": calls(family, lengths)
+        for family in FAMILIES
+        for kind, lengths in PROMPTS.items()
+    }

@@ -37,6 +37,7 @@ if (
 cli.end = sys.exit  # a script that a test runs in its own process
 LONG = (
     "distributed",
+    "pretended",
     "torture",
     "faults",
     "reward_faults",

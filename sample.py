@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from maxrl import checkpoint
+from maxrl.metrics import is_success
 from maxrl.parallel import distributed
 from maxrl.run import cli, evaluation_options, setup
 
@@ -49,12 +50,12 @@ def columns(names: list[str], groups: list, show: Callable[[str], str]) -> list[
     if len(groups) > 1:
         texts = []
         for name, (rollouts, rewards) in zip(names, groups):
-            right = rewards == 1
+            right = is_success(rewards)
             count = f"{name}: {int(right.sum())} of {len(right)} are right"
             texts.append(f"{count}\n{response(rollouts, rewards, 0, show)}")
         return texts
     rollouts, rewards = groups[0]
-    right = rewards == 1
+    right = is_success(rewards)
     chosen = [int(mask.long().argmax()) for mask in (right, ~right) if mask.any()]
     return [response(rollouts, rewards, i, show) for i in chosen]
 
@@ -87,7 +88,7 @@ def main(arguments: list[str]):
         for policy in policies:
             rollouts = policy.rollout(examples, args.samples, indices=[index], **options)
             groups.append((rollouts, judge(examples, rollouts).cpu()[0]))
-        counts = [int((rewards == 1).sum()) for _, rewards in groups]
+        counts = [int(is_success(rewards).sum()) for _, rewards in groups]
         if args.both and not any(0 < count < args.samples for count in counts):
             continue
         heading = f"prompt {index}"

@@ -13,6 +13,7 @@ import torch
 
 from maxrl.errors import FAULTS
 from maxrl.io import files
+from maxrl.metrics import is_success
 from maxrl.rewards.functions import task_class
 from maxrl.tasks.base import Task
 
@@ -42,7 +43,7 @@ def write(run, step: int, examples: list, rollouts, rewards: torch.Tensor):
             {
                 "prompt": rollouts.prompt_text(i),
                 "answer": str(examples[i].columns.get("answer", examples[i].answer)),
-                "right": int((rewards[i] == 1).sum()),
+                "right": int(is_success(rewards[i]).sum()),
                 "responses": [
                     response(run.task, examples[i], rollouts, i, j, float(rewards[i, j]))
                     for j in chosen

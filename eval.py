@@ -31,7 +31,8 @@ from maxrl.evaluation import judge_samples
 from maxrl.io import chat_template, files
 from maxrl.io.arguments import check_least, named, parse
 from maxrl.parallel import distributed
-from maxrl.rewards.functions import verifier_faults
+from maxrl.parallel.totals import Totals
+from maxrl.rewards.functions import count_faults
 from maxrl.run import cli, evaluation_options, setup, table
 from maxrl.run.logger import LINES
 from maxrl.run.setup import Asked, Judge
@@ -120,7 +121,9 @@ def evaluate(args: argparse.Namespace, asked: Asked) -> dict:
         # The prompts of this rank, the first of `world` ranks.
         with tqdm(total=-(-args.prompts // world), disable=rank > 0, **about) as bar:
             row = measure(args, asked, path, device, task, judge, bar)
-        rows.append({"name": name, "path": str(path)} | row | verifier_faults())
+        faults = Totals()
+        count_faults(faults)
+        rows.append({"name": name, "path": str(path)} | row | faults.metrics())
     unjudged = [] if task.classes else leave_out(rows)
     low = distributed.use_bfloat16(asked.cfg.precision, device)
     return {

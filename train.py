@@ -28,6 +28,7 @@ from maxrl.config import Config
 from maxrl.evaluation import evaluate_if_due
 from maxrl.metrics import Metrics
 from maxrl.parallel import distributed, sharding
+from maxrl.parallel.totals import Totals
 from maxrl.policy import Policy
 from maxrl.prompt_order import Plan, prefetched
 from maxrl.rewards.functions import Judge
@@ -114,8 +115,8 @@ def learn(
     stats = policy.record(rollouts) if several else {}
     updates = []
     for group_ids in minibatches(cfg, len(advantages), step):
-        result = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
-        updates.append(result | update(cfg, policy, optimizer, result, step))  # line 9
+        totals = policy.backward(rollouts, advantages, group_ids)  # line 8, over all ranks
+        updates.append(update(cfg, policy, optimizer, totals, step))  # line 9
     return stats | means(cfg, policy.items, updates)
 
 
@@ -131,13 +132,13 @@ def update(
     cfg: Config,
     policy: Policy,
     optimizer: Optimizer,
-    stats: Metrics,
+    totals: Totals,
     step: int,
 ) -> Metrics:
     """One optimizer step with the gradients of policy.backward, unless they are not finite.
 
-    stats  what policy.backward returned
-    step   which step of the run it is: the learning rate depends on it
+    totals  what policy.backward returned
+    step    which step of the run it is: the learning rate depends on it
 
     Returns the statistics of this update, the same on all ranks.
     """
@@ -147,11 +148,12 @@ def update(
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
     # the size of recent gradients. Clipping leaves the relative weights of an update's prompts as
     # they are.
-    total = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
-    norm = float(sharding.unsharded(total))
-
-    # Norm and loss are the same on all ranks, so either all of them skip the update or none does.
-    finite = math.isfinite(norm + stats["loss"])
+    norm = clip_grad_norm_(policy.model.parameters(), cfg.max_grad_norm)
+    totals.highest("grad_norm", sharding.unsharded(norm))
+    # The one wait for the device. The statistics are the same on all ranks, so either all of them
+    # skip the update or none does.
+    stats = totals.metrics()
+    finite = math.isfinite(stats["grad_norm"] + stats["loss"])
     if not finite:
         policy.restore_buffers()
     # If no rank has a verdict, this count is 0 and the weights must stay, but weight decay and
@@ -160,7 +162,7 @@ def update(
         optimizer.step()
     # DDP's gradients are views into its buckets, so they are set to zero instead of freed.
     optimizer.zero_grad(set_to_none=not distributed.in_buckets(policy.module))
-    return {"grad_norm": norm, "lr": lr, "skipped_updates": float(not finite)}
+    return stats | {"lr": lr, "skipped_updates": float(not finite)}
 
 
 def main(arguments: list[str]) -> None:

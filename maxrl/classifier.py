@@ -15,6 +15,7 @@ from maxrl.errors import UsageError
 from maxrl.losses import at_least_float32, policy_gradient_loss
 from maxrl.metrics import Metrics, exact_pass_at_k
 from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
 from maxrl.prompt_order import prefetched
 from maxrl.sampling.drawing import distribution, inverse_cdf
 from maxrl.tasks.base import ImageBatch, Task
@@ -37,23 +38,14 @@ class Draws:
         """The name of class j drawn for image i."""
         return self.classes[self.drawn[i, j]]
 
-    def statistics(self) -> Metrics:
-        """Return exact means over the images of all ranks, which must all call this.
-
-        The pass rate p, whatever was drawn, top-1 accuracy, and the entropy in nats.
+    def count(self, totals: Totals) -> None:
+        """Add exact means over images: the pass rate p, whatever was drawn, top-1 accuracy, and the
+        entropy in nats.
         """
         log_probs, p, right = outcomes(self.logits, self.labels)
-        entropy = torch.special.entr(log_probs.exp())
-        sums = distributed.all_reduce(
-            {
-                "pass_rate": float(p.sum()),
-                "top1": float(right.sum()),
-                "entropy": float(entropy.sum()),
-                "images": len(p),
-            }
-        )
-        images = sums.pop("images")
-        return {name: total / images for name, total in sums.items()}
+        totals.mean("pass_rate", p.sum(), len(p))
+        totals.mean("top1", right.sum(), len(p))
+        totals.mean("entropy", torch.special.entr(log_probs.exp()).sum(), len(p))
 
 
 def outcomes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -163,24 +155,29 @@ class ClassifierPolicy:
         labels = examples.labels
         return Draws(labels[:, None], self.logits(examples.images), labels, self.classes)
 
-    def backward(self, rollouts: Draws, advantages: Tensor, group_ids: None = None) -> Metrics:
+    def backward(self, rollouts: Draws, advantages: Tensor, group_ids: None = None) -> Totals:
         """Add the gradient of the step's loss to the parameters' .grad.
 
         rollouts    of this rank
         advantages  (P_local, N)
         group_ids   None: an update is made of all images
 
-        Returns statistics over all ranks, which must all call this.
+        Returns the Totals of its statistics. All ranks must call this.
         """
-        advantages = advantages.to(self.device)
-        counts = distributed.all_reduce({"rollouts": advantages.numel()})
+        advantages = advantages.to(self.device, non_blocking=True)
+        counts = Totals()
+        counts.sum("rollouts", advantages.numel())
+        divisor = counts.metrics()["rollouts"]
         log_probs = rollouts.logits.log_softmax(-1).gather(1, rollouts.drawn)  # (P_local, N)
         log_probs = log_probs[..., None]  # (P_local, N, 1): one token
         mask = torch.ones_like(log_probs)
-        loss = policy_gradient_loss(log_probs, advantages, mask, counts["rollouts"])
+        loss = policy_gradient_loss(log_probs, advantages, mask, divisor)
         # DDP's average divides by the number of ranks.
         (loss * distributed.world_size()).backward()
-        return distributed.all_reduce({"loss": float(loss.detach()), "images": len(advantages)})
+        totals = Totals()
+        totals.sum("loss", loss)
+        totals.sum("images", len(advantages))
+        return totals
 
     def record(self, rollouts: Draws) -> Metrics:
         """A classifier's step has one update: its graph is used once."""

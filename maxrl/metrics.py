@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-Metrics = dict[str, float]  # by name
+from maxrl.parallel.totals import Metrics as Metrics
+from maxrl.parallel.totals import Totals
 
 
 def is_success(rewards: Any) -> Any:
@@ -105,43 +106,39 @@ def mean_and_se(values: ArrayLike) -> tuple[float, float]:
     return float(values.mean()), float(se)
 
 
-def group_sums(rewards: ArrayLike) -> Metrics:
-    """Sums over the groups of rewards (P_local, N), which ranks add up for group_means.
+def count_groups(totals: Totals, rewards: ArrayLike, last: ArrayLike | None = None) -> None:
+    """Add the groups of rewards (P_local, N) to Totals, which make these metrics of them.
 
-    A rollout without a verdict (NaN) counts nowhere; its group must have another one.
+    A rollout without a verdict (NaN) counts nowhere, nor does a group without any.
 
     reward                  mean reward
     reward_std              std over all rollouts of the batch, with their number - 1 as divisor,
                             as TRL 1.16 has it; NaN for one rollout
-    frac_unsolved           share of prompts without any success
+    frac_unsolved           share of prompts without any success, among the rewards of their `last`
+                            round if they have several
     frac_reward_zero_mean   share of prompts whose rewards are all 0: Algorithm 1 learns nothing
     frac_reward_one_mean    share of prompts that always succeed: no estimator learns there
     frac_reward_zero_std    share of prompts whose rewards are all equal; for rewards of 0 and 1
                             the sum of the two shares before
     """
-    rewards = _array(rewards)  # (P_local, N)
+    last = _judged(rewards if last is None else last)
+    rewards = _judged(rewards)  # (P_local, N)
+    count = np.isfinite(rewards).sum()
+    total = np.nansum(rewards)
     lowest = np.fmin.reduce(rewards, axis=1)  # (P_local,)
     highest = np.fmax.reduce(rewards, axis=1)
-    parts = {
-        "rollouts": ~np.isnan(rewards),
-        "squares": rewards**2,
-        "reward": rewards,
-        "frac_unsolved": ~is_success(rewards).any(axis=1),
+    totals.mean("reward", total, count)
+    totals.std("reward_std", total, np.nansum(rewards**2), count)
+    for name, prompts in {
+        "frac_unsolved": ~is_success(last).any(axis=1),
         "frac_reward_zero_mean": (lowest == 0) & (highest == 0),
         "frac_reward_one_mean": (lowest == 1) & (highest == 1),
         "frac_reward_zero_std": lowest == highest,
-    }
-    sums = {name: float(np.nansum(part)) for name, part in parts.items()}
-    return {"groups": len(rewards)} | sums
+    }.items():
+        totals.mean(name, prompts.sum(), len(prompts))
 
 
-def group_means(sums: Metrics) -> Metrics:
-    """Means over groups, and the std over rollouts, from group_sums; NaN without any group."""
-    sums = dict(sums)
-    groups = sums.pop("groups") or np.nan
-    n = sums.pop("rollouts")
-    squares = sums.pop("squares")
-    reward = sums.pop("reward") / (n or np.nan)
-    means = {"reward": reward} | {name: value / groups for name, value in sums.items()}
-    variance = max(0.0, squares - n * reward**2) / (n - 1) if n > 1 else np.nan
-    return means | {"reward_std": variance**0.5}
+def _judged(rewards: ArrayLike) -> np.ndarray:
+    """The groups of rewards (P_local, N) that have a verdict."""
+    rewards = _array(rewards)
+    return rewards[np.isfinite(rewards).any(axis=1)]

@@ -23,12 +23,13 @@ from maxrl.models.lora import drop_casts
 from maxrl.models.transformer import Transformer
 from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
+from maxrl.parallel.totals import Totals
 from maxrl.rollouts import MicroBatch, Rollouts
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
 from maxrl.tasks.base import Example
-from maxrl.update_stats import UpdateStats
+from maxrl.update_stats import UpdateStats, per_token
 
 E = TypeVar("E", contravariant=True)  # the examples of a step
 R = TypeVar("R")  # rollouts of them
@@ -65,7 +66,7 @@ class Policy(Protocol[E, R]):
 
     def backward(
         self, rollouts: R, advantages: Tensor, group_ids: Sequence[int] | None = None
-    ) -> Metrics:
+    ) -> Totals:
         """Add the gradient of an update's loss to the parameters' .grad, with one divisor."""
 
     def restore_buffers(self) -> None:
@@ -254,38 +255,36 @@ class SequencePolicy:
         module = TokenLogProbs(self.unsharded_model())
         old = torch.zeros(rollouts.tokens.shape, device=self.device)  # (P_local, N, L)
         old_rows = old.flatten(0, 1)  # (P_local N, L)
-        stats = UpdateStats(rollouts, self.clip, self.device)
+        stats = UpdateStats(rollouts, self.clip)
         all_ids = range(len(old))
         for batch in micro_batches(rollouts, all_ids, self.micro_batch_tokens, self.device):
             log_probs, _ = self.forward(module, batch)  # (G, M, L)
             old_rows[batch.row_ids, : log_probs.shape[-1]] = log_probs.to(old.dtype)
             stats.compare(batch, log_probs)
-            stats.add("tokens", batch.mask)
-        stats.over_ranks()
         rollouts.old_log_probs = old
-        return stats.differences()
+        return stats.totals.metrics()
 
     def backward(
         self, rollouts: Rollouts, advantages: Tensor, group_ids: Iterable[int] | None = None
-    ) -> Metrics:
+    ) -> Totals:
         """Add the gradient of an update's loss to the parameters' .grad.
 
         rollouts    of this rank
         advantages  (P_local, N)
         group_ids   which of the P_local prompts the update is made of (default: all)
 
-        Returns statistics over all ranks, which must all call this.
+        Returns the Totals of its statistics. All ranks must call this.
         """
         # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
+        batches, sizes = self.batches(rollouts, group_ids, advantages)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.
-        counts = distributed.all_reduce(rollouts.counts(group_ids))
-        sizes = counts["rollouts"], counts["scaled"], self.max_tokens
-        divisor = normaliser(self.aggregation, *sizes)
-        stats = UpdateStats(rollouts, self.clip, self.device)
-        batches = self.batches(rollouts, group_ids, advantages)
-        advantages = advantages.to(self.device)
+        divisor = normaliser(self.aggregation, sizes["rollouts"], sizes["scaled"], self.max_tokens)
+        stats = UpdateStats(rollouts, self.clip, rollouts.counts(group_ids)["tokens"])
+        if self.beta:
+            stats.totals.add("kl", per_token, 0, 0)
+        advantages = advantages.to(self.device, non_blocking=True)
         for i, batch in enumerate(batches):
             self.watch(f"training micro-batch {i + 1}/{len(batches)}")
             # DDP averages gradients over the ranks once, in the last backward.
@@ -293,14 +292,10 @@ class SequencePolicy:
                 loss = self.loss(batch, rollouts, advantages, divisor, stats)
                 # DDP and fully_shard average over the ranks; the loss is a sum over them.
                 (loss * distributed.world_size()).backward()
-            stats.add("loss", loss)
-        stats.over_ranks()
+            stats.totals.sum("loss", loss)
         # Autocast has left unsharded bfloat16 copies of a LoRA model's frozen weights.
         self.free_copies()
-        result = stats.statistics(counts["tokens"])
-        if self.beta:
-            result["kl"] = stats.mean("kl")
-        return result | {"tokens": counts["tokens"]}
+        return stats.totals
 
     def free_copies(self) -> None:
         """Free what a rank holds of a sharded model besides its part."""
@@ -310,21 +305,27 @@ class SequencePolicy:
 
     def batches(
         self, rollouts: Rollouts, group_ids: list[int], advantages: Tensor
-    ) -> list[MicroBatch | None]:
+    ) -> tuple[list[MicroBatch | None], Metrics]:
         """Cut the groups of an update into micro-batches, the same number on every rank.
 
         A rank with fewer of them, such as one without a success, has None for each missing one.
         There is at least one, so that every rank runs a backward.
+
+        Returns them, and the counts of the update's rollouts over all ranks.
         """
         # Rows with advantage 0 have no policy gradient, but the other terms of the loss have one.
         everything = bool(self.beta or self.entropy_bonus)
         trained = (advantages != 0) | everything  # (P_local, N)
         cut = micro_batches(rollouts, group_ids, self.micro_batch_tokens, self.device, trained)
         batches: list[MicroBatch | None] = list(cut)
+        totals = Totals()
+        for name, count in rollouts.counts(group_ids).items():
+            totals.sum(name, count)
         # Ranks wait for each other in every forward of fully_shard and in DDP's last backward.
-        most = distributed.all_reduce({"batches": len(batches)}, "max")
-        missing = max(1, int(most["batches"])) - len(batches)
-        return [None] * missing + batches
+        totals.highest("batches", len(batches))
+        sizes = totals.metrics()
+        missing = max(1, int(sizes["batches"])) - len(batches)
+        return [None] * missing + batches, sizes
 
     def loss(
         self,
@@ -355,7 +356,7 @@ class SequencePolicy:
             with torch.no_grad():
                 reference, _ = self.forward(self.frozen, batch)
             kl = k3(log_probs, reference, batch.mask)  # (G, M, L)
-            stats.add("kl", kl)
+            stats.mean("kl", kl, batch)
             loss = loss + self.beta * stats.total(batch, kl) / divisor
         if self.entropy_bonus:
             loss = loss - self.entropy_bonus * stats.total(batch, entropies) / divisor

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maxrl.io.tokenizer import Tokenizer
-from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
 
 R = TypeVar("R", bound=Any)
 
@@ -103,28 +103,17 @@ class Rollouts:
             "scaled": float(scaled.sum()),
         }
 
-    def statistics(self) -> dict[str, float]:
-        """Return metrics of lengths and entropy over all ranks. All groups need N responses."""
+    def count(self, totals: Totals) -> None:
+        """Add lengths and entropies to the metrics. All groups need N responses."""
         lengths = self.lengths.double()  # (P_local, N)
-        sums = {
-            "rollouts": lengths.numel(),
-            "length": float(lengths.sum()),
-            "finished": float(self.finished.sum()),
-        }
+        tokens = lengths.sum()
+        rollouts = lengths.numel()
         if self.entropies is not None:
-            sums["entropy"] = float(self.entropies.double().sum())
-        sums = distributed.all_reduce(sums)
-        # One collective finds both ends: the minimum is minus the maximum of the negated lengths.
-        ends = {"longest": float(lengths.max()), "shortest": float(-lengths.min())}
-        ends = distributed.all_reduce(ends, "max")
-        result = {}
-        if self.entropies is not None:
-            result["entropy"] = sums["entropy"] / sums["length"]
-        result["completions/mean_length"] = sums["length"] / sums["rollouts"]
-        result["completions/max_length"] = ends["longest"]
-        result["completions/min_length"] = -ends["shortest"]
-        result["completions/clipped_ratio"] = 1 - sums["finished"] / sums["rollouts"]
-        return result
+            totals.mean("entropy", self.entropies.sum(dtype=torch.float64), tokens)
+        totals.mean("completions/mean_length", tokens, rollouts)
+        totals.highest("completions/max_length", lengths.max())
+        totals.lowest("completions/min_length", lengths.min())
+        totals.mean("completions/clipped_ratio", (~self.finished).sum(), rollouts)
 
 
 def joined(parts: Sequence[Rollouts], dim: int = 0, N: int = 0) -> Rollouts:

@@ -151,7 +151,7 @@ class MaxRLTrainer:
             if self.begun:
                 self.policy = None
                 assert self.judge.verdicts is not None
-                self.judge.verdicts.sums.clear()
+                self.judge.verdicts.counted()
             self.begun = True
             policy = self.started(run.resumed)
             optimizer = build.make_optimizer(cfg, policy.model)

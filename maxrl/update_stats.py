@@ -1,39 +1,39 @@
-"""The statistics of an update, summed over its micro-batches and the ranks."""
+"""The statistics of an update: Totals of what its micro-batches add."""
 
-from typing import Any
-
+import numpy as np
 import torch
 from torch import Tensor
 
-from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
 from maxrl.rollouts import MicroBatch, Rollouts
 
 
 class UpdateStats:
-    """Sums over the micro-batches of an update, and in the end over all ranks.
+    """Adds up the statistics of an update's micro-batches in `totals`, under their metrics' names.
 
     rollouts  what the micro-batches are cut from
     clip      (low, high) distance of the importance ratio from 1
-    device    of the micro-batches
+    tokens    all response tokens of the update, also of rows that are not run, over all ranks
     """
 
-    def __init__(self, rollouts: Rollouts, clip: tuple[float, float], device: torch.device):
+    def __init__(self, rollouts: Rollouts, clip: tuple[float, float], tokens: float = 0):
         self.rollouts = rollouts
         self.clip = clip
-        names = "loss", "tokens", "difference", "kl", "low", "high"
-        # Tensors until over_ranks(): reading a number would make the host wait each time.
-        zero = torch.zeros((), dtype=torch.float64, device=device)
-        self.sums: dict[str, Any] = dict.fromkeys(names, zero)
-        self.largest: Any = zero
+        self.tokens = tokens
+        self.totals = Totals()
         # Only with several updates are there old log-probabilities, and ratios to clip.
         self.clips = rollouts.old_log_probs is not None
         self.compares = rollouts.log_probs is not None and not self.clips
 
-    def add(self, name: str, values: Tensor) -> None:
-        """Add the sum of a tensor's values to a name."""
-        # Detached, or the sum would keep the graph of its micro-batch.
-        total = values.detach().sum(dtype=torch.float64)
-        self.sums[name] = self.sums[name] + total
+        # A rank without a micro-batch has the names as well.
+        self.totals.sum("loss", 0)
+        self.totals.sum("tokens", tokens)
+        if self.compares:
+            self.totals.add("sampling/logprob_abs_diff/mean", per_token, 0, 0)
+            self.totals.highest("sampling/logprob_abs_diff/max", 0)
+        if self.clips:
+            for name in ("low", "high", "region"):
+                self.totals.add(f"clip_ratio/{name}_mean", per_token, 0, tokens)
 
     def take(self, batch: MicroBatch, log_probs: Tensor, advantages: Tensor) -> None:
         """Note the statistics of a micro-batch.
@@ -41,7 +41,6 @@ class UpdateStats:
         log_probs   (G, M, L) by the training forward
         advantages  (G, M)
         """
-        self.add("tokens", batch.mask)
         if self.compares:
             self.compare(batch, log_probs)
         if not self.clips:
@@ -51,16 +50,21 @@ class UpdateStats:
         old = batch.select(self.rollouts.old_log_probs)  # (G, M, L)
         ratio = ((log_probs.detach() - old) * batch.mask).exp()
         advantages = advantages[..., None] * batch.mask  # (G, M, L)
-        low, high = self.clip
-        self.add("low", (ratio < 1 - low) & (advantages < 0))
-        self.add("high", (ratio > 1 + high) & (advantages > 0))
+        low = (ratio < 1 - self.clip[0]) & (advantages < 0)
+        high = (ratio > 1 + self.clip[1]) & (advantages > 0)
+        for name, clipped in {"low": low, "high": high, "region": low | high}.items():
+            self.totals.add(f"clip_ratio/{name}_mean", per_token, clipped.sum(), 0)
 
     def compare(self, batch: MicroBatch, log_probs: Tensor) -> None:
         """Compare the sampler's log-probabilities with the training forward's (G, M, L)."""
         sampled = batch.select(self.rollouts.log_probs)  # (G, M, L)
         difference = ((log_probs.detach() - sampled) * batch.mask).abs()
-        self.add("difference", difference)
-        self.largest = torch.maximum(self.largest, difference.max())
+        self.mean("sampling/logprob_abs_diff/mean", difference, batch)
+        self.totals.highest("sampling/logprob_abs_diff/max", difference.max())
+
+    def mean(self, name: str, values: Tensor, batch: MicroBatch) -> None:
+        """Add the values (G, M, L) of a micro-batch's tokens to their mean."""
+        self.totals.add(name, per_token, values.sum(dtype=torch.float64), len(batch.token_index))
 
     def total(self, batch: MicroBatch, values: Tensor) -> Tensor:
         """Return the sum of the tokens' values (G, M, L) over prompts that count equally."""
@@ -68,36 +72,8 @@ class UpdateStats:
         scale = batch.select(scale.to(batch.mask.device, non_blocking=True))  # (G, M)
         return (values * scale[..., None].to(values)).sum()
 
-    def over_ranks(self) -> None:
-        """Sum over the ranks, which must all call this."""
-        # A single synchronisation with the device for all numbers.
-        values = torch.stack([*self.sums.values(), self.largest])
-        *sums, largest = values.tolist()
-        self.sums = distributed.all_reduce(dict(zip(self.sums, sums)))
-        self.largest = distributed.all_reduce({"max": largest}, "max")["max"]
 
-    def mean(self, name: str) -> float:
-        """Return a sum per response token of the micro-batches, 0 if there was none."""
-        return self.sums[name] / max(self.sums["tokens"], 1)
-
-    def differences(self) -> dict[str, float]:
-        """Return the result of compare(), under the names of metrics.jsonl."""
-        return {
-            "sampling/logprob_abs_diff/mean": self.mean("difference"),
-            "sampling/logprob_abs_diff/max": self.largest,
-        }
-
-    def statistics(self, tokens: float) -> dict[str, float]:
-        """Return the loss and the results of take(), under the names of metrics.jsonl.
-
-        tokens  all response tokens of the update, also of rows that were not run
-        """
-        stats = {"loss": self.sums["loss"]}
-        if self.compares:
-            stats |= self.differences()
-        if self.clips:
-            parts = {"low": self.sums["low"], "high": self.sums["high"]}
-            parts["region"] = parts["low"] + parts["high"]
-            for name, count in parts.items():
-                stats[f"clip_ratio/{name}_mean"] = count / max(tokens, 1)
-        return stats
+def per_token(parts: np.ndarray) -> float:
+    """Return the sum of the values by that of tokens, (ranks, 2); 0 without a token."""
+    value, tokens = parts.sum(0)
+    return value / max(tokens, 1)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -116,28 +117,41 @@ def from_main(value: T) -> T:
     return values[0]
 
 
-def all_reduce(numbers: dict[str, float], op: str = "sum") -> dict[str, float]:
-    """Return the sum, or the "max", of every number over the ranks, which have the same keys."""
-    if not (numbers and dist.is_initialized()):
-        return numbers
-    names = sorted(numbers)
-    values = torch.tensor([numbers[name] for name in names], dtype=torch.float64)
-    # NCCL exchanges tensors of the GPU alone.
-    values = values.to("cuda" if dist.get_backend() == "nccl" else "cpu")
-    dist.all_reduce(values, getattr(dist.ReduceOp, op.upper()))
-    return dict(zip(names, values.tolist()))
+def gathered(values: list) -> np.ndarray:
+    """Return the numbers of every rank, (ranks, n), float64: one collective, one wait.
+
+    values  n numbers or scalars on the device, the same n on all ranks
+    """
+    if not values:
+        return np.empty((world_size(), 0))
+    scalars = [value for value in values if isinstance(value, Tensor)]
+    device = scalars[0].device if scalars else torch.device("cpu")
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        # NCCL exchanges tensors of the GPU alone.
+        device = torch.device("cuda")
+    numbers = [0.0 if isinstance(value, Tensor) else value for value in values]
+    row = torch.tensor(numbers, dtype=torch.float64).to(device, non_blocking=True)
+    row = torch.stack([v.to(n) if isinstance(v, Tensor) else n for v, n in zip(values, row)])
+    rows = row.new_zeros(world_size(), len(row))
+    rows[rank()] = row
+    if dist.is_initialized():
+        dist.all_reduce(rows)
+    return rows.cpu().numpy()
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """Return the highest peak memory of a rank, in GiB: on a GPU that since the last call."""
+    """Return this rank's peak memory in GiB: on a GPU that since the last call, and what the
+    allocator has taken for it.
+    """
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
+        reserved = torch.cuda.max_memory_reserved(device)
         torch.cuda.reset_peak_memory_stats(device)
-    else:
-        # In bytes on macOS, in KiB elsewhere.
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return all_reduce({"memory/peak_gb": peak / 2**30}, "max")
+        return {"memory/peak_gb": peak / 2**30, "memory/reserved_gb": reserved / 2**30}
+    # In bytes on macOS, in KiB elsewhere.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"memory/peak_gb": peak / 2**30}
 
 
 def use_bfloat16(precision: str, device: torch.device) -> bool:

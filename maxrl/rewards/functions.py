@@ -31,6 +31,7 @@ from maxrl.errors import FAULTS, RunError, UsageError, describe_error
 from maxrl.io.user_code import imported
 from maxrl.metrics import Metrics, is_success
 from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
 from maxrl.rewards.ready import READY
 from maxrl.tasks.base import Example, Examples, Task
 from maxrl.verifiers import take_counts
@@ -76,7 +77,7 @@ class Rewards:
         self.directory = Path(directory).absolute()
         self.no_verdict = no_verdict
         self.failed_calls = 0.0  # of the latest step or round
-        self.sums: Metrics = {}  # since over_ranks() was called, see `metrics`
+        self.totals = Totals()  # since counted() was called
         if not self.functions or len(self.weights) != len(self.functions):
             raise UsageError(
                 f"{len(self.functions)} reward functions and {len(self.weights)} weights: there "
@@ -125,11 +126,8 @@ class Rewards:
 
     def count(self, values: Tensor, judged: Tensor):
         """Add to the statistics what the functions said, values (functions, P, N)."""
-        sums = {
-            "rollouts_left_out": float((~judged).sum()),
-            "groups_left_out": float((~judged.any(1)).sum()),
-            "failed_calls": self.failed_calls,
-        }
+        self.totals.sum("rewards/rollouts_left_out", (~judged).sum())
+        self.count_left_out((~judged.any(1)).sum())
         found = dict(zip(self.functions, values))
         if len(found) > 1:
             right = is_success(values)
@@ -137,34 +135,32 @@ class Rewards:
             found["disagreement"] = differ.where(~values.isnan().any(0), torch.nan)
         for name, column in found.items():
             known = column[~column.isnan()]
-            sums[f"{name}/count"] = known.numel()
-            sums[f"{name}/sum"] = float(known.sum())
-            sums[f"{name}/squares"] = float((known**2).sum())
-        self.add(sums)
+            total = known.sum()
+            self.totals.mean(f"rewards/{name}/mean", total, len(known))
+            self.totals.std(f"rewards/{name}/std", total, (known**2).sum(), len(known))
 
-    def add(self, sums: Metrics):
-        """Add the sums of a call; a step in rounds has several."""
-        self.sums = {name: self.sums.get(name, 0.0) + value for name, value in sums.items()}
+    def count_left_out(self, groups: Any):
+        """Add the groups that a call leaves out, and its faults."""
+        self.totals.sum("rewards/groups_left_out", groups)
+        self.totals.sum("rewards/failed_calls", self.failed_calls)
 
-    def over_ranks(self) -> Metrics:
-        """Return the statistics since the last time, over all ranks, which must all ask."""
-        sums = self.sums
-        self.sums = {}
-        return metrics(distributed.all_reduce(sums))
+    def counted(self) -> Totals:
+        """Return the statistics since the last time; a step in rounds has several calls."""
+        totals = self.totals
+        self.totals = Totals()
+        return totals
 
     def means(self) -> Metrics:
-        """Return what over_ranks() does of each function's mean alone.
+        """Return the mean of each function over all ranks, which must all ask.
 
         In an evaluation, a rank without a prompt has no statistics.
         """
-        names = [f"{name}/{part}" for name in self.functions for part in ("count", "sum")]
-        sums = distributed.all_reduce({name: self.sums.get(name, 0.0) for name in names})
-        self.sums = {}
-        return {
-            f"rewards/{name}/mean": sums[f"{name}/sum"] / sums[f"{name}/count"]
-            for name in self.functions
-            if sums[f"{name}/count"]
-        }
+        counted = self.counted().parts
+        totals = Totals()
+        for name in self.functions:
+            key = f"rewards/{name}/mean"
+            totals.mean(key, *counted.get(key, (0, 0)))
+        return {name: mean for name, mean in totals.metrics().items() if not math.isnan(mean)}
 
     def call(self, name: str, function: Callable, batch: dict[str, list]) -> list[float]:
         """Return a number for each rollout, NaN for None; all are NaN if the call fails."""
@@ -267,7 +263,7 @@ class Verdicts(Rewards):
         self.failed_calls = 0.0
         name = task_class(self.task).__name__
         rewards = self.attempt(name, run, lambda: self.batch(examples, rollouts))
-        self.add({"groups_left_out": P * self.failed_calls, "failed_calls": self.failed_calls})
+        self.count_left_out(P * self.failed_calls)
         if rewards is None:
             return torch.full((P, N), math.nan, device=lengths.device)
         return rewards
@@ -287,10 +283,10 @@ class Judge:
         return rewards * rollouts.finished if self.finished_only else rewards
 
 
-def verifier_faults() -> Metrics:
-    """Return what went wrong in math-verify since the last call, over all ranks, if it did."""
-    counts = distributed.all_reduce(take_counts())
-    return {name: count for name, count in counts.items() if count}
+def count_faults(totals: Totals):
+    """Add what went wrong in math-verify since the last call; only what did becomes a metric."""
+    for name, count in take_counts().items():
+        totals.add(name, lambda ranks: ranks.sum() or None, count)
 
 
 def awaited(coroutine: Coroutine) -> object:
@@ -354,22 +350,6 @@ def probe(task: Task, errors: str = "stop"):
                 f"the task {task_class(task).__name__} {describe_error(error)}: a verdict must be "
                 "0.0 or 1.0 for any text, also for an empty one"
             ) from None
-
-
-def metrics(sums: Metrics) -> Metrics:
-    """Return rewards/{name}/mean and /std (divisor n - 1) over the rollouts with a verdict."""
-    result = {f"rewards/{name}": count for name, count in sums.items() if "/" not in name}
-    for key, n in sums.items():
-        name, _, part = key.rpartition("/")
-        if part != "count":
-            continue
-        mean = sums[f"{name}/sum"] / n if n else math.nan
-        squares = sums[f"{name}/squares"] - n * mean**2
-        result[f"rewards/{name}/mean"] = mean
-        result[f"rewards/{name}/std"] = (
-            math.sqrt(max(0.0, squares) / (n - 1)) if n > 1 else math.nan
-        )
-    return result
 
 
 def checked(result: object, size: int) -> list[float]:

@@ -25,6 +25,7 @@ from maxrl.config import FREE_ON_RESUME, Config
 from maxrl.errors import RunError, UsageError
 from maxrl.io import chat_template, files, user_code
 from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
 from maxrl.run import origin
 from maxrl.run.cli import DISK_FULL, disk_full, say
 
@@ -238,13 +239,10 @@ class Run:
         self.reached = 0 < self.cfg.stop_at_pass <= metrics.get("eval/pass@1", 0)
         finished = self.reached or step + 1 == self.cfg.steps
         minutes = self.main and self.cfg.save_every_minutes
-        asked = distributed.all_reduce(
-            {
-                "stop": self.signalled is not None,
-                "save": minutes and time.monotonic() - self.saved >= 60 * minutes,
-            },
-            "max",
-        )
+        totals = Totals()
+        totals.sum("stop", self.signalled is not None)
+        totals.sum("save", minutes and time.monotonic() - self.saved >= 60 * minutes)
+        asked = totals.metrics()
         self.stopped = bool(asked["stop"]) and not finished
         every = self.cfg.save_every and (step + 1) % self.cfg.save_every == 0
         if finished or every or asked["stop"] or asked["save"]:

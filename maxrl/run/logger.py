@@ -13,9 +13,11 @@ from tqdm import tqdm
 
 from maxrl.errors import RunError
 from maxrl.io import files
-from maxrl.metrics import Metrics, group_means, group_sums
+from maxrl.metrics import Metrics, count_groups
 from maxrl.parallel import distributed
-from maxrl.rewards.functions import verifier_faults
+from maxrl.parallel.totals import Totals
+from maxrl.rewards.functions import Rewards, count_faults
+from maxrl.rounds import Sampled
 from maxrl.run import samples
 from maxrl.run.cli import say
 from maxrl.run.trackers import TRACKERS
@@ -85,43 +87,32 @@ class Clock:
         return call
 
     def metrics(self, policy, stats: Metrics) -> Metrics:
-        """Seconds of the step that ends, items per second (stats has their number), peak memory."""
+        """Seconds of the step that ends, and items per second; stats has their number."""
         total = sum(self.seconds.values())
         parts = {f"seconds/{part}": seconds for part, seconds in self.seconds.items()}
         rate = {f"{policy.items}_per_second": stats[policy.items] / total}
         self.seconds.clear()
-        return {"seconds": total} | rate | parts | distributed.peak_memory(policy.device)
+        return {"seconds": total} | rate | parts
 
 
-def step_metrics(sampled, verdicts) -> Metrics:
-    """Metrics of the rollouts of all ranks; maxrl/run/README.md defines them.
+def step_totals(sampled: Sampled, verdicts: Rewards | None) -> Totals:
+    """Totals of a step's rollouts; maxrl/run/README.md defines the metrics.
 
     verdicts  the judge's statistics, or None
     """
-
-    def sums(rewards):
-        return group_sums(rewards[rewards.isfinite().any(1)])
-
+    totals = Totals()
     # Only the first round is the same for all prompts; later ones have the hard prompts alone.
-    first = sums(sampled.first_rewards)
-    last = sums(sampled.rewards)
-    counts = distributed.all_reduce(
-        {
-            "rollouts": float(sampled.num_rollouts.sum()),
-            "rounds": float(sampled.num_rounds.sum()),
-            "prompts": len(sampled.num_rollouts),
-            "unsolved": last["frac_unsolved"],
-            "judged": last["groups"],
-        }
-    )
-    metrics = group_means(distributed.all_reduce(first))
-    metrics["frac_unsolved"] = counts["unsolved"] / (counts["judged"] or math.nan)
-    metrics["rollouts"] = counts["rollouts"]
-    metrics["rollouts/per_prompt"] = counts["rollouts"] / counts["prompts"]
-    metrics["rounds"] = counts["rounds"] / counts["prompts"]
+    count_groups(totals, sampled.first_rewards, sampled.rewards)
+    rollouts = sampled.num_rollouts.sum()
+    prompts = len(sampled.num_rollouts)
+    totals.sum("rollouts", rollouts)
+    totals.mean("rollouts/per_prompt", rollouts, prompts)
+    totals.mean("rounds", sampled.num_rounds.sum(), prompts)
     if verdicts:
-        metrics |= verdicts.over_ranks() | verifier_faults()
-    return metrics | sampled.first.statistics()
+        totals.take(verdicts.counted())
+        count_faults(totals)
+    sampled.first.count(totals)
+    return totals
 
 
 class Logger:
@@ -189,8 +180,12 @@ class Logger:
         """
         self.run.count_skipped(self.step, stats)
         samples.write(self.run, self.step, examples, sampled.first, sampled.first_rewards)
-        metrics = step_metrics(sampled, verdicts) | stats
-        self.log(self.step, metrics | self.clock.metrics(policy, stats) | evaluated)
+        totals = step_totals(sampled, verdicts)
+        for name, peak in distributed.peak_memory(policy.device).items():
+            totals.highest(name, peak)
+        metrics = totals.metrics() | stats
+        memory = {name: metrics.pop(name) for name in list(metrics) if name.startswith("memory/")}
+        self.log(self.step, metrics | self.clock.metrics(policy, stats) | memory | evaluated)
         return metrics | evaluated
 
     def log(self, step: int, metrics: Metrics):

@@ -124,7 +124,7 @@ def enumerated(policy: SequencePolicy, prompt: str):
         advantages = torch.zeros(1, count, dtype=torch.float64)
         advantages[0, i] = count
         policy.model.zero_grad(set_to_none=True)
-        stats = policy.backward(rollouts, advantages)
+        stats = policy.backward(rollouts, advantages).metrics()
         log_probs.append(-stats["loss"])
         scores.append(torch.cat([-p.grad.flatten() for p in policy.model.parameters()]))
     return torch.tensor(log_probs, dtype=torch.float64).exp(), torch.stack(scores)

@@ -18,7 +18,7 @@ from maxrl.policy import SequencePolicy
 from maxrl.recipes import maze9_laptop, maze17
 from maxrl.rollouts import with_verdict
 from maxrl.rounds import way_of_sampling
-from maxrl.run.logger import step_metrics
+from maxrl.run.logger import step_totals
 from tests.bench import bench_turns
 from tests.bench.bench_text import WORDS, FreshMazes, peer, random_model
 from tests.bench.bench_turns import Times, counted, row, sized, timed
@@ -44,7 +44,7 @@ def our_step(cfg, task, policy):
         rollouts, rewards = with_verdict(sampled.rollouts, sampled.rewards)
         advantages = train.estimate(cfg, rollouts, rewards)
         stats = train.learn(cfg, policy, optimizer, rollouts, advantages, number)
-        return stats | step_metrics(sampled, None)
+        return stats | step_totals(sampled, None).metrics()
 
     return step
 

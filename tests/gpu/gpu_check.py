@@ -78,7 +78,7 @@ def attention_values() -> dict:
             learner = policy(model.to(dtype), autocast=name == "bfloat16", max_tokens=24)
             gradient = tiny.gradient(learner, batch, advantages.to(dtype)).cpu().double()
             drawn = learner.rollout([asked(length) for length in lengths], 6)
-            stats = learner.backward(drawn, quarter_right(*drawn.lengths.shape))
+            stats = learner.backward(drawn, quarter_right(*drawn.lengths.shape)).metrics()
             case = f"{name} within {most}, D = {D}, prompts {lengths}"
             apart = [tiny.distance(gradient, expected), stats["sampling/logprob_abs_diff/mean"]]
             found[case] = dict(zip(("gradient", "sampler"), apart), well=max(apart) < most)

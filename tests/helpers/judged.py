@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
+from maxrl.metrics import count_groups
+from maxrl.parallel.totals import Totals
 from maxrl.tasks import Example
 
 
@@ -17,4 +19,11 @@ def judged(rewards, prompts, texts, columns=None, ids=None):
         completion=lambda i, j: texts[i][j],
         response=lambda i, j: ids[i][j] if ids else [0],
     )
-    return rewards(examples, rollouts), rewards.over_ranks()
+    return rewards(examples, rollouts), rewards.counted().metrics()
+
+
+def group_metrics(rewards):
+    """The metrics of groups of rewards (P, N)."""
+    totals = Totals()
+    count_groups(totals, rewards)
+    return totals.metrics()

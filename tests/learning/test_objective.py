@@ -107,7 +107,7 @@ def test_the_first_update_is_the_plain_one():
     plain = tiny.gradient(policy, rollouts, normal(4, 4))
     policy.record(rollouts)
     assert tiny.distance(tiny.gradient(policy, rollouts, normal(4, 4)), plain) < 1e-6
-    stats = policy.backward(rollouts, normal(4, 4))
+    stats = policy.backward(rollouts, normal(4, 4)).metrics()
     assert stats["clip_ratio/low_mean"] == 0
     assert stats["clip_ratio/high_mean"] == 0
 
@@ -124,7 +124,7 @@ def test_clip_ratio_is_a_share_of_all_tokens(beta):
     advantages = torch.zeros(4, 4, dtype=F64)
     advantages[0] = torch.tensor([1.0, -1, 1, -1])
     advantages[2, 1] = 1.0  # less likely than it was, and good: never let go
-    stats = policy.backward(rollouts, advantages)
+    stats = policy.backward(rollouts, advantages).metrics()
     high, low, *_ = (rollouts.lengths[0] / rollouts.lengths.sum()).tolist()
     assert stats["clip_ratio/high_mean"] == pytest.approx(high)
     assert stats["clip_ratio/low_mean"] == pytest.approx(low)
@@ -184,7 +184,7 @@ def test_terms_of_the_loss_against_autograd(budget, share):
     advantages = normal(4, 4)
     advantages[1] = 0
     ours = tiny.gradient(policy, rollouts, advantages)
-    stats = policy.backward(rollouts, advantages)
+    stats = policy.backward(rollouts, advantages).metrics()
 
     model.zero_grad()
     loss = kl_sum = 0.0

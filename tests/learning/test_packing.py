@@ -143,7 +143,7 @@ def test_rows_that_are_run(penalty):
     """Those with an advantage; all where KL or entropy have a gradient of their own."""
     policy, rollouts = policy_and_rollouts(reference=tiny.model(seed=1), **penalty)
     advantages = ADVANTAGES["maxrl_rare"](REWARDS)
-    batches = policy.batches(rollouts, range(4), advantages)
+    batches, _ = policy.batches(rollouts, range(4), advantages)
     run = sum(int(batch.mask.sum()) for batch in batches)
     live = rollouts.lengths[advantages != 0].sum()
     assert run == (rollouts.lengths.sum() if penalty else live)

@@ -98,7 +98,7 @@ def test_statistics():
     """
     policy = tiny.policy()
     rollouts = policy.rollout(tiny.examples("UP DOWN LEFT", "WALL"), 5, step=3)
-    stats = policy.backward(rollouts, torch.ones(2, 5))
+    stats = policy.backward(rollouts, torch.ones(2, 5)).metrics()
     tokens = int(rollouts.lengths.sum())
     assert stats["sampling/logprob_abs_diff/max"] < 1e-12
     assert stats["tokens"] == tokens

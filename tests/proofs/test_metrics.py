@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from maxrl.metrics import (
+    count_groups,
     exact_pass_at_k,
-    group_means,
-    group_sums,
     majority_vote,
     mean_and_se,
     pass_at_k,
     samples_to_match,
 )
+from maxrl.parallel import distributed
+from maxrl.parallel.totals import Totals
+from tests.helpers.judged import group_metrics
 from tests.helpers.outcomes import binomial, every_count
 
 
@@ -123,13 +125,9 @@ def test_curves_that_do_not_match():
             samples_to_match(ks, a, a)
 
 
-def group_statistics(rewards):
-    return group_means(group_sums(rewards))
-
-
 def test_group_statistics():
     rewards = every_count(4)[[0, 4, 1, 2, 0]]
-    got = group_statistics(rewards)
+    got = group_metrics(rewards)
     expected = {
         "reward": 7 / 20,
         "reward_std": statistics.stdev(rewards.flatten().tolist()),  # of all rollouts
@@ -140,9 +138,9 @@ def test_group_statistics():
     }
     assert got == pytest.approx(expected)
     assert {type(value) for value in got.values()} == {float}
-    assert math.isnan(group_statistics([[1]])["reward_std"])
+    assert math.isnan(group_metrics([[1]])["reward_std"])
     with pytest.raises(ValueError):  # no groups
-        group_statistics([1, 0])
+        group_metrics([1, 0])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_group_statistics():
     ],
 )
 def test_shares_of_groups(rewards, expected):
-    got = group_statistics(rewards)
+    got = group_metrics(rewards)
     shares = [got[f"frac_reward_{name}"] for name in ("zero_mean", "one_mean", "zero_std")]
     assert shares == pytest.approx(expected)
     values = [value for row in rewards for value in row if not math.isnan(value)]
@@ -163,14 +161,46 @@ def test_shares_of_groups(rewards, expected):
     assert got["reward_std"] == pytest.approx(statistics.stdev(values))
 
 
-def test_group_sums_add_up_over_ranks():
-    rewards = np.random.default_rng(0).integers(0, 2, size=(7, 3))
-    sums = [group_sums(rewards[part]) for part in (slice(2), slice(2, 7), slice(7, 7))]
-    total = {name: sum(each[name] for each in sums) for name in sums[0]}
-    before = dict(total)
-    assert group_means(total) == pytest.approx(group_statistics(rewards))
-    assert total == before
-    assert math.isnan(group_means(sums[2])["reward"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_totals_do_not_depend_on_who_adds(ranks, monkeypatch):
+    """Micro-batches and ranks, one of them with nothing, together make the metrics of all."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=40)
+    totals = [Totals() for _ in range(ranks)]
+    for i, part in enumerate(np.split(values, [7, 8, 21, 21])):
+        each = totals[i % ranks]
+        each.sum("sum", part.sum())
+        each.mean("mean", part.sum(), len(part))
+        each.std("std", part.sum(), (part**2).sum(), len(part))
+        each.highest("highest", part.max(initial=-np.inf))
+        each.lowest("lowest", torch.tensor(part.min(initial=np.inf)))
+        each.mean("nothing", 0, 0)
+    kept = totals[0]
+    if ranks > 1:
+        rows = [[v for name in sorted(t.parts) for v in t.parts[name]] for t in totals]
+        monkeypatch.setattr(distributed, "gathered", lambda row: np.array([row, *rows[1:]]))
+    expected = {
+        "sum": values.sum(),
+        "mean": values.mean(),
+        "std": values.std(ddof=1),
+        "highest": values.max(),
+        "lowest": values.min(),
+        "nothing": math.nan,
+    }
+    assert kept.metrics() == pytest.approx(expected, nan_ok=True)
+    assert list(kept.metrics()) == list(expected)
+
+
+def test_groups_over_rounds_and_ranks(monkeypatch):
+    """Pass rates are those of the first round, and what stays unsolved that of the last."""
+    first = np.array([[0, 0], [0, 1], [0, 0], [1, 1]])
+    last = np.array([[0, 0], [1, 0], [math.nan, math.nan]])
+    totals = Totals()
+    count_groups(totals, first, last)
+    found = totals.metrics()
+    assert found["reward"] == 3 / 8
+    assert found["frac_unsolved"] == 1 / 2
+    assert found["frac_reward_zero_mean"] == 1 / 2
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

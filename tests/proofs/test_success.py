@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from maxrl import metrics, rounds
+from maxrl import rounds
 from maxrl.evaluation import judge_samples, pass_at_ks
 from maxrl.rewards.functions import Rewards
 from maxrl.run.logger import Logger
 from results.lab.data import rows_of
+from tests.helpers.judged import group_metrics
 from tests.helpers.started import started
 from tests.helpers.tiny import Up
 
@@ -46,14 +47,13 @@ def evaluated(rewards):
 
 
 def test_one_rule():
-    sums = metrics.group_sums(REWARDS)
-    assert sums["frac_unsolved"] == (~SOLVED).sum()
+    assert group_metrics(REWARDS)["frac_unsolved"] == (~SOLVED).double().mean()
     assert torch.equal(rounds.unsolved(REWARDS), ~SOLVED)
     whole = ~REWARDS.isnan().any(1)
     counts, _, _ = evaluated(REWARDS)
     assert torch.equal(counts > 0, SOLVED & whole)
-    unsolved = metrics.group_sums(REWARDS[whole])["frac_unsolved"]
-    assert pass_at_ks(counts, 2, [2])["pass@2"] == pytest.approx(1 - unsolved / whole.sum())
+    unsolved = group_metrics(REWARDS[whole])["frac_unsolved"]
+    assert pass_at_ks(counts, 2, [2])["pass@2"] == pytest.approx(1 - unsolved)
 
 
 @pytest.mark.parametrize("values", [[-1, 0.25], [0, -2, NAN], [1, -1], [3], [NAN, -4]])
@@ -68,7 +68,7 @@ def test_a_function_without_a_verdict_does_not_disagree(judged, expected):
     rewards = Rewards([lambda: None, lambda: None])
     values = torch.tensor(judged).double()[:, None, None]  # (functions, 1, 1)
     rewards.count(values, ~values.isnan().all(0))
-    found = rewards.over_ranks()["rewards/disagreement/mean"]
+    found = rewards.counted().metrics()["rewards/disagreement/mean"]
     assert found == pytest.approx(expected, nan_ok=True)
 
 
@@ -88,7 +88,7 @@ def test_a_function_without_a_verdict_does_not_disagree(judged, expected):
 def test_steps_that_teach_nothing(rewards, warned, tmp_path, capsys):
     log = Logger(started(tmp_path, rollouts=(len(rewards[0]),)), 0)
     for step in range(12):
-        log.log(step, metrics.group_means(metrics.group_sums(rewards)))
+        log.log(step, group_metrics(rewards))
     assert capsys.readouterr().err.count("warning") == warned
 
 

@@ -20,10 +20,11 @@ from maxrl.evaluation import judge_samples
 from maxrl.models.lora import add_lora, lora_state
 from maxrl.models.resnet import ResNet, ResNetConfig
 from maxrl.parallel import distributed, sharding
+from maxrl.parallel.totals import Totals
 from maxrl.rewards.functions import Rewards
 from maxrl.rounds import in_rounds, one_round
 from maxrl.run import cli
-from maxrl.run.logger import step_metrics
+from maxrl.run.logger import step_totals
 from maxrl.tasks import Example, Task
 from maxrl.tasks.images import ImageBatch
 from maxrl.tasks.maze import VOCABULARY
@@ -161,7 +162,7 @@ def gradients(setting: str, shard: bool, mine: list[int]) -> dict:
             with torch.no_grad():
                 for p in trained:
                     p.mul_(1.05)
-        stats = ours.backward(rollouts, advantages(kind)[mine])
+        stats = ours.backward(rollouts, advantages(kind)[mine]).metrics()
         assert all(p.grad.shape == p.shape and type(p.grad) is type(p.data) for p in trained)
         gradient = whole_gradient(trained)
         norm = sharding.unsharded(clip_grad_norm_(ours.model.parameters(), 0.01))
@@ -183,7 +184,7 @@ def rounds(shard: bool, mine: list[int]) -> dict:
     examples = [Parity()[i] for i in mine]
     sampled = in_rounds((1, 2, 3), ours.rollout, judge, examples, 1, mine)
     rule = ADVANTAGES["maxrl_rare"](sampled.rewards, allow_missing=True)
-    stats = ours.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs))
+    stats = ours.backward(sampled.rollouts, rule.to(sampled.rollouts.log_probs)).metrics()
     return {
         "gradient": whole_gradient(ours.model.parameters()),
         "stats": stats,
@@ -203,7 +204,7 @@ def samples(shard: bool, mine: list[int]) -> dict:
                 i: ([rollouts.text(g, j) for j in range(N)], rollouts.log_probs[g, :, 0])
                 for g, i in enumerate(mine)
             }
-            stats = ours.backward(rollouts, advantages("mixed")[mine].float())
+            stats = ours.backward(rollouts, advantages("mixed")[mine].float()).metrics()
             results[name, step, "difference"] = stats["sampling/logprob_abs_diff/max"]
             for p in ours.model.parameters():
                 if p.grad is not None:
@@ -234,10 +235,10 @@ def metrics(mine: list[int]) -> dict:
     ours = tiny.policy(tiny.model(), micro_batch_tokens=30, **extras)
     ours.record(rollouts)
     rollouts.old_log_probs += torch.arange(-2, 2)[:, None] * 0.3  # by row
-    stats = ours.backward(rollouts, advantages("mixed")[mine])
+    stats = ours.backward(rollouts, advantages("mixed")[mine]).metrics()
     judge = Rewards([even, second_letter])
     rewards = judge([Example("", "") for _ in mine], rollouts)
-    return stats | step_metrics(one_round(rollouts, rewards), judge)
+    return stats | step_totals(one_round(rollouts, rewards), judge).metrics()
 
 
 def votes() -> list:
@@ -273,9 +274,9 @@ def three_steps(rank: int, world: int) -> dict:
 
     end = noted(lambda: places.append(list(map(place, parameters))))
     for step in range(3):
-        stats = ours.backward(stored(mine), advantages("mixed")[mine])
+        totals = ours.backward(stored(mine), advantages("mixed")[mine])
         storages = [p.grad.untyped_storage() for p in parameters]
-        train.update(Config(), ours, optimizer, stats, step)
+        train.update(Config(), ours, optimizer, totals, step)
     end()
     return {
         "weights": torch.cat([p.detach().flatten() for p in parameters]),
@@ -351,7 +352,9 @@ def images(rank: int, world: int) -> dict:
                 rollouts = ours.rollout(examples, 6, step=1, indices=mine)
                 right = Dots.right(rollouts, examples) * (estimator == "maxrl")
                 advantage = ADVANTAGES["maxrl"](right)
-            stats = ours.backward(rollouts, advantage) | rollouts.statistics()
+            totals = ours.backward(rollouts, advantage)
+            rollouts.count(totals)
+            stats = totals.metrics()
             results[name, estimator] = whole_gradient(ours.model.parameters()), stats
         results[name, "draws"] = dict(zip(mine, rollouts.drawn.tolist()))
         results[name, "pass rates"] = [values.tolist() for values in ours.pass_rates(Dots(), 5)]
@@ -377,7 +380,10 @@ def unwrapped(rank: int, world: int) -> dict:
     """What no wrapper makes a difference to, and what DDP alone has."""
     found = {"metrics": metrics(list(range(rank, P, world)))}
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    found["memory"] = own, distributed.peak_memory(torch.device("cpu"))["memory/peak_gb"]
+    totals = Totals()
+    for name, peak in distributed.peak_memory(torch.device("cpu")).items():
+        totals.highest(name, peak)
+    found["memory"] = own, totals.metrics()["memory/peak_gb"]
     found["votes"] = votes()
     found["three steps"] = three_steps(rank, world)
     return found | images(rank, world)

@@ -171,8 +171,8 @@ def test_an_update_of_nothing_leaves_all_as_it_is():
 
     def update(rollouts, advantages, step):
         optimizer.zero_grad()
-        stats = policy.backward(rollouts, advantages)
-        return stats | train.update(cfg, policy, optimizer, stats, step)
+        totals = policy.backward(rollouts, advantages)
+        return train.update(cfg, policy, optimizer, totals, step)
 
     update(rollouts, torch.tensor([[1.0, -1, 0, 0]] * 4), 0)
     before = [p.detach().clone() for p in policy.model.parameters()]

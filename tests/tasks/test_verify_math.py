@@ -4,7 +4,8 @@ faults."""
 import pytest
 
 from maxrl import verifiers
-from maxrl.rewards.functions import verifier_faults
+from maxrl.parallel.totals import Totals
+from maxrl.rewards.functions import count_faults
 from maxrl.verifiers import (
     verify_math_batch,
     verify_published_batch,
@@ -41,9 +42,12 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     with pytest.warns(UserWarning, match="more than 1 seconds of CPU time"):
         found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", "6", r"\frac62"])
     assert found == [0, 0, 0, 1]
-    (fault,) = verifier_faults()
-    assert fault == "rewards/verifier_timeouts"
-    assert not verifier_faults()
+    totals = Totals()
+    count_faults(totals)
+    found = totals.metrics()
+    assert list(found) == ["rewards/verifier_timeouts"]
+    count_faults(totals)
+    assert totals.metrics() == found
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):

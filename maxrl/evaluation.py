@@ -50,7 +50,7 @@ def judge_samples(
     # A collective for a sharded model, so also on a rank that gets no prompt.
     policy.unsharded_model()
     # Of each prompt: successes, majority vote, sum of rewards, verdicts.
-    results = torch.zeros(4, len(indices), dtype=torch.float64, device=policy.device)
+    results = torch.zeros(4, len(indices), dtype=torch.float64)
     at_once = max(1, policy.wave_rows // samples)
     mine = range(distributed.rank(), len(indices), distributed.world_size())
     for i in range(0, len(mine), at_once):
@@ -69,7 +69,8 @@ def judge_samples(
         counts = right.sum(1).where(verdicts == samples, -1)
         results[:, list(positions)] = torch.stack([counts, votes, rewards.nansum(1), verdicts])
         progress(len(positions))
-    counts, majority, sums, verdicts = distributed.sum_tensor(results)
+    results = distributed.sum_tensor(results.to(policy.device)).cpu()
+    counts, majority, sums, verdicts = results
     reward = float(sums.sum() / verdicts.sum())
     return counts.long(), majority if task.final else None, reward
 

@@ -25,6 +25,7 @@ from maxrl.packing import micro_batches
 from maxrl.parallel import distributed, sharding
 from maxrl.parallel.totals import Totals
 from maxrl.rollouts import MicroBatch, Rollouts
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.memory import in_waves
 from maxrl.sampling.prompts import PromptError, check_prompts, pad
 from maxrl.sampling.sampler import generate, noise
@@ -232,7 +233,7 @@ class SequencePolicy:
             answers.append(torch.tensor(ids))
         prompts = self.encode_prompts(examples)
         # An answer may be longer than max_tokens, and must fit the model's positions as well.
-        tokens, lengths = pad(answers, self.device)  # (P_local, L), (P_local,)
+        tokens, lengths = pad(answers, "cpu")  # (P_local, L), (P_local,)
         check_prompts(self.model, prompts, tokens.shape[1])
         lengths = lengths[:, None]  # (P_local, 1)
         finished = torch.ones_like(lengths, dtype=torch.bool)
@@ -277,6 +278,8 @@ class SequencePolicy:
         """
         # The copies of the weights for sampling are out of date after this update.
         self.free_copies()
+        # Nor are its graphs used again, whose memory the gradient may need.
+        CudaGraph.newest = None
         group_ids = list(range(len(advantages)) if group_ids is None else group_ids)
         batches, sizes = self.batches(rollouts, group_ids, advantages)
         # One divisor for all micro-batches and ranks; it also counts rows that are not run.

@@ -82,9 +82,11 @@ class Rollouts:
     def select(self, keep: Tensor) -> "Rollouts":
         """Return the rollouts of the groups that are True in `keep` (P_local,)."""
         chosen = dict(vars(self))
+        # Not the mask, of which a GPU would have to tell its number of elements.
+        ids = keep.nonzero().squeeze(1)
         for name, value in chosen.items():
             if isinstance(value, Tensor):
-                chosen[name] = value[keep.to(value.device)]
+                chosen[name] = value[ids.to(value.device, non_blocking=True)]
         chosen["prompts"] = list(compress(self.prompts, keep.tolist()))
         return type(self)(**chosen)
 

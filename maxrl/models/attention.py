@@ -10,6 +10,8 @@ Letters of this file:
     Lp tokens of a prefix                  D   size of a head
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -80,19 +82,22 @@ def attend(
         keys += prefix_kv[0].shape[2]
     if low_on_cpu and keys <= KEYS:
         return attend_by_products(q, k, v, prefix_kv, mask)
-    attention = F.scaled_dot_product_attention
-    if prefix_kv is None or mask is None:
-        return attention(q, k, v, is_causal=True, enable_gqa=True)
-    prefix_k, prefix_v = prefix_kv
-    k = after_prefix(prefix_k, k)
-    v = after_prefix(prefix_v, v)
-    # A CausalBias (all prefixes are full) has two dimensions, a bool mask has four.
-    if mask.dim() < 4:
-        return attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    # Grouped heads with a mask would select the slow kernel, so the heads are repeated.
+    ragged = False
+    how: dict[str, Any] = {"is_causal": True}
+    if prefix_kv is not None:
+        assert mask is not None
+        prefix_k, prefix_v = prefix_kv
+        k = after_prefix(prefix_k, k)
+        v = after_prefix(prefix_v, v)
+        # A CausalBias (all prefixes are full) has two dimensions, a bool mask has four.
+        ragged = mask.dim() == 4
+        if ragged:
+            mask = mask.repeat_interleave(len(q) // len(mask), 0)
+        how = {"attn_mask": mask}
+    # Grouped heads with a mask, and on a GPU those in float32, would select the slow kernel, which
+    # stores all attention weights: the heads are repeated.
     R = q.shape[1] // k.shape[1]
-    k = k.repeat_interleave(R, 1)
-    v = v.repeat_interleave(R, 1)
-    M = len(q) // len(mask)
-    mask = mask.repeat_interleave(M, 0)
-    return attention(q, k, v, attn_mask=mask)
+    if R > 1 and (ragged or q.is_cuda and q.dtype.itemsize > 2):
+        k = k.repeat_interleave(R, 1)
+        v = v.repeat_interleave(R, 1)
+    return F.scaled_dot_product_attention(q, k, v, **how, enable_gqa=q.shape[1] > k.shape[1])

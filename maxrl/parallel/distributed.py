@@ -26,10 +26,6 @@ T = TypeVar("T")
 def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, torch.device]:
     """Join the process group of torchrun, if any; return rank, world size and device."""
     gpu = None
-    if device != "cpu" and "PYTORCH_ALLOC_CONF" not in os.environ:
-        # Caches of ever new sizes would leave gaps. This must come before the first CUDA call, and
-        # a setting of the user's stays.
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
         raise UsageError("--device cuda: torch sees no CUDA device; use --device cpu")
@@ -38,6 +34,12 @@ def setup(device: str = "auto", deterministic: bool = False) -> tuple[int, int, 
         local = int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count()
         gpu = torch.device("cuda", local)
         torch.cuda.set_device(gpu)
+        if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
+            # Caches of ever new sizes would leave gaps. The environment may have been read when
+            # torch was imported; the second name is that of torch before 2.9.
+            memory = torch.cuda.memory
+            name = "_accelerator_setAllocatorSettings"
+            getattr(torch._C, name, memory._set_allocator_settings)("expandable_segments:True")
         # cuDNN's attention takes about a second to plan for every new prompt length.
         torch.backends.cuda.enable_cudnn_sdp(False)
         # cuDNN times its kernels once per input size, and images have one size.

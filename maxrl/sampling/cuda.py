@@ -1,10 +1,11 @@
-"""CUDA graphs, so that a GPU does not wait for the host."""
+"""CUDA graphs and late reads, so that a GPU and the host do not wait for each other."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import torch
+from torch import Tensor
 
 
 class CudaGraph:
@@ -19,6 +20,8 @@ class CudaGraph:
     failed = False
     # One for the process: a block of memory is used again by the stream it was made for alone.
     side: torch.cuda.Stream | None = None
+    # Its memory is that of the next one, so that waves, rounds and evaluations take no more.
+    newest: torch.cuda.CUDAGraph | None = None
 
     def __init__(self, function: Callable[[], None], device: torch.device, wanted: bool = True):
         self.function = function
@@ -65,7 +68,7 @@ class CudaGraph:
         graph = torch.cuda.CUDAGraph()
         # The old graph stays until the new one has taken over its memory. `torch.cuda.graph` would
         # also empty the memory that training keeps.
-        memory = self.graph.pool() if self.graph else None
+        memory = CudaGraph.newest.pool() if CudaGraph.newest else None
         with self.side_stream():
             graph.capture_begin(memory, capture_error_mode="thread_local")
             try:
@@ -76,6 +79,7 @@ class CudaGraph:
                     graph.capture_end()
                 raise
             graph.capture_end()
+        CudaGraph.newest = graph
         return graph
 
     @contextmanager
@@ -86,3 +90,35 @@ class CudaGraph:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream().wait_stream(self.side)
+
+
+class Late:
+    """Counts of a GPU that the host reads a search later, when they have long arrived."""
+
+    def __init__(self):
+        self.counts: Tensor | None = None
+        self.arrived: torch.cuda.Event | None = None
+
+    def start(self, alive: Tensor) -> None:
+        """Begin to copy how many rows of each group are alive (G, M)."""
+        if alive.is_cuda:
+            # Into pinned memory, which nothing waits for.
+            self.counts = alive.sum(1).to("cpu", non_blocking=True)
+            self.arrived = torch.cuda.Event()
+            self.arrived.record()
+
+    def read(self, alive: Tensor) -> Tensor | None:
+        """Return what was started last (G,), None at first; on a CPU the counts of now."""
+        if not alive.is_cuda:
+            return alive.sum(1)
+        if self.arrived:
+            self.arrived.synchronize()
+        return self.counts
+
+
+def on_host(*values: Tensor) -> list[Tensor]:
+    """Copy tensors of a GPU to the host with one wait for all of them."""
+    copies = [value.to("cpu", non_blocking=True) for value in values]
+    if values[0].is_cuda:
+        torch.cuda.current_stream().synchronize()
+    return copies

@@ -42,11 +42,11 @@ def split(prompts: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor
     tokens (G,).
     """
     last = torch.stack([p[-1] for p in prompts])
-    return *pad([p[:-1] for p in prompts], device), last.to(device)
+    return *pad([p[:-1] for p in prompts], device), last.to(device, non_blocking=True)
 
 
 def pad(sequences: Sequence[Tensor], device: torch.device | str) -> tuple[Tensor, Tensor]:
     """Return one-dimensional tensors as one, right-padded with 0 (B, L), and their lengths (B,)."""
     lengths = torch.tensor([len(s) for s in sequences])
     padded = pad_sequence(list(sequences), batch_first=True)
-    return padded.to(device), lengths.to(device)
+    return padded.to(device, non_blocking=True), lengths.to(device, non_blocking=True)

@@ -3,7 +3,7 @@
     generate         noise in, Rollouts out, in these steps:
       prefill        encode the prompts
       decode_step    draw one more token of every row
-      count_alive    find the rows that have ended
+      note_ended     find the rows that have ended
       pack           drop them, so that the cost follows the rows that are alive
       finish         cut off what rows have drawn after their stop token
 
@@ -27,7 +27,7 @@ from maxrl import rng
 from maxrl.models.cache import Cache
 from maxrl.models.transformer import Transformer
 from maxrl.rollouts import Rollouts
-from maxrl.sampling.cuda import CudaGraph
+from maxrl.sampling.cuda import CudaGraph, Late, on_host
 from maxrl.sampling.drawing import distribution, draw
 from maxrl.sampling.prompts import check_prompts, split
 
@@ -104,20 +104,27 @@ def generate(
     check_prompts(model, prompts, max_tokens)
     state = prefill(model, prompts, uniforms, budget)
     device = state.row_ids.device
-    stop = torch.tensor(sorted(stop_tokens), device=device)
+    stop = torch.tensor(sorted(stop_tokens)).to(device, non_blocking=True)
     draw_next = CudaGraph(lambda: decode_step(model, state, **sampling), device, cuda_graphs)
-    for position in range(max_tokens):
-        # Counting synchronises with the device, so it is done rarely.
+    counts = Late()
+    position = 0  # how many tokens have been drawn
+    while position < max_tokens:
+        # Counting costs a few kernels and, on a CPU, a look at the numbers, so it is done rarely.
         if position and position % CHECK_EVERY == 0:
-            alive = count_alive(state, stop, position)
-            if not alive.any():
+            note_ended(state, stop, position)
+            alive = counts.read(state.alive)
+            if alive is not None and not alive.any():
                 break
-            pack(state, alive)
+            if alive is not None:
+                pack(state, alive)
+            # After the rows have their new places.
+            counts.start(state.alive)
             if watch:
                 watch(position)
         state.cache.reserve(position + 1)
         draw_next(state.cache.own[0].shape)
-    return finish(state, stop, list(prompts))
+        position += 1
+    return finish(state, stop, list(prompts), position)
 
 
 def prefill(
@@ -130,7 +137,7 @@ def prefill(
     weight = model.lm_head.weight
     device = weight.device
     N = uniforms.shape[1]
-    uniforms = uniforms.to(device).flatten(0, 1)  # (P N, max_tokens)
+    uniforms = uniforms.to(device, non_blocking=True).flatten(0, 1)  # (P N, max_tokens)
     # The last prompt token is the rows' first input: the first token is drawn from its logits.
     prefix, prefix_lengths, last = split(prompts, device)
     logits = LOGIT_BYTES * len(weight)
@@ -162,8 +169,8 @@ def decode_step(model: Transformer, state: State, **sampling) -> None:
     state.entropies[rows, position] = -(probabilities * log_probs).sum(-1)
 
 
-def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
-    """Update state.alive; return the number of alive rows of each group (G,), on the host.
+def note_ended(state: State, stop: Tensor, position: int) -> None:
+    """Update state.alive.
 
     stop      (n,) ids that end a response
     position  how many tokens have been drawn
@@ -171,20 +178,20 @@ def count_alive(state: State, stop: Tensor, position: int) -> Tensor:
     newest = state.tokens[:, position - CHECK_EVERY : position]
     newest = newest[state.row_ids]  # (G, M, CHECK_EVERY)
     state.alive &= ~torch.isin(newest, stop).any(-1)
-    return state.alive.sum(1).cpu()
 
 
 def pack(state: State, alive: Tensor) -> None:
     """Drop rows that have ended if at most the share SHRINK_AT of the rows is kept.
 
-    alive  (G,) the number of alive rows of each group, on the host; not all 0
+    alive  (G,) the number of rows of each group that are alive, or were at an earlier search, on
+           the host; not all 0
     """
     # The rows form a rectangle, so groups with fewer alive rows keep some that have ended.
     group_ids = alive.nonzero().squeeze(1)  # (G',)
     widest = int(alive.max())
     if widest * len(group_ids) > SHRINK_AT * state.alive.numel():
         return
-    group_ids = group_ids.to(state.alive.device)
+    group_ids = group_ids.to(state.alive.device, non_blocking=True)
     ended = ~state.alive[group_ids]
     alive_first = ended.long().argsort(dim=1, stable=True)
     columns = alive_first[:, :widest]  # (G', M')
@@ -194,25 +201,28 @@ def pack(state: State, alive: Tensor) -> None:
         setattr(state, name, values.gather(1, columns))
 
 
-def finish(state: State, stop: Tensor, prompts: list[Tensor]) -> Rollouts:
+def finish(state: State, stop: Tensor, prompts: list[Tensor], limit: int) -> Rollouts:
     """Return the Rollouts of P prompts, with 0 after the end of each row.
+
+    limit  how many tokens have been drawn
 
     Log-probabilities and entropies are of the distribution that each token was drawn from.
     """
-    tokens = state.tokens  # (P N, max_tokens)
-    limit = tokens.shape[1]
+    tokens = state.tokens[:, :limit]  # (P N, limit)
     # Rows kept drawing after their stop token and may have drawn another one: the first counts.
     stops = torch.isin(tokens, stop)
     finished = stops.any(1)
     # The stop token is part of the response.
     lengths = torch.where(finished, stops.int().argmax(1) + 1, limit)
     beyond = torch.arange(limit, device=tokens.device) >= lengths[:, None]
-    L = int(lengths.max())
-    drawn = []
-    for values in (tokens, state.log_probs, state.entropies):
+    log_probs = state.log_probs[:, :limit]
+    entropies = state.entropies[:, :limit]
+    for values in (tokens, log_probs, entropies):
         # In place, because they may be large and nothing else reads them.
         values.masked_fill_(beyond, 0)
-        drawn.append(values[:, :L])
+    tokens, lengths, finished = on_host(tokens, lengths, finished)
+    L = int(lengths.max())
+    drawn = [values[:, :L] for values in (tokens, log_probs, entropies)]
     groups = [v.unflatten(0, (len(prompts), -1)) for v in (*drawn, lengths, finished)]
     tokens, log_probs, entropies, lengths, finished = groups  # (P, N, L) or (P, N)
     return Rollouts(prompts, tokens, lengths, finished, None, log_probs, entropies)

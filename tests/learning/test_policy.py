@@ -14,7 +14,6 @@ from maxrl.models.hf_config import FAMILIES
 from maxrl.sampling import sampler
 from maxrl.tasks import Example, Task
 from tests.helpers import tiny
-from tests.helpers.questions import Questions
 from tests.helpers.tensors import normal
 
 
@@ -50,34 +49,6 @@ def test_the_gradient_is_that_of_plain_rows(family, lengths, advantages):
         ):
             found = gradient(budget, share, again, bonus)
             assert tiny.distance(found, expected) < 1e-12, (budget, share, again)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_an_update_asks_the_device_nothing_on_the_way(again, advantages, monkeypatch):
-    """Micro-batches are cut of lengths on the host.
-
-    The one question of each is asked there too: are its prompts full?
-    """
-    options = {"beta": 0.3, "entropy_bonus": 0.2, "reference": tiny.model(seed=1)}
-    policy = tiny.policy(micro_batch_tokens=40, **options)
-    rollouts = tiny.rollouts()
-    if again:  # the second of several updates
-        policy.record(rollouts)
-    batches = policy.batches(rollouts, range(4), advantages)
-    assert len(batches) == 6
-    monkeypatch.setattr(policy, "batches", lambda *given: batches)
-    # whose tensors cannot be made while others are counted
-    plain = "torch.nn.attention.bias.causal_lower_right"
-    monkeypatch.setattr(plain, lambda L, S: torch.ones(L, S, dtype=torch.bool).tril(S - L))
-    with Questions() as questions:
-        policy.backward(rollouts, advantages)
-    prefixes = 2 * sum(batch.prefix.shape[1] > 0 for batch in batches)  # of policy and reference
-    assert questions.asked == {
-        ("_local_scalar_dense", torch.bool): prefixes,
-        ("_local_scalar_dense", torch.int64): 1,  # all tokens, of the lengths
-        ("_local_scalar_dense", torch.float64): 1,  # the same, weighted
-        ("lift_fresh", torch.int64): 2,  # which groups, of the lengths and of their weights
-    }
 
 
 def test_who_watches_is_told_where_a_step_is():

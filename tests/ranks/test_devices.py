@@ -1,7 +1,5 @@
 """What a process sets of its device: memory, precision, and no group if it is alone."""
 
-import os
-
 import pytest
 import torch
 
@@ -41,21 +39,18 @@ def test_bfloat16_on_a_cpu_is_decided_by_its_flags(has, monkeypatch):
 
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+SETTING = "_accelerator_setAllocatorSettings"
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A machine with a GPU; what the allocator's options were when CUDA was asked."""
+    """A machine with a GPU; what its allocator is told."""
     for name in (*ALLOCATOR, "CUBLAS_WORKSPACE_CONFIG", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.setenv(name, "")  # so that it is put back
         monkeypatch.delenv(name)
     asked = []
-
-    def available():
-        asked.append(os.environ.get("PYTORCH_CUDA_ALLOC_CONF"))
-        return True
-
-    monkeypatch.setattr(torch.cuda, "is_available", available)
+    monkeypatch.setattr(torch._C, SETTING, asked.append, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
@@ -66,12 +61,11 @@ def gpu(monkeypatch):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_settings_of_a_gpu(gpu, deterministic):
-    """The allocator's comes before the first call of CUDA."""
     assert distributed.setup("auto", deterministic)[2].type == "cuda"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert torch.backends.cuda.flash_sdp_enabled()
     assert torch.backends.cudnn.benchmark is not deterministic
-    assert set(gpu) == {"expandable_segments:True"}
+    assert gpu == ["expandable_segments:True"]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +78,11 @@ def test_a_rank_takes_a_gpu_that_it_sees(gpu, monkeypatch, local, seen, index):
     assert distributed.setup("cuda")[2].index == index
 
 
-def test_what_the_user_has_set_stays(gpu, monkeypatch):
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+@pytest.mark.parametrize("name", ALLOCATOR)
+def test_what_the_user_has_set_stays(gpu, monkeypatch, name):
+    monkeypatch.setenv(name, "max_split_size_mb:64")
     distributed.setup("cuda")
-    assert set(gpu) == {None}
+    assert not gpu
 
 
 def test_one_process_needs_no_group():

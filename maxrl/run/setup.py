@@ -34,6 +34,7 @@ from maxrl.rewards.ready import check_references
 from maxrl.rounds import Responses
 from maxrl.run.cli import say
 from maxrl.run.trackers import check_trackers
+from maxrl.sampling.cuda import CudaGraph
 from maxrl.sampling.prompts import check_prompts
 from maxrl.tasks import load_task
 from maxrl.tasks.base import FilteredTask, NoSplit, Task, prompt_lengths
@@ -247,6 +248,8 @@ def start_policy(
     intact  a checkpoint that has been compared with its checksums, as when a run is resumed
     """
     torch.manual_seed(cfg.seed)
+    # What sampling with a former model has kept would stay beside the new one.
+    CudaGraph.newest = None
     options = policy_options(cfg, task, device)
     try:
         with refusing(f"{cfg.init or 'the model'}: ", ValueError):

@@ -1,15 +1,18 @@
 """Runs on a pretended CUDA device equal those on the CPU: settings.py in a process of its own."""
 
 import json
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from maxrl import checkpoint
-from tests.gpu.pretended import cuda, settings
+from tests.gpu.pretended import cuda, settings, waits
 from tests.gpu.pretended.low_precision import FAMILIES, PROMPTS
 from tests.helpers.runs import timeless
 from tests.helpers.started import ended, start, torchrun
+
+SAMPLING = "`generate()`"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,26 @@ def test_a_forward_does_not_wait(seen):
         if "maxrl/models/" in wait and not wait.startswith("pageable")
     ]
     assert not models
+
+
+@pytest.mark.parametrize("name", settings.TRAIN)
+def test_waits_of_a_step(seen, name):
+    """None for a token, one at the end of generate(), one an update and one for the report."""
+    found = seen[f"{name}/cuda"]["by_part"]
+    places = {place for place in waits.rows(found, waits.WAITS) if place[0] in ("token", SAMPLING)}
+    assert places <= {(SAMPLING, "cuda.py, on_host")}
+    # With several updates the log-probabilities before the first are compared.
+    allowed = found["calls"]["update"] / 3 + 1 + (name == "updates")
+    assert waits.in_a_step(found, 3) == pytest.approx(allowed)
+
+
+def test_the_page_has_the_waits_and_what_ranks_send(folder, seen, ranks):
+    """If it does not, this is the table that belongs there."""
+    sent = {"DDP": ranks[0]["ddp"]["by_part"], "`--shard true`": ranks[0]["shard"]["by_part"]}
+    (file,) = checkpoint.find(folder / "ddp").glob("model.safetensors")
+    weights = 8 * sum(tensor.numel() for tensor in load_file(file).values())
+    table = waits.table(seen["beta/cuda"]["by_part"], sent, weights)
+    assert table in Path("maxrl/run/large_runs.md").read_text(), table
 
 
 def test_an_evaluation_holds_one_model_and_no_gradients(seen):

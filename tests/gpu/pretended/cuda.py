@@ -49,6 +49,7 @@ import torch
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 EVENTS: collections.Counter = collections.Counter()  # (kind, operation, line of the caller)
+NOTED: list = []  # who else is told of an event: note(kind, operation, frame)
 SYNC = {"mode": "default"}  # of torch.cuda.set_sync_debug_mode; "warn" warns as on a GPU
 USED = {"device": False}  # whether the device has been set, as is_initialized() tells
 HERE = ("/torch/", "/tests/gpu/pretended/")
@@ -72,7 +73,10 @@ def event(kind: str, operation: str):
             said = "called a synchronizing CUDA operation"
             warnings.warn_explicit(said, UserWarning, frame.f_code.co_filename, frame.f_lineno)
         where = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
-    EVENTS[kind, operation.removeprefix("aten::"), where] += 1
+    operation = operation.removeprefix("aten::")
+    EVENTS[kind, operation, where] += 1
+    for note in NOTED:
+        note(kind, operation, frame)
 
 
 def taken() -> collections.Counter:

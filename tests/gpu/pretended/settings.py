@@ -35,7 +35,7 @@ from maxrl.run import setup
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
 from maxrl.tasks.base import ImageBatch
-from tests.gpu.pretended import cuda, low_precision, nccl
+from tests.gpu.pretended import cuda, low_precision, nccl, waits
 from tests.helpers import tiny
 
 PEAKS: list[float] = []
@@ -50,7 +50,7 @@ TRAIN = {
     "no-graphs": "--cuda-graphs false",
     "memory": "--kv-memory-gb .00002",
     "updates": "--minibatches 2 --passes 2",
-    "beta": "--init supervised/cpu --beta .1",
+    "beta": "--init supervised/cpu --beta .1 --max-response 20",
     "entropy": "--entropy-bonus .01",
     "lora": f"--init supervised/cpu {LORA}",
     "rounds": "--estimator maxrl_rare --rollouts 2,4,8",
@@ -224,6 +224,7 @@ def look(call) -> dict:
     PEAKS.clear()
     PINNED.clear()
     cuda.taken()
+    waits.taken()
     cuda.CUDAGraph.counts.clear()
     made = cuda.Stream.made
     start = time.process_time()
@@ -232,12 +233,13 @@ def look(call) -> dict:
         seen["result"] = call()
     except BaseException:
         seen["error"] = traceback.format_exc()
-    waits = collections.Counter()
+    by_line = collections.Counter()
     for (kind, _, where), count in cuda.taken().items():
-        waits[f"{kind} {where}"] += count
+        by_line[f"{kind} {where}"] += count
     return seen | {
+        "by_part": waits.taken(),
         "seconds": round(time.process_time() - start, 2),
-        "waits": waits,
+        "waits": by_line,
         "streams": cuda.Stream.made - made,
         "graphs": dict(cuda.CUDAGraph.counts),
         "peaks": list(PEAKS),
@@ -247,6 +249,7 @@ def look(call) -> dict:
 
 def main():
     cuda.install()
+    waits.install()
     load = checkpoint.load_model
 
     def in_default_type(*arguments, **options):

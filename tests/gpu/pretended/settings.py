@@ -18,23 +18,28 @@ import socket
 import time
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 import eval as evaluation
 import sample
 import train
 from data.glyphs import prepare as glyphs
-from maxrl import checkpoint
+from data.maze import prepare
+from maxrl import MaxRLConfig, MaxRLTrainer, checkpoint
 from maxrl.config import Config
 from maxrl.parallel import distributed
 from maxrl.recipes import RECIPES
-from maxrl.run import setup
+from maxrl.run import cli, setup
 from maxrl.sampling import sampler
 from maxrl.sampling.sampler import decode_step
 from maxrl.tasks.base import ImageBatch
+from tests.bench import bench_turns
+from tests.gpu import gpu_check
 from tests.gpu.pretended import cuda, low_precision, nccl, waits
 from tests.helpers import tiny
 
@@ -56,10 +61,20 @@ TRAIN = {
     "rounds": "--estimator maxrl_rare --rollouts 2,4,8",
     "checkpointing": "--gradient-checkpointing true",
     "deterministic": "--deterministic true",
+    "rewards": "--init supervised/cpu --task prompts --task.train rows.jsonl "
+    "--task.validation rows.jsonl --reward rewards.py:even",
 }
+# Some prompts get no verdict.
+REWARDS = """
+def even(completions, number):
+    return [len(c) % 2 if n % 4 else None for c, n in zip(completions, number)]
+"""
 ROWS = "a=supervised/cpu b=graphs/cpu c=lora/cpu --prompts 3 --samples 4 --k 1,2"
+MANY = "--rollouts 12 --micro-batch-tokens 80"
 # On which device the first two steps are, and on which the rest.
 RESUMED = {"cuda-cuda": ("cuda", "cuda"), "cpu-cuda": ("cpu", "cuda"), "cuda-cpu": ("cuda", "cpu")}
+# Those that equal another one's run on the CPU.
+EQUAL = dict.fromkeys(RESUMED, "graphs") | {"workers": "images", "halved": "many"}
 
 
 def from_host(model, state, **sampling):
@@ -81,6 +96,10 @@ def counting(model, state, **sampling):
     decode_step(model, state, **sampling)
 
 
+# All of gpu_check.py but what asks torch's profiler.
+PROFILED = (gpu_check.decode_smollm2, gpu_check.decode_qwen3)
+LEFT = [item for item in (*gpu_check.RIGHT, *gpu_check.FAST) if item not in PROFILED]
+ITEMS = {item.__name__: item for item in LEFT}
 # Steps of sampling that are right on a CPU alone.
 WRONG = {step.__name__: step for step in (from_host, waiting, counting)}
 
@@ -103,6 +122,46 @@ def recipe() -> Config:
         eval_k=(1, 2),
         eval_samples=2,
     )
+
+
+def trainer(device: str) -> dict:
+    """What a MaxRLTrainer finds at the end, and what it saves."""
+    args = MaxRLConfig(
+        f"trainer/{device}",
+        per_device_train_batch_size=24,
+        num_generations=6,
+        max_completion_length=8,
+        max_steps=3,
+        learning_rate=1e-2,
+        bf16=False,
+        use_cpu=device == "cpu",
+    )
+    learner = MaxRLTrainer("supervised/cpu", "rewards.py:even", args, "rows.jsonl", "rows.jsonl")
+    learner.train()
+    learner.save_model(f"{args.output_dir}/saved")
+    return learner.evaluate()
+
+
+def low(device: str):
+    """A run in bfloat16, on the CPU in float32; autocast would leave float64 alone."""
+    torch.set_default_dtype(torch.float32)
+    words = "--precision bfloat16" if device == "cuda" else ""
+    run(f"{SFT} {words}", f"low/{device}", device)
+
+
+def short_of_memory(name: str, words: str, share: float) -> list:
+    """A run with a share of the memory that another one took: its exit code and what it says."""
+    lines = Path("graphs/cuda/metrics.jsonl").read_text().splitlines()
+    torch.ops.pretended.reset(int(share * json.loads(lines[-1])["memory/peak_gb"] * 2**30))
+    said = io.StringIO()
+    code = 0
+    try:
+        with contextlib.redirect_stderr(said), cli.script("train.py", memory=cli.LESS_MEMORY):
+            run(words, f"{name}/cuda", "cuda")
+    except SystemExit as end:
+        code = end.code
+    torch.ops.pretended.reset(0)
+    return [code, said.getvalue()]
 
 
 def images() -> Config:
@@ -158,19 +217,23 @@ def settings() -> dict:
         calls[f"{name}/cuda"] = lambda name=name, words=words: run(words, f"{name}/cuda", "cuda")
     for name in RESUMED:
         calls[f"{name}/cuda"] = lambda name=name: resume(name)
-    for name, step in WRONG.items():
-        for device in ("cpu", "cuda"):
+    for device in ("cpu", "cuda"):
+        for name, step in WRONG.items():
             out = f"{name}/{device}"
             change = mock.patch.object(sampler, "decode_step", step)
             calls[out] = change(lambda out=out, device=device: run("", out, device))
-    for device in ("cpu", "cuda"):
-        out = f"images/{device}"
-        calls[out] = lambda out=out, device=device: run("", out, device, recipe="images")
+        calls[f"images/{device}"] = partial(run, "", f"images/{device}", device, recipe="images")
+        calls[f"trainer/{device}"] = partial(trainer, device)
+        calls[f"low/{device}"] = partial(low, device)
+    calls["workers/cuda"] = partial(run, "--workers 2", "workers/cuda", "cuda", recipe="images")
+    calls["many/cpu"] = partial(run, MANY, "many/cpu", "cpu")
+    calls["halved/cuda"] = partial(short_of_memory, "halved", MANY, 0.8)
+    calls["full/cuda"] = partial(short_of_memory, "full", "", 0.5)
     calls["eval"] = lambda: scripts(evaluation, ROWS)
-    calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-k 5 --temperature .7")
+    calls["sample"] = lambda: scripts(sample, "graphs/cpu --samples 4 --top-p .9 --temperature .7")
     calls["low_precision"] = low_precision.every_call
     calls["rank"] = lambda: in_a_group(lambda: printed(evaluation, ROWS, "cuda"))
-    return calls
+    return calls | {name: partial(well, item) for name, item in ITEMS.items()}
 
 
 def resume_sharded():
@@ -195,9 +258,26 @@ def in_a_group(call):
     ours = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 3, "MASTER_ADDR": "localhost"}
     ours["MASTER_PORT"] = port.getsockname()[1]
     port.close()
-    nccl.install()
     with mock.patch.dict(os.environ, {name: str(value) for name, value in ours.items()}):
-        return call()
+        try:
+            return call()
+        finally:
+            dist.destroy_process_group()
+
+
+def command(*words, launcher=()):
+    """Do what gpu_check.py would do in a process of its own."""
+    program, *rest = map(str, words)
+    scripts = {"train.py": train.main, "-m": prepare.main, gpu_check.__file__: gpu_check.main}
+    call = partial(scripts[program], rest[program == "-m" :])
+    assert not (in_a_group(call) if launcher else call())
+
+
+def well(item) -> dict:
+    """What an item of gpu_check.py finds."""
+    torch.set_default_dtype(torch.float32)
+    bench_turns.start(1, "cuda", True)
+    return gpu_check.check(item)
 
 
 def start_policy(*arguments, real=setup.start_policy):
@@ -260,14 +340,20 @@ def main():
     setup.start_policy = start_policy
     ImageBatch.pin_memory = pin_memory
     RECIPES.update(pretended=recipe, images=images)
+    gpu_check.run = command
+    gpu_check.WORK = Path("gpu_check")
+    nccl.install()
     warnings.filterwarnings("error", "sampling goes on without CUDA graphs")
     rank = os.environ.get("RANK")
     if rank:
-        nccl.install()
         calls = RANKS
     else:
         sizes = "--classes 4 --size 12 --train 40 --validation 20 --test 8 --workers 1"
         glyphs.main([*sizes.split(), "--out", "glyphs"])
+        Path("rewards.py").write_text(REWARDS)
+        task = tiny.Ragged("train")
+        rows = [json.dumps({"prompt": task[i].prompt, "number": i}) for i in range(len(task))]
+        Path("rows.jsonl").write_text("\n".join(rows))
         calls = settings()
     found = {name: look(call) for name, call in calls.items()}
     Path(f"seen{rank or ''}.json").write_text(json.dumps(found))

@@ -22,7 +22,11 @@ PARTS = {
     "look at ended rows, every 4 tokens": [(Late, "read")],
     "`generate()`": [(policy, "generate")],
     "micro-batch": [(policy.SequencePolicy, "loss"), (packing, "micro_batch")],
-    "update": [(policy.SequencePolicy, "backward"), (train, "update")],
+    "update": [
+        (train, "update"),
+        (policy.SequencePolicy, "backward"),
+        (policy.SequencePolicy, "record"),
+    ],
     "report of a step": [(Logger, "report"), (Run, "ends")],
     "evaluation": [(evaluation, "evaluate")],
     "checkpoint": [(Run, "save")],

@@ -89,20 +89,18 @@ class Group(dist.ProcessGroup):
         return work(tensors)
 
     def allgather(self, outputs, inputs, opts=None):
-        hosts = self.taken("allgather", inputs)
-        outs = [torch.ops.pretended.host(t) for t in outputs[0]]
-        self.inner.allgather([outs], hosts).wait()
+        outs = self.taken("allgather", outputs[0])
+        self.inner.allgather([outs], self.hosts("allgather", inputs)).wait()
         return work(outputs)
 
     def _allgather_base(self, output, input, opts=None):
-        self.taken("allgather", [output])
         parts = output.view(-1).chunk(self.all)
         self.allgather([list(parts)], [input.reshape(-1)])
         return work([output])
 
     def _reduce_scatter_base(self, output, input, opts):
-        out, whole = self.taken("reduce_scatter", [output, input])
-        whole = whole.clone()
+        (out,) = self.hosts("reduce_scatter", [output])
+        whole = self.taken("reduce_scatter", [input])[0].clone()
         self.reduced([whole], opts.reduceOp)
         out.copy_(whole.view(-1).chunk(self.all)[self.mine].view_as(out))
         return work([output])

@@ -282,11 +282,15 @@ def well(item) -> dict:
 
 def start_policy(*arguments, real=setup.start_policy):
     """Note the peak memory of the device meanwhile, in weights."""
-    torch.cuda.reset_peak_memory_stats()
     policy = real(*arguments)
     weights = sum(parameter.nbytes for parameter in policy.model.parameters())
     PEAKS.append(torch.cuda.max_memory_allocated() / weights)
     return policy
+
+
+def start_model(*arguments, real=setup.start_model):
+    torch.cuda.reset_peak_memory_stats()
+    return real(*arguments)
 
 
 def pin_memory(batch):
@@ -338,6 +342,7 @@ def main():
 
     checkpoint.load_model = in_default_type
     setup.start_policy = start_policy
+    setup.start_model = start_model
     ImageBatch.pin_memory = pin_memory
     RECIPES.update(pretended=recipe, images=images)
     gpu_check.run = command

@@ -144,7 +144,7 @@ def update(
     """
     lr = learning_rate(cfg, step)
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1)
     # MaxRL's advantages are up to N - 1, but its steps are not that much longer: Adam divides by
     # the size of recent gradients. Clipping leaves the relative weights of an update's prompts as
     # they are.

@@ -21,6 +21,7 @@ Qwen2's own.
 """
 
 import contextlib
+import itertools
 import math
 import os
 import shutil
@@ -68,8 +69,6 @@ Model = Transformer | ResNet
 HEAD = "lm_head.weight"
 EMBEDDING = "model.embed_tokens.weight"
 RESUMING = ("recipe.json", "optimizer.safetensors", "state.json", "metrics.jsonl")
-# An optimizer's state of each parameter, by the optimizer's name.
-STATE = {"AdamW": ("step", "exp_avg", "exp_avg_sq"), "SGD": ("momentum_buffer",)}
 # What code raises that is given the content of a wrong file; torch raises RuntimeError too.
 WRONG = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
@@ -368,11 +367,12 @@ def load_optimizer(path: str | Path, model: nn.Module, optimizer: Optimizer) -> 
     the state of this optimizer.
     """
     tensors = read_tensors(Path(path) / "optimizer.safetensors")
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    names = {parameter: name for name, parameter in model.named_parameters()}
     # Before the first update there is no state.
-    for name, parameter in trained.items() if tensors else ():
-        for key in STATE[type(optimizer).__name__]:
-            value = tensors.pop(f"{name}.{key}").float()
+    for group in optimizer.param_groups if tensors else ():
+        keys = ("step", "exp_avg", "exp_avg_sq") if "betas" in group else ("momentum_buffer",)
+        for parameter, key in itertools.product(group["params"], keys):
+            value = tensors.pop(f"{names[parameter]}.{key}").float()
             if key == "step":
                 # Fused Adam counts on the parameter's device, and each rank has the count.
                 value = value.to(parameter.device)

@@ -150,12 +150,17 @@ class Config:
         least=None,
     )
     # the optimizer
-    optimizer: str = option("adamw", "Optimizer, adamw or sgd.", choices=("adamw", "sgd"))
+    optimizer: str = option(
+        "adamw",
+        "adamw, sgd, or muon: Muon for the matrices of the layers, AdamW for the rest.",
+        choices=("adamw", "sgd", "muon"),
+    )
     steps: int = free_option(1000, "Optimizer steps, one per batch of rollouts.", most=10**9)
     epochs: float = free_option(
         0.0, "If above 0, sets steps to that many passes over the task's prompts."
     )
     lr: float = option(1e-4, "Learning rate after the warm-up.")
+    muon_lr_scale: float = language_option(4.0, "Muon's learning rate as a multiple of lr.")
     schedule: str = option(
         "constant",
         "Learning rate after the warm-up: constant, or linear or cosine down to 0.",
@@ -171,7 +176,7 @@ class Config:
     betas: tuple[float, ...] = option((0.9, 0.999), "Adam's two decay rates.")
     momentum: float = option(0.9, "SGD's momentum, without Nesterov.")
     weight_decay: float = option(
-        0.01, "AdamW's decoupled weight decay or SGD's L2 penalty, on all parameters."
+        0.01, "Decoupled weight decay, or SGD's L2 penalty, on all parameters."
     )
     max_grad_norm: float = option(1.0, "Norm to which longer gradients are clipped.", above=0)
     # the machine
@@ -276,6 +281,10 @@ class Config:
         for name in ("beta", "lora_rank"):
             value = getattr(self, name)
             refuse_if(value and not self.init, f"--{dashed(name)} {value} needs --init")
+        refuse_if(
+            self.optimizer == "muon" and self.lora_rank,
+            "--optimizer muon trains whole matrices, not their LoRA: leave out --lora-rank",
+        )
         for name in ("lora_alpha", "lora_projections"):
             refuse_if(
                 getattr(self, name) != getattr(Config, name) and not self.lora_rank,

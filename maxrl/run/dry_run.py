@@ -3,9 +3,9 @@
 Further options, such as --shard true or --gradient-checkpointing true, may follow as in a run.
 
 With p parameters every rank always holds 4 p bytes of weights, 4 p of gradients (in the buckets of
-DDP), 8 p of Adam's state (4 p for SGD) and 4 p for the reference model of a KL penalty. With
---shard true the first three are divided over all GPUs. The larger of two moments is added; the
-fused optimizer step needs nothing of its own:
+DDP), 8 p of Adam's state (4 p for SGD, and for matrices under Muon) and 4 p for the reference model
+of a KL penalty. With --shard true the first three are divided over all GPUs. The larger of two
+moments is added; the optimizer step needs next to nothing of its own:
 
     sampling  2 p for the bfloat16 weights (float32 and sharded: 4 p, gathered), the keys and values
               of the prompts, 24 bytes of noise and results for each token that a row may get, and
@@ -44,6 +44,7 @@ import math
 
 import torch
 
+from maxrl.build import hidden_matrices
 from maxrl.checkpoint import Uninitialised
 from maxrl.config import Config
 from maxrl.errors import UsageError, refusing
@@ -119,11 +120,14 @@ def plan(cfg: Config, gpus: int = 1) -> dict[str, dict[str, int]]:
     p = parameters(model)
     share = gpus if cfg.shard else 1
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    momentum = trained if cfg.optimizer == "sgd" else 0
+    if cfg.optimizer == "muon":
+        momentum = sum(matrix.numel() for matrix in hidden_matrices(model))
     reference = p * bool(cfg.beta)
     always = {
         "weights": 4 * p // share,
         "gradients": 4 * trained // share,
-        "optimizer state": (8 if cfg.optimizer == "adamw" else 4) * trained // share,
+        "optimizer state": (8 * trained - 4 * momentum) // share,
         "reference model": 4 * reference,
     }
     sampling = sampling_bytes(cfg, config, cfg.prompts // gpus)

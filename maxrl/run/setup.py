@@ -166,6 +166,8 @@ def check(cfg: Config, task: Task, world: int) -> Config:
     classifier = bool(task.classes)
     if classifier and len(cfg.rollouts) > 1:
         raise UsageError(f"--rollouts {typed(cfg.rollouts)}: a classifier has no rounds; use N")
+    if classifier and cfg.optimizer == "muon":
+        raise UsageError("--optimizer muon trains matrices, which a classifier's filters are not")
     # So that no option is silently ignored.
     for name in sorted(LANGUAGE) if classifier else ():
         value = getattr(cfg, name)

@@ -120,6 +120,12 @@ def test_rounds_are_the_single_process(ranks, alone, kind):
         near((found["gradient"], found["stats"]), (expected["gradient"], expected["stats"]))
 
 
+@pytest.mark.parametrize("kind", ["ddp", "shard"])
+def test_muon_is_the_single_process(ranks, alone, kind):
+    for rank in ranks:
+        assert tiny.distance(rank[kind]["muon"], alone["muon"]) <= 1e-12
+
+
 @pytest.mark.parametrize("name", worker.PRECISIONS)
 def test_rollouts_and_counts(ranks, alone, name):
     """The ranks sample to different lengths, sharded ones on a copy of the weights that is as new

@@ -5,6 +5,7 @@ then trains.
 import json
 import resource
 import sys
+from unittest import mock
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -286,6 +287,18 @@ def three_steps(rank: int, world: int) -> dict:
     }
 
 
+def muon(shard: bool, mine: list[int]) -> torch.Tensor:
+    """The weights after two steps of Muon, with float64 for bfloat16; slices of 25 and 24 rows."""
+    cfg = Config(optimizer="muon", lr=1e-2)
+    ours = tiny.policy(tiny.model(intermediate_size=49), shard=shard)
+    optimizer = make_optimizer(cfg, ours.model)
+    for step in range(2):
+        stats = ours.backward(stored(mine), advantages("mixed")[mine])
+        with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.double):
+            train.update(cfg, ours, optimizer, stats, step)
+    return torch.cat([sharding.unsharded(p).flatten() for p in ours.model.parameters()]).detach()
+
+
 def layout() -> dict:
     """What this rank holds under fully_shard: numbers of parameters and gradients and of how many,
     what its copy consists of.
@@ -373,7 +386,8 @@ def wrapped(kind: str, rank: int, world: int, settings) -> dict:
     mine = list(range(rank, P, world))
     shard = kind == "shard"
     found = {setting: gradients(setting, shard, mine) for setting in settings}
-    return found | {"rounds": rounds(shard, mine), "samples": samples(shard, mine)}
+    found |= {"rounds": rounds(shard, mine), "samples": samples(shard, mine)}
+    return found | {"muon": muon(shard, mine)}
 
 
 def unwrapped(rank: int, world: int) -> dict:

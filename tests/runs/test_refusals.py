@@ -100,6 +100,8 @@ train.py glyphs --eval-every 5 --eval-samples 4 | --eval-samples 4 | exact
 train.py glyphs --task.directory glyphs/no | python -m data.glyphs.prepare | glyphs/no
 train.py glyphs --task.size 0 | at least 1
 train.py glyphs --optimizer lion | --optimizer lion | adamw, sgd
+train.py glyphs --optimizer muon | --optimizer muon | a classifier
+train.py tiny --init WARM --lora-rank 2 --optimizer muon | --optimizer muon | --lora-rank
 train.py glyphs --workers -1 | --workers -1
 train.py glyphs --estimator supervised --rollouts 8 | use --rollouts 1
 train.py glyphs --estimator maxrl_rare --rollouts 2,4 | --rollouts 2,4 | a classifier

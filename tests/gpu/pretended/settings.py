@@ -63,6 +63,7 @@ TRAIN = {
     "deterministic": "--deterministic true",
     "rewards": "--init supervised/cpu --task prompts --task.train rows.jsonl "
     "--task.validation rows.jsonl --reward rewards.py:even",
+    "muon": "--optimizer muon",
 }
 # Some prompts get no verdict.
 REWARDS = """

@@ -1,0 +1,75 @@
+"""--optimizer muon: which weights it trains and how, resumed runs, and its memory."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import train
+from maxrl.build import make_optimizer
+from maxrl.config import Config
+from maxrl.models.hf_config import FAMILIES
+from maxrl.recipes import RECIPES
+from maxrl.run import dry_run
+from tests.helpers import tiny
+from tests.helpers.runs import killed, passed, refused, same_runs
+from tests.helpers.tensors import close, normal
+
+OPTIONS = "--steps 5 --optimizer muon --save-every 2 --out"
+MUON = ("train.py", "tiny_sft", *OPTIONS.split())
+
+
+def orthogonal(matrix):
+    """Five steps of Newton-Schulz, an odd polynomial: each maps the singular values alone."""
+    U, s, V = torch.linalg.svd(matrix, full_matrices=False)
+    s = s / s.norm()
+    for _ in range(5):
+        s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+    return U * s @ V
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_three_steps_are_the_formulas(family, tied, monkeypatch):
+    """Muon for the seven projections of each layer, AdamW for all else, at a rate that rises.
+
+    torch's Newton-Schulz is in bfloat16, which is float64 here.
+    """
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.double)
+    same = dict(lr=0.02, betas=(0.8, 0.9), weight_decay=0.2)
+    cfg = Config(optimizer="muon", muon_lr_scale=3, warmup_steps=2, max_grad_norm=1e9, **same)
+    policy = tiny.policy(tiny.model(model_type=family, tie_word_embeddings=tied))
+    optimizer = make_optimizer(cfg, policy.model)
+    ours = dict(policy.model.named_parameters())
+    expected = copy.deepcopy(ours)
+    momentum = {name: 0 for name in ours if name.endswith("_proj.weight")}
+    assert len(momentum) == 7 * 2
+    adamw = torch.optim.AdamW([p for name, p in expected.items() if name not in momentum], **same)
+    for step, lr in enumerate((0.01, 0.02, 0.02)):
+        for i, (name, p) in enumerate(expected.items()):
+            ours[name].grad = p.grad = g = normal(*p.shape, seed=100 * step + i)
+            if name in momentum:
+                momentum[name] = m = 0.95 * momentum[name] + g
+                move = 0.2 * max(p.shape) ** 0.5 * orthogonal(g + 0.95 * m)
+                p.data -= 3 * lr * (move + 0.2 * p.data)
+        adamw.param_groups[0]["lr"] = lr
+        adamw.step()
+        train.update(cfg, policy, optimizer, {"loss": 0, policy.items: 1}, step)
+        close(ours, expected, 1e-10)
+
+
+def test_a_run(shell):
+    """A resumed one is the same to the last bit, and the state is as large as planned."""
+    passed(shell(*MUON, "whole"))
+    with killed(at=4):
+        shell(*MUON, "run")
+    refused(shell(*MUON, "run", "--resume", "--optimizer", "adamw"), "'muon', not 'adamw'")
+    passed(shell(*MUON, "run", "--resume"))
+    same_runs("run", "whole")
+    state = load_file("run/step-000005/optimizer.safetensors")
+    close(state, load_file("whole/step-000005/optimizer.safetensors"), 0)
+    held = sum(tensor.nbytes for name, tensor in state.items() if not name.endswith(".step"))
+    cfg = replace(RECIPES["tiny_sft"](), optimizer="muon")
+    assert dry_run.plan(cfg)["always"]["optimizer state"] == held

@@ -11,6 +11,7 @@ import train
 from maxrl.build import make_optimizer
 from maxrl.config import Config
 from maxrl.models.hf_config import FAMILIES
+from maxrl.parallel.totals import Totals
 from maxrl.recipes import RECIPES
 from maxrl.run import dry_run
 from tests.helpers import tiny
@@ -56,7 +57,10 @@ def test_three_steps_are_the_formulas(family, tied, monkeypatch):
                 p.data -= 3 * lr * (move + 0.2 * p.data)
         adamw.param_groups[0]["lr"] = lr
         adamw.step()
-        train.update(cfg, policy, optimizer, {"loss": 0, policy.items: 1}, step)
+        totals = Totals()
+        totals.sum("loss", 0)
+        totals.sum(policy.items, 1)
+        train.update(cfg, policy, optimizer, totals, step)
         close(ours, expected, 1e-10)
 
 

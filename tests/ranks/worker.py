@@ -293,9 +293,9 @@ def muon(shard: bool, mine: list[int]) -> torch.Tensor:
     ours = tiny.policy(tiny.model(intermediate_size=49), shard=shard)
     optimizer = make_optimizer(cfg, ours.model)
     for step in range(2):
-        stats = ours.backward(stored(mine), advantages("mixed")[mine])
+        totals = ours.backward(stored(mine), advantages("mixed")[mine])
         with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.double):
-            train.update(cfg, ours, optimizer, stats, step)
+            train.update(cfg, ours, optimizer, totals, step)
     return torch.cat([sharding.unsharded(p).flatten() for p in ours.model.parameters()]).detach()
 
 

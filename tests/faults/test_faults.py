@@ -23,7 +23,7 @@ from maxrl.run import cli, directory
 from maxrl.tasks import Task
 from tests import ROOT
 from tests.helpers.runs import at_call, metrics, passed, refused, same_runs
-from tests.helpers.started import ended, free_port, start, torchrun, until
+from tests.helpers.started import Forked, ended, start, torchrun, two_ranks, until
 
 
 @pytest.fixture(autouse=True)
@@ -125,12 +125,9 @@ def test_nobody_reads_what_it_says(endless, in_a_directory_of_its_own):
 
 def test_a_signal_to_one_of_two_ranks(endless, shell, in_a_directory_of_its_own):
     """Both ranks end with code 75 after the same step, and one process can resume the run."""
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
-        start(*endless, "--steps", 100_000, env=group | {"RANK": r, "LOCAL_RANK": r}) for r in "01"
-    ]
+    ranks = two_ranks(*endless, "--steps", 100_000)
     until(lambda: steps() >= 3, ranks[0])
-    ranks[1].send_signal(signal.SIGUSR1)
+    os.kill(ranks[1].pid, signal.SIGUSR1)
     assert [ended(rank)[0] for rank in ranks] == [75, 75]
     stopped = steps()
     assert Path("run/latest").read_text() == f"step-{stopped:06d}\n"
@@ -281,7 +278,7 @@ with cli.script("program"):
 def test_a_crash_ends_with_its_loader_workers(in_a_directory_of_its_own, how, words):
     """A traceback and code 1; also if a worker is killed, as by a system without memory."""
     Path("crashing.py").write_text(CRASHING)
-    code, said = ended(start("crashing.py", how), seconds=100)
+    code, said = ended(Forked("crashing.py", how), seconds=100)
     assert code == 1
     assert "Traceback" in said
     assert words in said

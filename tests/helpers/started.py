@@ -1,12 +1,16 @@
 """Runs that tests start: as processes, or as much of one as a logger needs."""
 
+import multiprocessing
 import os
+import runpy
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +58,52 @@ def torchrun(script, *arguments, **options) -> subprocess.Popen:
     """Start a script on two ranks."""
     two = "-m torch.distributed.run --standalone --nproc-per-node 2"
     return start(*two.split(), script, *arguments, **options)
+
+
+NURSERY = multiprocessing.get_context("forkserver")
+NURSERY.set_forkserver_preload(["train", "tests.helpers.started"])
+
+
+class Forked(NURSERY.Process):
+    """A script in a process group of its own, forked where torch is imported already; as much of a
+    Popen as is asked here. It ends as our scripts do, without the interpreter's shutdown.
+    """
+
+    def __init__(self, *words, env=None):
+        super().__init__()
+        self.words = [*map(str, words)]
+        self.env = os.environ | {"OMP_NUM_THREADS": "1"} | (env or {})
+        self.folder = os.getcwd()
+        self.said = tempfile.mkstemp()[1]
+        self.start()
+
+    def run(self):
+        multiprocessing.set_start_method("fork", force=True)
+        os.setsid()
+        os.chdir(self.folder)
+        os.environ.clear()
+        os.environ.update(self.env)
+        for output in (1, 2):
+            os.dup2(os.open(self.said, os.O_WRONLY | os.O_APPEND), output)
+        sys.argv = self.words
+        runpy.run_path(self.words[0], run_name="__main__")
+
+    def poll(self):
+        return self.exitcode
+
+    returncode = property(poll)
+
+    def communicate(self, timeout=None):
+        self.join(timeout)
+        if self.exitcode is None:
+            raise subprocess.TimeoutExpired(self.words, timeout)
+        return [Path(self.said).read_text()]
+
+
+def two_ranks(*words) -> list[Forked]:
+    """Start a script on two ranks without a launcher, which would end one with the other."""
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [Forked(*words, env=group | {"RANK": r, "LOCAL_RANK": r}) for r in "01"]
 
 
 def fail(process, why: str):

@@ -8,7 +8,7 @@ import pytest
 from maxrl.io.files import checksum
 from tests import ROOT
 from tests.helpers.runs import metrics, passed, refused
-from tests.helpers.started import ended, start, torchrun
+from tests.helpers.started import Forked, ended, two_ranks
 
 pytestmark = pytest.mark.usefixtures("in_a_directory_of_its_own")
 
@@ -153,7 +153,7 @@ def test_a_function_that_hangs(separate):
     checkpoint."""
     limits = ["--reward-errors", "drop", "--reward-timeout", 1]
     arguments = ("--reward", "faults.py:hangs", *limits, "--out", "run")
-    code, said = ended(start(ROOT / "train.py", *separate, *arguments))
+    code, said = ended(Forked(ROOT / "train.py", *separate, *arguments))
     assert code == 1
     assert "most recent call first" in said
     assert "in hangs" in said
@@ -171,13 +171,13 @@ SAID = ["raised ZeroDivisionError", "in raises_then_sleeps_on_rank_1"]
 def test_one_of_two_ranks_fails(separate):
     """The other rank waits for it in a sum. Both must end, with what is said of it, not after the
     hour of the process group."""
-    processes = []
+    started = []
     for name, options in CASES.items():
         own = ("--reward", f"faults.py:{name}", *options, "--out", name)
-        processes.append(torchrun(ROOT / "train.py", *separate, *own))
-    for name, process, words in zip(CASES, processes, SAID):
-        code, said = ended(process)
-        assert code != 0
+        started.append(two_ranks(ROOT / "train.py", *separate, *own))
+    for name, ranks, words in zip(CASES, started, SAID):
+        (one, _), (two, said) = map(ended, ranks)
+        assert one != 0 != two
         assert words in said
         assert newest(name).startswith("step-00000")
         assert Path(name, f"reward_error_{name}_rank1.jsonl").exists()

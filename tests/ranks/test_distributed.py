@@ -18,7 +18,7 @@ from maxrl.run import setup
 from tests import ROOT
 from tests.helpers import tiny
 from tests.helpers.runs import metrics, same_metrics
-from tests.helpers.started import ended, torchrun
+from tests.helpers.started import ended, two_ranks
 from tests.ranks import worker
 from tests.ranks.worker import CASES, SETTINGS, TWO
 
@@ -55,12 +55,11 @@ def runs(recipe, tmp_path_factory):
         [*lora, "--out", str(out / "adapter" / "ddp")],
         [*lora, "--out", str(out / "adapter" / "shard"), "--shard", "true"],
     ]
-    code, said = ended(
-        torchrun(ROOT / "tests/ranks/worker.py", out / "results", json.dumps(commands))
-    )
-    assert code == 0, said
-    said_by_ddp = said.partition(str(out / "shard"))[0]
-    (out / "ddp.txt").write_text(said_by_ddp)
+    ranks = two_ranks(ROOT / "tests/ranks/worker.py", out / "results", json.dumps(commands))
+    for code, said in map(ended, ranks):
+        assert code == 0, said
+        with open(out / "ddp.txt", "a") as file:
+            file.write(said.partition(str(out / "shard"))[0])
     return out
 
 

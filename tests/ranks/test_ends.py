@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from maxrl.run import cli
 from tests import ROOT
-from tests.helpers.started import ended, free_port, start, torchrun
+from tests.helpers.runs import passed
+from tests.helpers.started import Forked, ended, free_port, start
 
 
 def test_a_rank_ends_without_closing_the_interpreter_down():
@@ -49,95 +51,96 @@ def rewards():
 """
 
 
-@pytest.mark.parametrize(
-    "ending, code, words",
-    [
-        ("pass", 0, ""),
-        ("cli.leave(3)", 3, ""),
-        ("raise SystemExit(2)", 2, ""),
-        ("raise SystemExit('no such data')", 1, "no such data\n"),
-        ("raise KeyboardInterrupt", 130, ""),
-        ("cli.leave(4, at_once=True)", 4, ""),
-    ],
-)
-def test_what_the_users_code_has_open_is_kept(ending, code, words, tmp_path):
+# What ends a script; its code and what it says.
+ENDINGS = {
+    "pass": (0, ""),
+    "cli.leave(3)": (3, ""),
+    "raise SystemExit(2)": (2, ""),
+    "raise SystemExit('no such data')": (1, "no such data\n"),
+    "raise KeyboardInterrupt": (130, ""),
+    "cli.leave(4, at_once=True)": (4, ""),
+}
+FORKS = """
+import os, sys
+from maxrl.run import cli
+from maxrl.io.user_code import imported
+for ending in sys.argv[1:]:
+    if not os.fork():
+        os.mkdir(ending)
+        os.chdir(ending)
+        for name, number in (("out", 1), ("err", 2)):
+            os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
+        with cli.script("x.py"):
+            imported("../mine.py:rewards", "--reward")()
+            if ending == "pass":
+                imported("../mine.py:begin", "--reward")()
+            print("begun")
+            exec(ending)
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+def test_what_the_users_code_has_open_is_kept(tmp_path):
     """Its lines that are not on disk yet and its plans for the end, unless that is at once; after a
     good one its threads too. What it says in an exit is said."""
     (tmp_path / "mine.py").write_text(MINE)
-    script = f"""
-from maxrl.run import cli
-from maxrl.io.user_code import imported
-with cli.script("x.py"):
-    imported("mine.py:rewards", "--reward")()
-    if {ending == "pass"}:
-        imported("mine.py:begin", "--reward")()
-    print("begun")
-    {ending}
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (code, words)
-    assert (tmp_path / "late").exists() == (ending == "pass")
-    if "at_once" not in ending:
-        assert (tmp_path / "log").read_text() == "kept"
-    assert done.stdout == ("begun\n" if "at_once" in ending else "begun\nbye\n")
+    command = [sys.executable, "-c", FORKS, *ENDINGS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == [str(code) for code, _ in ENDINGS.values()], done.stderr
+    for ending, (_, words) in ENDINGS.items():
+        kept = "at_once" not in ending
+        said = [(tmp_path / ending / name).read_text() for name in ("err", "out", "log")]
+        assert said == [words, "begun\nbye\n" if kept else "begun\n", "kept" if kept else ""]
+        assert (tmp_path / ending / "late").exists() == (ending == "pass")
 
 
-@pytest.mark.parametrize(
-    "line, printed, said",
-    [
-        ('print("line", i)', "line 0\n141\n", ""),
-        ('raise BrokenPipeError("of a worker")', "1\n", "of a worker"),
-    ],
-)
-def test_a_reader_that_has_seen_enough(line, printed, said, tmp_path):
-    """`sample.py RUN | head -1` ends without a word, as other programs do.
-
-    Other pipes that break are errors.
-    """
-    script = f"""
+LINES = """
 from maxrl.run import cli
 with cli.script("x.py", OSError):
     for i in range(100_000):
-        {line}
+        print("line", i)
 """
-    (tmp_path / "x.py").write_text(script)
-    command = f"{sys.executable} x.py | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=tmp_path,
-        env=os.environ.copy(),
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == printed
-    assert said in done.stderr
-    assert bool(done.stderr) == bool(said)
+
+
+def test_a_reader_that_has_seen_enough():
+    """`sample.py RUN | head -1` ends without a word, as other programs do."""
+    command = f"{sys.executable} -c '{LINES}' | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("line 0\n141\n", "")
+
+
+def test_other_pipes_that_break_are_errors(capfd):
+    with pytest.raises(SystemExit, match="1"), cli.script("x.py", OSError):
+        raise BrokenPipeError("of a worker")
+    assert "of a worker" in capfd.readouterr().err
 
 
 SCRIPT = """
-import sys, time, torch
+import os, sys, time, torch
 from maxrl.parallel import distributed
 
 class Slow(torch.Tensor):
     def __del__(self):
         time.sleep(0.01)
 
+child = os.fork()
+os.environ["RANK"] = str(int(child > 0))
 distributed.setup("cpu")
 held = distributed.data_parallel(torch.nn.Linear(2, 2))
 sys.setswitchinterval(1000)
 for _ in range(8):
     torch.distributed.all_reduce(torch.zeros(1000).as_subclass(Slow), async_op=True)
 distributed.leave()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-def test_gloo_is_done_before_the_interpreter_ends(in_a_directory_of_its_own):
+def test_gloo_is_done_before_the_interpreter_ends():
     """Tensors that its threads release late do not abort a rank or keep it waiting."""
-    Path("script.py").write_text(SCRIPT)
-    code, said = ended(torchrun("script.py"), 60)
-    assert code == 0, said
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    passed(ended(start("-c", SCRIPT, env=group), 60))
 
 
 RANK = """
@@ -149,13 +152,18 @@ with cli.script("x.py"):
 """
 
 
+@pytest.fixture(autouse=True)
+def rank(in_a_directory_of_its_own):
+    Path("rank.py").write_text(RANK)
+
+
 def one_rank(number: int, launch: str, port: int, **more):
     """Start a rank as torchrun does, of a launch with this folder."""
     env = {"RANK": f"{number}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "GROUP_RANK": "0"}
     env |= {"MASTER_PORT": f"{port}", "LOCAL_RANK": f"{number}"}
     env |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     env |= {"TORCHELASTIC_ERROR_FILE": f"/tmp/{launch}/attempt_0/{number}/error.json"}
-    return start("-c", RANK, env=env | more)
+    return Forked("rank.py", env=env | more)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""One rank of test_distributed.py, started by torchrun: writes what it computed to FILE.rank, and
+"""One rank of test_distributed.py: writes what it computed to FILE.rank, and
 then trains.
 """
 

@@ -70,46 +70,6 @@ def test_the_models_are_those_of_the_code():
     assert re.findall(r"`(\w+)`", rotary) == list(TYPES)
 
 
-# Runs that write, together, every metric.
-ONE_STEP = "tiny --prompts 4 --rollouts 4 --steps 1"
-RUNS = {
-    "several": f"{ONE_STEP} --passes 2 --beta 0.1",
-    "verifier": f"{ONE_STEP} --task gsm8k --task.directory words --task.verdict published",
-    "rewards": "--reward rewards.py:half,rewards.py:correct --estimator rloo"
-    " --eval-every 1 --eval-k 1 --eval-samples 1",
-    "images": "glyphs --steps 1 --eval-every 1",
-}
-
-
-def test_every_metric_is_defined(own, recipe, warm, recorded, shell, monkeypatch):  # noqa: F811
-    """What runs of every kind write is what the table has, no more and no less. In a row of it the
-    names after one with a slash share its first part."""
-    pytest.importorskip("math_verify")
-    counts = {"rewards/verifier_timeouts": 2.0, "rewards/verifier_failures": 1.0}
-    monkeypatch.setattr("maxrl.rewards.functions.take_counts", lambda: dict(counts))
-    Path("words").mkdir()
-    Path("words/train.jsonl").write_text('{"problem": "UP", "answer": "5"}\n' * 4)
-    Path("words/info.json").write_text('{"test": "x"}')
-    written = set(metrics(warm)[0]).union(*metrics(recorded.path))
-    for name, options in RUNS.items():
-        before = own if name == "rewards" else []
-        init = ["--init", warm] if options.startswith("tiny") else []
-        passed(shell("train.py", *before, *options.split(), *init, "--out", name))
-        written |= metrics(name)[0].keys()
-    written = {re.sub(r"@\d+$", "@k", name) for name in written - {"step"}}
-    written = {re.sub(r"/(half|correct)/", "/NAME/", name) for name in written}
-    documented = set()
-    for row in re.findall(r"(?m)^\| (`.*?) \|", section("Metrics")):
-        first = ""
-        for name in re.findall(r"`([^`]+)`", row):
-            if "/" in name:
-                first = name.rpartition("/")[0] + "/"
-                documented.add(name)
-            else:
-                documented.add(first + name)
-    assert written == documented
-
-
 # What the script is told by Slurm, and the programs that it starts; srun starts two of the ranks.
 SLURM = {"SLURM_JOB_NODELIST": "node[7-10]", "SLURM_JOB_ID": "5"}
 TOOLS = {

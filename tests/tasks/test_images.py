@@ -210,15 +210,6 @@ def test_short_side_to_256_then_224_of_the_centre(photos, i):
     assert abs(np.subtract(whole, two_steps, dtype=int)).mean() > 6
 
 
-@pytest.mark.parametrize("kind, mode", [("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGBA")])
-def test_any_mode_becomes_rgb(tmp_path, kind, mode):
-    """ImageNet holds CMYK and grey JPEGs and a PNG that is called .JPEG."""
-    grey = smooth(64, 64).convert("L")
-    pixels = single(tmp_path, encoded(grey, kind, mode), 56).pixels(0, None)
-    expected = np.asarray(grey.convert("RGB"))[4:60, 4:60]
-    assert abs(np.subtract(pixels, expected, dtype=int)).mean() < 6
-
-
 @pytest.mark.parametrize("width, height", [(1, 1), (1, 700), (3000, 5)])
 def test_images_of_any_shape(tmp_path, width, height):
     task = single(tmp_path, encoded(smooth(width, height)), 16)

@@ -25,49 +25,6 @@ def train(own, shell):
     return run
 
 
-@pytest.mark.parametrize("steps, warned", [(9, 0), (10, 1)])
-def test_a_run_without_a_success_says_so(train, steps, warned):
-    Path("rewards.py").write_text("def never(completions):\n    return [0.0] * len(completions)\n")
-    said = train("--reward", "rewards.py:never", "--steps", steps)
-    assert said.count("warning: ") == warned
-
-
-THREE_OF_FOUR = """
-def some(completions):
-    return [None if i % 4 == 3 else float(i % 2) for i in range(len(completions))]
-"""
-
-
-@pytest.mark.parametrize(
-    "words, expected",
-    [
-        # No verdict on the first rollout of the step: one of four groups is left out.
-        ("rewards.py:some", {"rewards/groups_left_out": 1, "reward": 0.5}),
-        # None on one rollout of each group: learns from the other three. An evaluation leaves all
-        # such prompts out.
-        (
-            "three.py:some --no-verdict rollout",
-            {
-                "rewards/groups_left_out": 0,
-                "rewards/rollouts_left_out": 4,
-                "reward": 1 / 3,
-                "eval/groups_left_out": 24,
-            },
-        ),
-    ],
-)
-def test_the_rewards_of_a_step(words, expected, train):
-    Path("three.py").write_text(THREE_OF_FOUR)
-    train("--reward", *words.split(), *EVALUATED, "--out", "run")
-    first, second = metrics("run")
-    row = second | first  # with the evaluation, which the second step alone has
-    assert {name: row[name] for name in expected} == pytest.approx(expected)
-    assert row["grad_norm"] > 0
-    # A group that is left out is not in the normaliser.
-    whole = row["rewards/groups_left_out"] == 0
-    assert (row["tokens"] == row["completions/mean_length"] * 16) == whole
-
-
 def test_cut_responses_in_the_evaluation(train, dice, shell):
     """--zero-reward-at-limit counts them as failures wherever pass@k is measured: DONE comes
     once in four tokens, so that 27 responses in 64 are cut at 3."""

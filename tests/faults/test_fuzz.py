@@ -123,36 +123,6 @@ def test_recipe_json(tmp_path):
     fuzz()
 
 
-@pytest.mark.parametrize(
-    "kind, value, expected",
-    [
-        (tuple[int, ...], [1, 2.0], (1, 2)),
-        (tuple[int, ...], 1, (1,)),
-        (float, 1, 1.0),
-        (int, 1.0, 1),
-    ],
-)
-def test_types_of_options(kind, value, expected):
-    found = fitted(kind, value)
-    assert found == expected
-    assert type(found) is type(expected)
-
-
-@pytest.mark.parametrize(
-    "kind, value",
-    [
-        (tuple[int, ...], (1, "2")),
-        (tuple[str, ...], "a"),
-        (float, "1"),
-        (int, True),
-        (str, None),
-    ],
-)
-def test_other_types(kind, value):
-    with pytest.raises(TypeError):
-        fitted(kind, value)
-
-
 # Parts of templates, some of which do harm.
 PIECES = """{{
 }}

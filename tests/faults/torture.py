@@ -37,6 +37,7 @@ from pathlib import Path
 # No pools of threads: a fork has one thread.
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402 (the first step of an optimizer takes a second to import it)
 from tqdm import tqdm  # noqa: E402
 
 import train  # noqa: E402 (the forks start with it imported)

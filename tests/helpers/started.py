@@ -60,8 +60,9 @@ def torchrun(script, *arguments, **options) -> subprocess.Popen:
     return start(*two.split(), script, *arguments, **options)
 
 
+# The last one is what an optimizer's first step imports, for a second.
 NURSERY = multiprocessing.get_context("forkserver")
-NURSERY.set_forkserver_preload(["train", "tests.helpers.started"])
+NURSERY.set_forkserver_preload(["train", "tests.helpers.started", "torch._dynamo"])
 
 
 class Forked(NURSERY.Process):

@@ -105,6 +105,9 @@ def test_the_cut_follows_the_counts(prompt, mean, spread, cap, budget):
 REWARDS = every_count(8)[[1, 7, 4, 0]]
 
 
+AGGREGATIONS = ("sequence", "token", "constant")
+
+
 def policy_and_rollouts(lora=False, **options):
     model = tiny.model()
     if lora:
@@ -113,8 +116,10 @@ def policy_and_rollouts(lora=False, **options):
     return policy, tiny.rollouts((9, 5, 1, 7), N=8, L=12)
 
 
-@pytest.mark.parametrize("setting", ["one update", "several updates", "LoRA"])
-@pytest.mark.parametrize("aggregation", ["sequence", "token", "constant"])
+@pytest.mark.parametrize(
+    "setting, aggregation",
+    [*zip(["one update"] * 3, AGGREGATIONS), ("several updates", "token"), ("LoRA", "token")],
+)
 def test_rows_without_an_advantage_change_nothing(aggregation, setting):
     """The gradient of every estimator is that of the whole batch in one rectangle, in which such
     rows are run.

@@ -38,16 +38,16 @@ def test_hostile_latex_counts_as_unequal(math_verify, monkeypatch):
     """It costs its CPU time at most, is counted and said, and the rest of the batch is judged."""
     monkeypatch.setattr(verifiers, "SECONDS", 1.0)
     verifiers.take_counts()
-    hostile = [TOWER, "{" * 400 + "5" + "}" * 400, "99999999!", "3"]
+    hostile = [TOWER, "{" * 400 + "5" + "}" * 400, "3"]
     with pytest.warns(UserWarning, match="more than 1 seconds of CPU time"):
-        found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", "6", r"\frac62"])
-    assert found == [0, 0, 0, 1]
+        found = verify_math_batch([boxed(text) for text in hostile], ["6", "6", r"\frac62"])
+    assert found == [0, 0, 1]
     totals = Totals()
     count_faults(totals)
-    found = totals.metrics()
-    assert list(found) == ["rewards/verifier_timeouts"]
+    faults = totals.metrics()
+    assert list(faults) == ["rewards/verifier_timeouts"]
     count_faults(totals)
-    assert totals.metrics() == found
+    assert totals.metrics() == faults
 
 
 def test_a_batch_asks_once_and_not_for_what_is_plain(monkeypatch):

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -18,17 +18,10 @@ OPTIONS = (
 )
 
 
-@dataclass
-class Recorded:
-    """A command, and the directory of the run that it made."""
-
-    command: tuple
-    path: Path
-
-
 @pytest.fixture(scope="session")
 def recorded(warm, tmp_path_factory):
-    """A run that nothing has disturbed. The command makes another one, the same, in ./run."""
+    """The .path of a run that nothing has disturbed. Its .command makes another one, the same, in
+    ./run."""
     pytest.importorskip("tensorboard")
     folder = tmp_path_factory.mktemp("recorded")
     command = ("train.py", *SHORT, *OPTIONS.split(), "--init", warm)
@@ -39,4 +32,4 @@ def recorded(warm, tmp_path_factory):
             train.main(sys.argv[1:])
     finally:
         os.chdir(before)
-    return Recorded(command, folder / "run")
+    return SimpleNamespace(command=command, path=folder / "run")

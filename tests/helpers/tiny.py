@@ -89,13 +89,6 @@ class Up(Task):
         return float(response.startswith("UP"))
 
 
-class Always(Up):
-    """Everything is right."""
-
-    def verify(self, response, example):
-        return 1.0
-
-
 class PlainRows(Transformer):
     """An oracle: every row is its prompt and its response, as if the rows of a group had nothing in
     common.

@@ -12,7 +12,6 @@ from maxrl.sampling.memory import cache_bytes
 from maxrl.sampling.sampler import LOGIT_BYTES
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
-from tests.helpers.runs import metrics
 
 every_family = pytest.mark.parametrize("family", ("llama", "qwen2", "qwen3"))
 shared_or_not = pytest.mark.parametrize("share", (True, False))
@@ -189,16 +188,3 @@ def test_activations_as_measured(family, low, share, sizes):
     one_layer = plain - grown(3)  # while its backward runs
     found = dry_run.activation_bytes(config, tokens, low, True, copied)
     assert found == pytest.approx(grown(4, again=True) + one_layer, rel=0.25)
-
-
-def test_a_recipe_trains_with_both(shell, mazes, checkpoints):
-    norms = []
-    for name, *more in (("plain",), ("both", "--gradient-checkpointing", "--kv-memory-gb", 5e-5)):
-        assert not checkpoints
-        options = ["--init", "", "--entropy-bonus", 0.1, "--steps", 1, *more, "--out", name]
-        code, said = shell("train.py", "tiny", *options)
-        assert code == 0, said
-        norms.append(metrics(name)[0]["grad_norm"])
-    assert checkpoints
-    assert norms[0] > 0
-    assert norms[1] == pytest.approx(norms[0], rel=1e-5)

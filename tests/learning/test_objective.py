@@ -13,7 +13,7 @@ from maxrl import checkpoint, losses
 from maxrl.losses import entropy, k3, log_probs_and_entropies, policy_gradient_loss
 from tests.bench.bench_memory import saved_bytes
 from tests.helpers import tiny
-from tests.helpers.runs import metrics, refused
+from tests.helpers.runs import refused
 from tests.helpers.tensors import F64, close, normal
 
 
@@ -208,18 +208,6 @@ def test_terms_of_the_loss_against_autograd(budget, share):
 
 
 # --------------------------------------------------- the front door
-@pytest.fixture
-def run(dice, shell):
-    """run(name, "--beta 0.1") -> metrics of three steps in which what begins with UP is right."""
-
-    def trained(name, options=""):
-        code, said = shell("train.py", *words(dice), *options.split(), "--out", name)
-        assert code == 0, said
-        return metrics(name)
-
-    return trained
-
-
 def words(init):
     options = "--prompts 8 --rollouts 8 --steps 3 --task tests.helpers.tiny:Up --max-response 6"
     return ("tiny", *options.split(), "--init", init)
@@ -234,18 +222,3 @@ def test_a_resumed_run_keeps_its_reference(dice, shell):
         result = shell("train.py", *words("base"), *options)
         assert step == 2 or result[0] == 0, result
     refused(result, "kl was started with init = 'base/step-1', not 'base/step-2'")
-
-
-def test_entropy_bonus_raises_the_entropy(run):
-    """Where everything is right, nothing else moves the weights."""
-    options = "--task tests.helpers.tiny:Always --lr 0.003 --steps 8 --entropy-bonus"
-    less = run("less", f"{options} -0.3")
-    more = run("more", f"{options} 0.3")
-    assert more[-1]["entropy"] > less[-1]["entropy"] * 1.2
-
-
-@pytest.mark.parametrize(
-    "options", ["pkpo --estimator.k 4", "differential_smoothing --estimator.gamma 0.1"]
-)
-def test_estimators_with_options_of_their_own(run, options):
-    assert len(run("own", f"--estimator {options}")) == 3

@@ -54,18 +54,6 @@ def test_the_gradient_is_that_of_plain_rows(family, lengths, advantages):
             assert tiny.distance(found, expected) < 1e-12, (budget, share, again)
 
 
-def test_who_watches_is_told_where_a_step_is():
-    seen = []
-    policy = tiny.policy(watch=seen.append, wave_rows=4, micro_batch_tokens=1)
-    drawn = policy.rollout(tiny.examples(*["<bos> UP LEFT"] * 3), 4)
-    assert {said[said.index("(") :] for said in seen} == {f"(prompt {i}/3)" for i in (1, 2, 3)}
-    assert f"token {sampler.CHECK_EVERY}/12" in seen[0]
-    seen.clear()
-    policy.backward(drawn, torch.ones(3, 4))
-    assert len(seen) > 1
-    assert seen[-1].endswith(f"{len(seen)}/{len(seen)}")
-
-
 def test_the_sampler_has_the_log_probs_of_training():
     """Other statistics are in runs/test_metrics.py."""
     policy = tiny.policy()

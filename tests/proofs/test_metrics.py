@@ -158,7 +158,6 @@ def test_shares_of_groups(rewards, expected):
     values = [value for row in rewards for value in row if not math.isnan(value)]
     assert got["reward"] == pytest.approx(statistics.mean(values))
     assert got["reward_std"] == pytest.approx(statistics.stdev(values))
-    assert got["reward_std"] == pytest.approx(statistics.stdev(values))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import tqdm
 
 from maxrl import checkpoint
 from maxrl.io import files
 from maxrl.io.files import read_json
 from maxrl.io.tokenizer import Tokenizer
 from maxrl.metrics import pass_at_k
-from maxrl.parallel import distributed
 from maxrl.policy import SequencePolicy
 from maxrl.tasks.maze import VOCABULARY, Maze
 from tests.helpers import tiny
@@ -123,22 +120,6 @@ def test_the_ks_that_fit_the_samples(dice, evaluate):
     said, _ = evaluate(dice, *task, "--samples", 16, "--prompts", 2)
     assert "pass@8" in said
     assert "pass@64" not in said
-
-
-def test_the_bar_ends_when_all_is_done(dice, evaluate, monkeypatch):
-    """On two ranks the first one has half of the prompts."""
-    bars = set()
-
-    class Bar(tqdm.tqdm):
-        def close(self):
-            bars.add((self.n, self.total))
-            super().close()
-
-    monkeypatch.setattr(tqdm, "tqdm", Bar)
-    monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    monkeypatch.setattr(distributed, "setup", lambda device: (0, 2, torch.device("cpu")))
-    evaluate(dice, *UP, "--prompts", 9)
-    assert bars == {(5, 5)}
 
 
 def test_a_checkpoint_is_hashed_once(dice, other, evaluate, monkeypatch):

@@ -296,24 +296,26 @@ def test_shards(path):
     missing()
 
 
-@pytest.mark.parametrize(
-    "own, config, token, stop",
-    [
-        (None, [2, 7], "<eos>", [2, 7]),
-        ({}, 5, "<eos>", [2, 5]),
-        ({}, HUGE, "<eos>", [2]),
-        ({"eos_token_id": [7, -1]}, 32000, "<eos>", [2, 7]),
-        ({"eos_token_id": [7, 2, 9]}, 4, "UP", [2, 4, 7, 9, 13]),
-        ({"eos_token_id": None}, 2, None, [2]),
-        ({"eos_token_id": 2}, 2, "<eos>", [2]),
-        ({}, None, {"content": "DONE"}, [7]),
-        (None, None, "DONE", [7]),
-        ({}, None, None, []),
-    ],
-)
-def test_all_end_tokens(path, own, config, token, stop):
+# generation_config.json if there is one; what config.json and the tokenizer have; all of them.
+ENDS = """
+null | [2, 7] | "<eos>" | [2, 7]
+{} | 5 | "<eos>" | [2, 5]
+{} | 1000000000000000000000000000000 | "<eos>" | [2]
+{"eos_token_id": [7, -1]} | 32000 | "<eos>" | [2, 7]
+{"eos_token_id": [7, 2, 9]} | 4 | "UP" | [2, 4, 7, 9, 13]
+{"eos_token_id": null} | 2 | null | [2]
+{"eos_token_id": 2} | 2 | "<eos>" | [2]
+{} | null | {"content": "DONE"} | [7]
+null | null | "DONE" | [7]
+{} | null | null | []
+"""
+
+
+@pytest.mark.parametrize("line", ENDS.strip().splitlines())
+def test_all_end_tokens(path, line):
     """Those of both configs and of the tokenizer, each once, as TRL and vLLM have it: a model of
     chats may have its end of a message in any one of them. An adapter's tokenizer counts too."""
+    own, config, token, stop = map(json.loads, line.split(" | "))
     (path / "generation_config.json").unlink()
     if own is not None:
         checkpoint.write_json(path / "generation_config.json", own)

@@ -126,8 +126,7 @@ def test_hand_vectors(line):
     """What the expectation leaves open: a baseline, rewards between 0 and 1, epsilon."""
     name, *vectors = line.replace("|", "").split()
     rewards, expected = torch.tensor([[[*map(float, v.split(","))]] for v in vectors], dtype=F64)
-    options = {"ddof": 0} if name == "grpo" else FRACTIONAL if 0.5 in rewards else {}
-    options = {} if name in ("reinforce", "supervised") else options
+    options = {"grpo": {"ddof": 0}}.get(name, FRACTIONAL if "maxrl" in name else {})
     close(ADVANTAGES[name](rewards, **options), expected, 1e-11)
 
 

@@ -1,5 +1,6 @@
 """A success is a reward of exactly 1, wherever successes are counted."""
 
+import ast
 import math
 from types import SimpleNamespace
 
@@ -72,20 +73,23 @@ def test_a_function_without_a_verdict_does_not_disagree(judged, expected):
     assert found == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    "rewards, warned",
-    [
-        ([[0, 0], [0, 0]], 1),
-        ([[0.1, 0.1], [0.1, 0.1]], 1),
-        ([[-1, -1], [0.5, 0.5]], 1),  # they depend on the prompt alone
-        ([[1, 1], [0, 0]], 0),
-        ([[1, 1], [1, 1]], 0),  # nothing is left to learn
-        ([[0.1, 0.5], [0, 0]], 0),
-        ([[0.1], [0.5]], 0),  # single rollouts
-        ([[0.1], [0.1]], 1),
-    ],
-)
-def test_steps_that_teach_nothing(rewards, warned, tmp_path, capsys):
+# Rewards of two prompts. In the third row they depend on the prompt alone, in the fifth nothing is
+# left to learn; the last two have single rollouts.
+STEPS = """
+[[0, 0], [0, 0]] | 1
+[[.1, .1], [.1, .1]] | 1
+[[-1, -1], [.5, .5]] | 1
+[[1, 1], [0, 0]] | 0
+[[1, 1], [1, 1]] | 0
+[[.1, .5], [0, 0]] | 0
+[[.1], [.5]] | 0
+[[.1], [.1]] | 1
+"""
+
+
+@pytest.mark.parametrize("line", STEPS.strip().splitlines())
+def test_steps_that_teach_nothing(line, tmp_path, capsys):
+    rewards, warned = map(ast.literal_eval, line.split(" | "))
     log = Logger(started(tmp_path, rollouts=(len(rewards[0]),)), 0)
     for step in range(12):
         log.log(step, group_metrics(rewards))

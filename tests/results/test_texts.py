@@ -12,26 +12,15 @@ from tests.helpers.runs import passed
 SMALL = ROOT / "results/texts/tasks.py"
 
 
-@pytest.mark.parametrize(
-    "response, right",
-    [
-        ("5 5 <eos>", 1),
-        ("7 3", 1),
-        ("10", 0),
-        ("5 5 5", 0),
-        ("7 7", 0),
-        ("3 3 4", 0),
-        ("", 0),
-        ("5 5 <pad>", 0),
-        ("5 take 5", 0),
-        ("\u0665 \u0665", 0),
-        ("5 " * 100_000, 0),
-    ],
-)
-def test_subset_sum_verdicts(response, right):
+WRONG = ["10", "5 5 5", "7 7", "3 3 4", "", "5 5 <pad>", "5 take 5", "٥ ٥"] + ["5 " * 100_000]
+
+
+def test_subset_sum_verdicts():
     """Numbers 5 5 3 7 1, target 10: a number may be used as often as it is listed and no more."""
     example = Example("", "", {"numbers": [5, 5, 3, 7, 1], "target": 10})
-    assert load_task(f"{SMALL}:SubsetSum", "test").verify(response, example) == right
+    task = load_task(f"{SMALL}:SubsetSum", "test")
+    assert all(task.verify(response, example) == 1 for response in ("5 5 <eos>", "7 3"))
+    assert [response for response in WRONG if task.verify(response, example) != 0] == []
 
 
 @pytest.mark.parametrize("name", ["ReverseText", "SubsetSum"])

@@ -1,5 +1,6 @@
 """Runs of classifiers: the two objectives, an epoch of ImageNet resumed, and what is refused."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -80,24 +81,25 @@ def test_two_objectives_through_the_front_doors(recipe, shell):
         assert words in said
 
 
-@pytest.mark.parametrize(
-    "name, words, options, rollouts",
-    [
-        ("imagenet", "grpo", {"ddof": 0}, 1024),
-        ("images_laptop", "grpo", {"ddof": 0}, 1024),
-        ("imagenet", "grpo --estimator.ddof 1", {"ddof": 1}, 1024),
-        ("imagenet", "rloo", {}, 1024),
-        ("imagenet", "supervised", {}, 1),
-        ("maze17", "grpo", {}, 128),
-    ],
-)
-def test_estimators_get_the_recipes_options(name, words, options, rollouts):
+# A recipe, --estimator, its options and the number of rollouts.
+ESTIMATORS = """
+imagenet | grpo | {"ddof": 0} | 1024
+images_laptop | grpo | {"ddof": 0} | 1024
+imagenet | grpo --estimator.ddof 1 | {"ddof": 1} | 1024
+imagenet | rloo | {} | 1024
+imagenet | supervised | {} | 1
+maze17 | grpo | {} | 128
+"""
+
+
+@pytest.mark.parametrize("line", ESTIMATORS.strip().splitlines())
+def test_estimators_get_the_recipes_options(line):
     """GRPO divides by N in the image recipes, as the paper's Appendix D says, unless told
     otherwise; by N - 1 elsewhere.
     """
+    name, words, *expected = line.split(" | ")
     cfg = with_overrides(RECIPES[name](), ["--estimator", *words.split()])
-    assert cfg.estimator_options == options
-    assert cfg.rollouts == (rollouts,)
+    assert [cfg.estimator_options, *cfg.rollouts] == [*map(json.loads, expected)]
 
 
 def test_steps_replace_the_recipes_epochs():

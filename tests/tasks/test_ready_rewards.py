@@ -1,6 +1,8 @@
 """The reward functions that --reward knows by name: what each gives, in TRL's convention and by
 the examples of TRL's pages."""
 
+import ast
+
 import pytest
 
 from maxrl import verifiers
@@ -26,31 +28,31 @@ def math_verify():
     pytest.importorskip("math_verify")
 
 
-@pytest.mark.parametrize(
-    "answer, solution, reward",
-    [
-        # A row's answer, or else its solution; of a worked solution its last box.
-        (None, "4", 1),
-        (None, "5", 0),
-        (None, r"2 \boxed{3} \boxed{4}", 1),
-        ("4", "5", 1),
-        ("", "5", 0),
-        # A number is its text.
-        (4, "5", 1),
-        (0, "4", 0),
-        # Without a value there is no verdict.
-        (None, None, None),
-        ("", None, None),
-        # A sentence has no answer but in its formulas; a word may be one.
-        (None, "two apples", None),
-        (None, "x + y", 0),
-        (None, "So $a = 3$ and $x = 4$.", 1),
-        (None, "none", 0),
-        (None, "He had $20, spent $5, so he has $15 left.", None),
-        (None, "a fee of $4$.", 1),
-    ],
-)
-def test_which_column_is_the_reference(math_verify, answer, solution, reward):
+# A row's answer, or else its solution; of a worked solution its last box. A number is its text, and
+# without a value there is no verdict. A sentence has no answer but in its formulas; a word may be
+# one.
+REFERENCES = r"""
+None | "4" | 1
+None | "5" | 0
+None | r"2 \boxed{3} \boxed{4}" | 1
+"4" | "5" | 1
+"" | "5" | 0
+4 | "5" | 1
+0 | "4" | 0
+None | None | None
+"" | None | None
+None | "two apples" | None
+None | "x + y" | 0
+None | "So $a = 3$ and $x = 4$." | 1
+None | "none" | 0
+None | "He had $20, spent $5, so he has $15 left." | None
+None | "a fee of $4$." | 1
+"""
+
+
+@pytest.mark.parametrize("line", REFERENCES.strip().splitlines())
+def test_which_column_is_the_reference(math_verify, line):
+    answer, solution, reward = map(ast.literal_eval, line.split(" | "))
     columns = {"answer": [answer, "4"], "solution": [solution, None]}
     assert given("accuracy_reward", [FOUR, FOUR], **columns) == [reward, 1]
 

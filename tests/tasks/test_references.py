@@ -260,23 +260,24 @@ def test_commas_of_gsm8k(answer, shell):
         refused(said, "#### and a number")
 
 
-@pytest.mark.parametrize(
-    "text, answer",
-    [
-        (r"The roots are \boxed{3} and \boxed{4}.", "3, 4"),
-        (r"$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$", "1, 2, 3"),
-        (r"\boxed{3} fails, so \boxed{5}", "5"),
-        ("$1$ and $2$", "1, 2"),
-        ("$(1,2)$, $(3,4)$", "(1,2), (3,4)"),
-        ("$x=1$ or $x=2$", "x=1, x=2"),
-        ("So $a = 3$ and $x = 4$.", "x = 4"),
-        ("12 square units", "12"),
-        ("2 hours and 15 minutes", ""),
-    ],
-)
-def test_an_enumeration_is_one_answer(text, answer):
+ENUMERATIONS = r"""
+The roots are \boxed{3} and \boxed{4}. | 3, 4
+$\boxed{1}$, $\boxed{2}$ or $\boxed{3}$ | 1, 2, 3
+\boxed{3} fails, so \boxed{5} | 5
+$1$ and $2$ | 1, 2
+$(1,2)$, $(3,4)$ | (1,2), (3,4)
+$x=1$ or $x=2$ | x=1, x=2
+So $a = 3$ and $x = 4$. | x = 4
+12 square units | 12
+2 hours and 15 minutes |
+"""
+
+
+@pytest.mark.parametrize("line", ENUMERATIONS.strip().splitlines())
+def test_an_enumeration_is_one_answer(line):
     """And a number with the words of its unit is the number."""
-    assert last_formula(text) == answer
+    text, answer = line.split(" |")
+    assert last_formula(text) == answer.strip()
 
 
 def test_a_sample_of_references_is_no_row_in_two(monkeypatch):

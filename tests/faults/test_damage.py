@@ -85,36 +85,42 @@ def listed(path, name):
 LONG = "b" * 300
 
 
-@pytest.mark.parametrize(
-    "spoil, given",
-    [
-        (edit, ["tokenizer_config.json", "eos_token", {}]),
-        (edit, ["tokenizer_config.json", "chat_template", [1]]),
-        (edit, ["tokenizer_config.json", "chat_template", [{"name": "default"}]]),
-        (edit, ["generation_config.json", "eos_token_id", "x"]),
-        (edit, ["generation_config.json", "eos_token_id", ["a"]]),
-        (token, [10**6]),
-        (folder, ["model.safetensors"]),
-        (adapter, ["a"]),
-        (adapter, [LONG]),
-        (adapter, [f"{LONG}/b"]),
-        (elsewhere, [LONG]),
-        (listed, ["../../../../../../../../../../dev/zero"]),
-        (listed, [LONG]),
-        (pipe, ["model.safetensors"]),
-        (pipe, ["generation_config.json"]),
-        (pipe, ["tokenizer.json"]),
-        (pipe, ["vocab.json"]),
-    ],
-)
-def test_a_hostile_checkpoint_is_refused(spoil, given, tmp_path, monkeypatch):
+# What is done, and to what.
+HOSTILE = """
+edit "tokenizer_config.json", "eos_token", {}
+edit "tokenizer_config.json", "chat_template", [1]
+edit "tokenizer_config.json", "chat_template", [{"name": "default"}]
+edit "generation_config.json", "eos_token_id", "x"
+edit "generation_config.json", "eos_token_id", ["a"]
+token 1000000
+folder "model.safetensors"
+adapter "a"
+adapter "LONG"
+adapter "LONG/b"
+elsewhere "LONG"
+listed "../../../../../../../../../../dev/zero"
+listed "LONG"
+pipe "model.safetensors"
+pipe "generation_config.json"
+pipe "tokenizer.json"
+pipe "vocab.json"
+"""
+
+
+def done(line, path):
+    name, given = line.split(maxsplit=1)
+    globals()[name](path, *json.loads(f"[{given}]"))
+
+
+@pytest.mark.parametrize("line", HOSTILE.replace("LONG", LONG).strip().splitlines())
+def test_a_hostile_checkpoint_is_refused(line, tmp_path, monkeypatch):
     """In one sentence, whatever waits or is of another kind in it."""
     monkeypatch.chdir(tmp_path)
     path = Path("a")
     model, _ = trained()
     checkpoint.save(path, model, TOKENIZER, [7, 2])
     (path / checkpoint.CHECKSUMS).unlink()
-    spoil(path, *given)
+    done(line, path)
 
     def use():
         task = type("Task", (), {"classes": (), "stop_tokens": ()})
@@ -140,24 +146,24 @@ def gone(path, name):
     (path / name).unlink()
 
 
-@pytest.mark.parametrize(
-    "spoil, given",
-    [
-        (edit, ["state.json", "step", "a"]),
-        (edit, ["state.json", "skipped", []]),
-        (edit, ["recipe.json", "data", [1]]),
-        (edit, ["recipe.json", "data", None]),
-        (gone, ["metrics.jsonl"]),
-        (tensor, ["remove"]),
-        (tensor, ["rename"]),
-        (tensor, ["cut"]),
-    ],
-)
-def test_a_wrong_state_is_refused(spoil, given, shell, recorded):
+STATES = """
+edit "state.json", "step", "a"
+edit "state.json", "skipped", []
+edit "recipe.json", "data", [1]
+edit "recipe.json", "data", null
+gone "metrics.jsonl"
+tensor "remove"
+tensor "rename"
+tensor "cut"
+"""
+
+
+@pytest.mark.parametrize("line", STATES.strip().splitlines())
+def test_a_wrong_state_is_refused(line, shell, recorded):
     """The checksums are right, and one sentence says that the run does not go on."""
     shutil.copytree(recorded.path, "run", ignore=shutil.ignore_patterns("step-00000[24]"))
     path = Path("run/step-000005")
-    spoil(path, *given)
+    done(line, path)
     (path / checkpoint.CHECKSUMS).unlink()
     path.rename("new")
     files.publish(Path("new"), path)

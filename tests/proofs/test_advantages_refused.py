@@ -10,32 +10,52 @@ import torch
 from maxrl.advantages import ADVANTAGES, weight
 from maxrl.registry import own
 from tests.helpers.outcomes import NEEDS_GROUP, any_options
+from tests.helpers.tensors import F64
 
-ONES = torch.ones(2, 4)
-HALF = ONES / 2
-FRACTIONAL = {"allow_fractional": True}
-REWARDS = [
-    ("maxrl", HALF, {}, "0.5", "{0, 1}", "rloo or grpo", "allow_fractional=True"),
-    ("maxrl", -ONES, {}, "-1", "{0, 1}", "rloo or grpo"),
-    ("maxrl", ONES - 1e-7, {}, "0.9999999 "),
-    ("maxrl", ONES.double() + 1e-12, {}, "1.000000000001 "),
-    ("maxrl", 2 * ONES, {}, "a reward of 2", "weight 0", "one that returns 1"),
-    ("maxrl", -HALF, FRACTIONAL, "-0.5", "[0, 1]", "rloo or grpo"),
-    ("maxrl_centered", HALF * 3, FRACTIONAL, "1.5", "[0, 1]"),
-    ("maxrl_success", HALF, {}, "0.5", "allow_fractional=True"),
-    ("maxrl_success", HALF, {"order": 2}, "0.5", "{0, 1}"),
-    ("maxrl_success", HALF, {"order": 2} | FRACTIONAL, "0.5", "{0, 1}"),
-    ("maxrl_order", HALF, {"order": 2}, "0.5", "{0, 1}"),
-    ("pkpo", HALF, {"k": 2}, "0.5", "{0, 1}"),
-    ("maxrl_order", ONES, {"order": 5}, "order=5", "N = 4"),
-    ("maxrl_order", ONES, {"order": 0}, "order=0", "1 <= order"),
-    ("maxrl_success", ONES, {"order": -1}, "order=-1"),
-    ("maxrl_order", ONES, {"order": 2.0}, "2.0", "int"),
-    ("maxrl_order", ONES, {"order": True}, "True", "int"),
-    ("pkpo", ONES, {"k": 5}, "k=5", "N = 4"),
-    ("grpo", ONES, {"ddof": 2}, "ddof=2", "divisor N - 1"),
-    ("maxrl", [[1, 0]], {}, "list", "torch.tensor"),
-]
+ONES = torch.ones(2, 4, dtype=F64)
+# An estimator, the reward of eight rollouts, options, and words of the sentence.
+VALUES = """
+maxrl | .5 | {} | 0.5 | {0, 1} | rloo or grpo | allow_fractional=True
+maxrl | -1 | {} | -1 | {0, 1} | rloo or grpo
+maxrl | .9999999 | {} | 0.9999999
+maxrl | 1.000000000001 | {} | 1.000000000001
+maxrl | 2 | {} | a reward of 2 | weight 0 | one that returns 1
+maxrl | -.5 | {"allow_fractional": True} | -0.5 | [0, 1] | rloo or grpo
+maxrl_centered | 1.5 | {"allow_fractional": True} | 1.5 | [0, 1]
+maxrl_success | .5 | {} | 0.5 | allow_fractional=True
+maxrl_success | .5 | {"order": 2} | 0.5 | {0, 1}
+maxrl_success | .5 | {"order": 2, "allow_fractional": True} | 0.5 | {0, 1}
+maxrl_order | .5 | {"order": 2} | 0.5 | {0, 1}
+pkpo | .5 | {"k": 2} | 0.5 | {0, 1}
+maxrl_order | 1 | {"order": 5} | order=5 | N = 4
+maxrl_order | 1 | {"order": 0} | order=0 | 1 <= order
+maxrl_success | 1 | {"order": -1} | order=-1
+maxrl_order | 1 | {"order": 2.0} | 2.0 | int
+maxrl_order | 1 | {"order": True} | True | int
+pkpo | 1 | {"k": 5} | k=5 | N = 4
+grpo | 1 | {"ddof": 2} | ddof=2 | divisor N - 1
+"""
+OPTIONS = """
+maxrl_order | 1 | {"order": 2, "allow_fractional": True} | allow_fractional | order
+rloo | 1 | {"allow_fractional": True} | allow_fractional | no option
+maxrl_order | 1 | {} | needs order=
+maxrl_order | 1 | {"order": None} | needs order=
+pkpo | 1 | {} | needs k=
+differential_smoothing | 1 | {} | needs mean_log_probs=
+maxrl | 1 | {"order": 3} | order | no option | allow_fractional
+rloo | 1 | {"ddof": 0} | ddof
+"""
+
+
+def table(text):
+    rows = [line.split(" | ") for line in text.strip().splitlines()]
+    return [
+        (name, ONES * float(value), ast.literal_eval(options), *words)
+        for name, value, options, *words in rows
+    ]
+
+
+REWARDS = [*table(VALUES), ("maxrl", [[1, 0]], {}, "list", "torch.tensor")]
 for name in sorted(NEEDS_GROUP):
     REWARDS += [(name, ONES[:, :1], {}, "at least 2 rollouts per prompt", "N = 1")]
 for name in ADVANTAGES:
@@ -45,20 +65,11 @@ for name in ADVANTAGES:
 for name in ("maxrl", "maxrl_order", "grpo", "supervised"):
     for shape in ((4,), (0, 4), (4, 0), (2, 2, 2), ()):
         REWARDS += [(name, torch.zeros(shape), any_options(name), str(shape), "(P, N)")]
-OPTIONS = [
-    ("maxrl_order", ONES, {"order": 2} | FRACTIONAL, "allow_fractional", "order"),
-    ("rloo", ONES, FRACTIONAL, "allow_fractional", "no option"),
-    ("maxrl_order", ONES, {}, "needs order="),
-    ("maxrl_order", ONES, {"order": None}, "needs order="),
-    ("pkpo", ONES, {}, "needs k="),
-    ("differential_smoothing", ONES, {}, "needs mean_log_probs="),
-    ("maxrl", ONES, {"order": 3}, "order", "no option", "allow_fractional"),
-    ("rloo", ONES, {"ddof": 0}, "ddof"),
-]
 
 
 @pytest.mark.parametrize(
-    "error, given", [(ValueError, row) for row in REWARDS] + [(TypeError, row) for row in OPTIONS]
+    "error, given",
+    [(ValueError, row) for row in REWARDS] + [(TypeError, row) for row in table(OPTIONS)],
 )
 def test_refusals(error, given):
     """One sentence: the estimator, the value, what to use instead."""

@@ -18,21 +18,12 @@ from tests.helpers.started import started
 from tests.helpers.tiny import Up
 
 NAN = math.nan
-GROUPS = [  # rewards of a prompt, and whether it has a success
-    ([0, 0], False),
-    ([0, 1], True),
-    ([0.1, 0.1], False),
-    ([0.5, 0.75], False),
-    ([-1, -1], False),
-    ([-1, 1], True),
-    ([2, 0], False),
-    ([0.9999999, 0], False),
-    ([0.5 + 0.5, 0], True),
-    ([NAN, 0.5], False),
-    ([NAN, 1], True),
-]
-REWARDS = torch.tensor([group for group, _ in GROUPS], dtype=torch.float64)
-SOLVED = torch.tensor([solved for _, solved in GROUPS])
+# Rewards of prompts with a success and without.
+SUCCESS = ["0 1", "-1 1", "1 0", "nan 1"]
+NONE = ["0 0", ".1 .1", ".5 .75", "-1 -1", "2 0", ".9999999 0", "nan .5"]
+REWARDS = [[*map(float, group.split())] for group in SUCCESS + NONE]
+REWARDS = torch.tensor(REWARDS, dtype=torch.float64)
+SOLVED = torch.arange(len(REWARDS)) < len(SUCCESS)
 
 
 def evaluated(rewards):

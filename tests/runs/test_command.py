@@ -201,11 +201,8 @@ def test_half_of_the_variables_of_a_launcher(shell, monkeypatch, dice, words, va
     "encoding, text, shown",
     [
         ("ascii", "± 0.1", r"\xb1 0.1"),
-        ("latin-1", "é “quoted”", r"é \u201cquoted\u201d"),
         ("cp1252", "“é” 数", r"“é” \u6570"),
-        ("utf-8", "é “数” 😀", "é “数” 😀"),
         ("utf-8", "a name that is not UTF-8: \udce9", r"a name that is not UTF-8: \udce9"),
-        ("koi8-r", "Да 😀", r"Да \U0001f600"),
     ],
 )
 def test_what_cannot_be_encoded_is_escaped(monkeypatch, encoding, text, shown):

@@ -234,11 +234,6 @@ def test_why_a_run_failed(stub, log, said):
     assert line.isprintable()
 
 
-def test_help_is_no_failure(capsys):
-    assert grid.main(["--help"]) == grid.main([]) == 0
-    assert "--parallel" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("ended, code, count", [(75, 75, 1), (0, 0, 2)])
 def test_the_exit_code(stub, ended, code, count):
     """After a run that a signal has stopped no further one starts."""

@@ -32,22 +32,26 @@ def test_the_table_in_words():
     assert "more than base, neither clearly more nor fewer than grpo" in said
 
 
-@pytest.mark.parametrize(
-    "base, mine, verdict",
-    [
-        # Equal differences, whose error is 0, of three and of nine prompts say nothing.
-        ([0.25] * 3, [0.1] * 3, "neither"),
-        ([0.0] * 9, [1.0] * 9, "neither"),
-        ([0.5], [0.9], "neither"),
-        ([0.5] * 200, [0.5] * 200, "neither"),
-        ([0.0] * 10, [1.0] * 10, "solves more"),
-        ([0.75] * 10, [0.5] * 9 + [0.7], "solves fewer"),
-        ([0.5] * 10, [0.5] * 9 + [0.7], "neither"),
-    ],
-)
+# So many prompts, the pass rates of two rows, and that of mine at one more prompt. Equal
+# differences, whose error is 0, of three and of nine prompts say nothing.
+PROMPTS = """
+3 .25 .1 | neither
+9 0 1 | neither
+1 .5 .9 | neither
+200 .5 .5 | neither
+10 0 1 | solves more
+9 .75 .5 .7 | solves fewer
+9 .5 .5 .7 | neither
+"""
+
+
+@pytest.mark.parametrize("line", PROMPTS.strip().splitlines())
 @pytest.mark.parametrize("k", [1, 2, 64])
-def test_a_verdict_needs_prompts(base, mine, verdict, k):
-    values = {"base": np.array(base), "mine": np.array(mine)}
+def test_a_verdict_needs_prompts(line, k):
+    numbers, verdict = line.split(" | ")
+    count, base, mine, *last = map(float, numbers.split())
+    mine = [mine] * int(count) + last
+    values = {"base": np.full(len(mine), base), "mine": np.array(mine)}
     said = table.in_words(k, values, "mine")
     assert f"mine {verdict}" in said.replace("solves neither", "neither")
     # One try has no number, and k tries have theirs.

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -213,8 +212,3 @@ def test_sources_that_are_no_sets(run, classes, words):
         folders(source / folder, 1, names)
     refused(run(), words)
     assert not out.exists()
-
-
-def test_without_pillow(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    refused(run(), "pip install pillow")

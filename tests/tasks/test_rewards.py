@@ -9,14 +9,12 @@ import signal
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from maxrl.errors import UsageError
-from maxrl.io.user_code import imported
 from maxrl.parallel import distributed
 from maxrl.rewards.functions import Rewards
 from maxrl.tasks import Example
@@ -111,36 +109,37 @@ def test_weighted_sum_and_statistics_by_hand():
     assert left_out(stats) == (0, 0, 0)
 
 
-THREE = "1?0?1?100"  # two verdicts of three, one of three, all of them
+# None from one function leaves its term out, from all of them the rollout's group: the third and the
+# fourth row have two verdicts of three, one of three, all of them. One rollout by itself is compared
+# with nothing. A function of weight 0 is only looked at, and gives no verdict.
+NONE = """
+group 1,10 | ?11? 2?2? | 20 1, ? ? | 2 1
+group | ?? | ?, ? | 2 2
+group | 1?0?1?100 | ? ? ?, ? ? ?, 1 0 0 | 6 2
+rollout | 1?0?1?100 | 1 ? 0, ? ? ?, 1 0 0 | 4 1
+rollout | 1? | 1, ? | 1 1
+group 1,0 | 1? 00 | 1, ? | 1 1
+"""
 
 
-@pytest.mark.parametrize(
-    "no_verdict, weights, said, N, rewards, rollouts, groups",
-    [
-        # None from one function leaves its term out, from all of them the rollout's group.
-        ("group", [1, 10], "?11? 2?2?", 2, "20 1 ? ?", 2, 1),
-        ("group", [], "??", 1, "? ?", 2, 2),
-        ("group", [], THREE, 3, "? ? ? ? ? ? 1 0 0", 6, 2),
-        ("rollout", [], THREE, 3, "1 ? 0 ? ? ? 1 0 0", 4, 1),
-        # One rollout by itself is compared with nothing.
-        ("rollout", [], "1?", 1, "1 ?", 1, 1),
-        # A function of weight 0 is only looked at, and gives no verdict.
-        ("group", [1, 0], "1? 00", 1, "1 ?", 1, 1),
-    ],
-)
-def test_none(no_verdict, weights, said, N, rewards, rollouts, groups):
-    """Each function says its letters, where ? is None, and left out are so many."""
+@pytest.mark.parametrize("line", NONE.strip().splitlines())
+def test_none(line):
+    """Each function says its letters, where ? is None; the rewards of each group, and how many
+    rollouts and groups are left out."""
 
     def saying(letters):
         return lambda completions: [None if letter == "?" else int(letter) for letter in letters]
 
+    settings, said, rewards, missing = line.split(" | ")
+    no_verdict, *weights = settings.replace(",", " ").split()
     functions = [saying(letters) for letters in said.split()]
-    expected = torch.tensor([float(r.replace("?", "nan")) for r in rewards.split()]).view(-1, N)
-    texts = [["x"] * N for _ in expected]
-    judge = Rewards(functions, weights, no_verdict=no_verdict)
+    groups = [group.replace("?", "nan").split() for group in rewards.split(",")]
+    expected = torch.tensor([[*map(float, group)] for group in groups])
+    texts = [["x"] * len(group) for group in groups]
+    judge = Rewards(functions, [*map(float, weights)], no_verdict=no_verdict)
     found, stats = judged(judge, ["p"] * len(texts), texts)
     torch.testing.assert_close(found, expected, equal_nan=True)
-    assert left_out(stats) == (rollouts, groups, 0)
+    assert left_out(stats) == (*map(int, missing.split()), 0)
     known = [value for value in functions[0](None) if value is not None]
     mean = sum(known) / len(known) if known else math.nan
     assert stats["rewards/<lambda>/mean"] == pytest.approx(mean, nan_ok=True)
@@ -304,23 +303,6 @@ def test_a_function_that_turns_autograd_off():
 def test_refused_settings(options, words):
     with pytest.raises(UsageError, match=words):
         Rewards(**{"functions": [length]} | options)
-
-
-MINE = """
-from dataclasses import dataclass
-@dataclass
-class A:
-    x: int = 1
-def good(completions):
-    return [A().x] * len(completions)
-"""
-
-
-def test_loading():
-    """package.module:function, file.py:function; test_refused.py has what is neither."""
-    Path("mine.py").write_text(MINE)
-    assert imported("math:fsum", "--reward") is math.fsum
-    assert rewarded(["mine.py:good"])[0].sum() == 6
 
 
 def test_the_means_of_an_evaluation(monkeypatch):

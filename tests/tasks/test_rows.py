@@ -225,6 +225,25 @@ LINES = r"""
 {"prompt": "[{\"role\": \"user\"}]"} | line 1: 'prompt' has chat messages
 {"prompt": "\ud800"} | line 1 is not UTF-8
 """
+# Whole files.
+FILES = r"""
+a.jsonl | b"\n \n" | holds no rows
+a.jsonl | b'{"prompt": "a"}\n\n{"prompt": ""}' | line 3: 'prompt' must be text
+a.jsonl | b'\n{"prompt": "\xff"}' | line 2 is not UTF-8
+a.csv | b"promt,answer\na,1\n" | line 2: 'prompt' must be text
+a.csv | b"prompt,answer\na,1,2\n" | is not CSV after line 2: a row has more
+a.csv | b"prompt,answer\na\n" | is not CSV after line 2: a row has more
+a.csv | b"prompt,prompt\na,1,2\n" | is not CSV after line 1: two columns
+a.csv | b'prompt,answer\n"a,1\n' | is not CSV after line 1
+a.csv | b"prompt\n\xff\n" | is not CSV after line 0
+a.csv | b"prompt,answer\n" | holds no rows
+a.json | b'[{"prompt": "a"},\n{"prompt" "b"}]' | is not JSON: Expecting ':' delimiter
+a.json | b'[{"prompt": "a"}, {}]' | row 2: 'prompt' must be text or a list, not None
+a.json | b'[{"prompt": "a"}, 3]' | row 2 is 3, not an object
+a.parquet | b"PAR1 and no more" | cannot be read
+a.parquet | b"prompt,answer\na,1\n" | cannot be read
+"""
+FILES = [row.split(" | ") for row in FILES.strip().splitlines()]
 JSONL = [row.encode().split(b" | ") for row in LINES.strip().splitlines()]
 
 
@@ -232,26 +251,12 @@ JSONL = [row.encode().split(b" | ") for row in LINES.strip().splitlines()]
     "name, content, words",
     [
         *[("a.jsonl", line, words.decode()) for line, words in JSONL],
-        ("a.jsonl", b"\n \n", "holds no rows"),
+        *[(name, eval(content), words) for name, content, words in FILES],
         ("a.jsonl", b"[" * 100_000, "is not JSON"),
         ("a.jsonl", b'{"prompt": ' + b"1" * 5000 + b"}", "line 1 is not JSON"),
-        ("a.jsonl", b'{"prompt": "a"}\n\n{"prompt": ""}', "line 3: 'prompt' must be text"),
-        ("a.jsonl", b'\n{"prompt": "\xff"}', "line 2 is not UTF-8"),
-        ("a.csv", b"promt,answer\na,1\n", "line 2: 'prompt' must be text"),
-        ("a.csv", b"prompt,answer\na,1,2\n", "is not CSV after line 2: a row has more"),
-        ("a.csv", b"prompt,answer\na\n", "is not CSV after line 2: a row has more"),
-        ("a.csv", b"prompt,prompt\na,1,2\n", "is not CSV after line 1: two columns"),
-        ("a.csv", b'prompt,answer\n"a,1\n', "is not CSV after line 1"),
-        ("a.csv", b"prompt\n\xff\n", "is not CSV after line 0"),
-        ("a.csv", b"prompt,answer\n", "holds no rows"),
-        ("a.json", b'[{"prompt": "a"},\n{"prompt" "b"}]', "is not JSON: Expecting ':' delimiter"),
-        ("a.json", b'[{"prompt": "a"}, {}]', "row 2: 'prompt' must be text or a list, not None"),
-        ("a.json", b'[{"prompt": "a"}, 3]', "row 2 is 3, not an object"),
         ("a.jsonl", gzip.compress(b'{"prompt": "a"}', mtime=0), "is compressed"),
         ("a.csv", gzip.compress(b"prompt", mtime=0), "is compressed"),
         ("a.json", bz2.compress(b"[]"), "is compressed"),
-        ("a.parquet", b"PAR1 and no more", "cannot be read"),
-        ("a.parquet", b"prompt,answer\na,1\n", "cannot be read"),
     ],
 )
 def test_damage_is_one_sentence_with_its_place(name, content, words):

@@ -109,9 +109,9 @@ def test_weighted_sum_and_statistics_by_hand():
     assert left_out(stats) == (0, 0, 0)
 
 
-# None from one function leaves its term out, from all of them the rollout's group: the third and the
-# fourth row have two verdicts of three, one of three, all of them. One rollout by itself is compared
-# with nothing. A function of weight 0 is only looked at, and gives no verdict.
+# None from one function leaves its term out, from all of them the rollout's group: rows three and
+# four have two verdicts of three, one of three, all of them. One rollout by itself is compared with
+# nothing. A function of weight 0 is only looked at, and gives no verdict.
 NONE = """
 group 1,10 | ?11? 2?2? | 20 1, ? ? | 2 1
 group | ?? | ?, ? | 2 2
